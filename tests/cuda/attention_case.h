@@ -11,9 +11,9 @@
 #define SL_TESTS_ATTENTION_CASE_H
 
 #include "cuda_case.h"
-#include "kernel_reference.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/kernel_reference.h"
 
 static const double UNIT = 0x1p-24;
 

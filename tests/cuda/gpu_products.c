@@ -2,12 +2,12 @@
  * cuBLASLt that reads its operands another way than it was told, sums in less than fp32, or asks
  * for more workspace; an instruction of our own kernel that does something else than its emulation.
  *
- * The body of tests/product_case.h, by cuBLASLt where it opens and by our own kernel: integers must
+ * As kernels/product_case.h says, by cuBLASLt where it opens and by our own kernel: integers must
  * come out exact, random numbers within the bound of their roundings, twice the same bits. */
 #include "gpu_place.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/ops.h"
-#include "product_case.h"
+#include "kernels/product_case.h"
 
 enum { SHAPES = 30 };
 

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/ops.h"
-#include "product_case.h"
+#include "kernels/product_case.h"
 #include "shim_control.h"
 
 enum { SHAPES = 30, REAL_SHAPES = 6, ORDERS = 3 };

@@ -4,7 +4,8 @@
  * named for or with less workspace or alignment than it was named with, a library that is missing,
  * refuses or fails.
  *
- * The body of tests/product_case.h, by the stand-in of cublaslt.h, which checks what it is told. */
+ * The body of kernels/product_case.h, by the stand-in of cublaslt.h, which checks what it is told.
+ */
 #include <cuda_runtime_api.h>
 
 #include "cublaslt.h"

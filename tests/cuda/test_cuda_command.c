@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #define COMMAND_LEVELS 1
 #define COMMAND_NAME "/sluice-standin"
-#include "command_run.h"
+#include "command/command_run.h"
 
 #define CUDA TINY "--data text --threads 2 --device cuda "
 

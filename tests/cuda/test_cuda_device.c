@@ -1,4 +1,4 @@
-/* What could be wrong in the cuda device beside its streams (tests/test_device_streams.c): a
+/* What could be wrong in the cuda device beside its streams (engine/test_device_streams.c): a
  * machine that it should refuse, or a message that does not say why; memory that is locked twice,
  * not at all, or unmapped while locked; a write outside of guarded memory that nobody hears of;
  * times of kernels that count what was idle, or that are lost; waits told of in another order than

@@ -2,7 +2,7 @@
  * the wrong row, a bias, residual or GELU taken in after the rounding or not at all, an old C that
  * is read or not, an edge of a tile, a panel replaced while it is still read.
  *
- * The body of tests/product_case.h: small integers, whose sums are known to the bit, and random
+ * The body of kernels/product_case.h: small integers, whose sums are known to the bit, and random
  * numbers within the bound of their roundings; in several orders of threads, which must agree in
  * every bit. */
 #include "product_run.h"

@@ -7,7 +7,7 @@
  * among policies and stages of ZeRO. */
 #define _GNU_SOURCE
 #include "nccl_standin.h"
-#include "rank_runs.h"
+#include "ranks/rank_runs.h"
 #include "runtime.h"
 #include "shim_control.h"
 #include "standin_case.h"

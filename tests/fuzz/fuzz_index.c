@@ -3,9 +3,9 @@
  * first byte of an input says what the rest is: an index, or model.safetensors alone, or nothing.
  */
 #define _GNU_SOURCE
+#include "files/hostile_files.h"
 #include "files/model_files.h"
 #include "fuzz.h"
-#include "hostile_files.h"
 
 enum { KIND_COUNT = 4, KIND_SINGLE = 1, KIND_NONE = 2 };
 

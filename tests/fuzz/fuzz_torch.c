@@ -4,8 +4,8 @@
  * and not beyond. */
 #define _GNU_SOURCE
 #include "files/torch/torch_file.h"
+#include "files/torch_case.h"
 #include "fuzz.h"
-#include "torch_case.h"
 
 enum { IS_PICKLE = 1, WALKED_MAX = 2000, DEPTH_MAX = 12 };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the fixtures of tests/test_bpe.c by the tokenizers library: a text, the vocabulary that is
+"""Writes the fixtures of tests/text/test_bpe.c by the tokenizers library: a text, the vocabulary that is
 learnt from it, in both kinds of files, and the ids of another text.
 
 usage: make_tokens.py [DIR]     (DIR: tests/reference/bpe; needs tokenizers)

@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #include "files/safetensors.h"
-#include "model_engine.h"
+#include "program/model_engine.h"
 #include "session/weights/full_tensors.h"
 
 typedef struct dump_job {

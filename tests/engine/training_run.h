@@ -1,0 +1,196 @@
+/* A few training steps of a plan_case on the real engine and kernels, and a digest of all that came
+ * out: every loss and norm, and every parameter and moment of every tensor (not of chunks, whose
+ * sizes differ from case to case). */
+#ifndef SL_TESTS_TRAINING_RUN_H
+#define SL_TESTS_TRAINING_RUN_H
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "chunk/plan_cases.h"
+#include "engine/engine_internal.h"
+#include "scratch_dir.h"
+#include "session/weights/elements.h"
+#include "sluice/engine.h"
+
+typedef struct training_run {
+    plan_case *c;
+    sl_plan *plan;
+    sl_engine *engine;
+    float clip;
+    uint32_t step;     /* the one that runs */
+    scratch_path disk; /* empty text: nothing is on disk */
+} training_run;
+
+/* ---- a run ---- */
+
+static inline sl_status training_run_visit(training_run *run, sl_group group, uint32_t tensor,
+                                           float *data, bool writes)
+{
+    uint32_t chunk_index = run->c->layout->chunk_of_tensor[tensor];
+    sl_type type = run->c->layout->group_type[group];
+    uint64_t count = run->c->program->tensors[tensor].element_count;
+    uint64_t bytes = count * sl_type_bytes(type);
+    uint64_t first = run->c->layout->first_element[tensor] * sl_type_bytes(type);
+    void *stored = malloc(bytes);
+    sl_status status = stored ? SL_OK : SL_ERROR_SYSTEM;
+    if (stored && writes)
+        sl_elements_round(type, data, count, stored);
+    if (stored)
+        status = writes
+                     ? sl_engine_write_chunk(run->engine, group, chunk_index, first, bytes, stored)
+                     : sl_engine_read_chunk(run->engine, group, chunk_index, first, bytes, stored);
+    if (status == SL_OK && !writes)
+        sl_elements_widen(type, stored, count, data);
+    free(stored);
+    return status;
+}
+
+static inline uint64_t training_run_largest(const sl_program *program)
+{
+    uint64_t most = 0;
+    for (uint32_t t = 0; t < program->tensor_count; t++)
+        most = program->tensors[t].element_count > most ? program->tensors[t].element_count : most;
+    return most;
+}
+
+static inline float training_run_initial(const sl_tensor_spec *spec, uint32_t tensor, uint64_t i)
+{
+    if (i / spec->shape[1] >= spec->valid_rows)
+        return 0.0f;
+    return spec->init_mean + 5 * spec->init_deviation * sl_rng_normal(3, tensor, i);
+}
+
+static inline sl_status training_run_initialise(training_run *run)
+{
+    const sl_program *program = run->c->program;
+    float *data = calloc(training_run_largest(program), sizeof *data);
+    sl_status status = data ? SL_OK : SL_ERROR_SYSTEM;
+    for (uint32_t t = 0; status == SL_OK && t < program->tensor_count; t++) {
+        const sl_tensor_spec *spec = &program->tensors[t];
+        for (uint64_t i = 0; i < spec->element_count; i++)
+            data[i] = training_run_initial(spec, t, i);
+        status = training_run_visit(run, SL_GROUP_PARAM, t, data, true);
+        if (status == SL_OK && program->has_state[SL_GROUP_MASTER])
+            status = training_run_visit(run, SL_GROUP_MASTER, t, data, true);
+    }
+    free(data);
+    return status;
+}
+
+/* Token i of micro-batch m of a step; targets are one later. */
+static inline int32_t training_run_token(const plan_case *c, uint32_t step, uint32_t m, uint64_t i)
+{
+    uint64_t position = ((uint64_t)step * 8192 + m) * 4096 + i;
+    return (int32_t)sl_rng_below(5, 1, position, c->shape.vocab);
+}
+
+static inline sl_status training_run_fill(void *user, const sl_engine_fill *what, void *memory)
+{
+    const training_run *run = user;
+    int32_t *tokens = memory;
+    const uint64_t seq = run->c->emit.seq, document = 4 + what->micro_batch; /* tokens */
+    for (uint64_t i = 0; i < what->bytes / sizeof *tokens; i++)
+        tokens[i] = what->slot == SL_INPUT_POSITIONS
+                        ? (int32_t)(i % seq % document)
+                        : training_run_token(run->c, run->step, what->micro_batch, i + what->slot);
+    return SL_OK;
+}
+
+typedef struct training_run_settings {
+    uint32_t worker_count;
+    bool guards;
+    sl_engine_parts parts;
+} training_run_settings;
+
+/* Opens engine and weights for the plan. What is on disk is in a directory of its own. On failure
+ * the run is for training_run_close all the same. */
+static inline sl_status training_run_open_with(plan_case *c, sl_plan *plan,
+                                               const training_run_settings *settings,
+                                               training_run *out_run)
+{
+    sl_engine_plan engine_plan = {c->program, plan};
+    *out_run = (training_run){.c = c, .plan = plan, .clip = c->step.update_early ? 0.0f : 1.0f};
+    if (plan->peak_bytes[SL_TIER_DISK] > 0)
+        out_run->disk = scratch_open();
+    const char *directories[] = {out_run->disk.text};
+    const sl_engine_source source = {training_run_fill, out_run};
+    sl_engine_options options = {.layout = c->layout,
+                                 .homes = c->homes,
+                                 .plans = &engine_plan,
+                                 .plan_count = 1,
+                                 .target = {.worker_count = settings->worker_count},
+                                 .source = &source,
+                                 .disk_directories = directories,
+                                 .disk_directory_count = out_run->disk.text[0] ? 1 : 0,
+                                 .guard_arenas = settings->guards};
+    SL_TRY(sl_engine_open_with(&options, &settings->parts, &out_run->engine));
+    return training_run_initialise(out_run);
+}
+
+static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t worker_count,
+                                          bool guards, training_run *out_run)
+{
+    const training_run_settings settings = {.worker_count = worker_count, .guards = guards};
+    return training_run_open_with(c, plan, &settings, out_run);
+}
+
+static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)
+{
+    return (sl_step_scalars){.learning_rate = 1e-2f,
+                             .weight_decay = 0.1f,
+                             .beta1 = 0.9f,
+                             .beta2 = 0.95f,
+                             .epsilon = 1e-8f,
+                             .bias1 = (float)(1.0 - pow(0.9, step)),
+                             .bias2_root = (float)sqrt(1.0 - pow(0.95, step)),
+                             .clip = clip,
+                             .loss_scale = 1.0f,
+                             .dropout_seed = 41,
+                             .first_row = 100 * (uint64_t)step};
+}
+
+/* Runs steps 1..step_count and adds each loss and norm to `hash`. */
+static inline sl_status training_run_steps(training_run *run, uint32_t step_count,
+                                           sl_hash_stream *hash)
+{
+    for (uint32_t step = 1; step <= step_count; step++) {
+        sl_step_scalars scalars = training_run_scalars(run->clip, step);
+        run->step = step;
+        SL_TRY(sl_engine_step(run->engine, 0, &scalars));
+        const sl_step_control *control = sl_engine_output(run->engine, 0, SL_OUTPUT_CONTROL);
+        sl_hash_update(hash, sl_engine_output(run->engine, 0, SL_OUTPUT_LOSS), sizeof(double));
+        sl_hash_update(hash, &control->grad_norm, sizeof control->grad_norm);
+    }
+    return sl_engine_drain(run->engine);
+}
+
+static inline sl_status training_run_hash_states(training_run *run, sl_hash_stream *hash)
+{
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_MOMENT1,
+                                      SL_GROUP_MOMENT2};
+    const sl_program *program = run->c->program;
+    float *data = calloc(training_run_largest(program), sizeof *data);
+    sl_status status = data ? SL_OK : SL_ERROR_SYSTEM;
+    for (uint32_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        bool is_there = program->has_state[groups[g]];
+        for (uint32_t t = 0; is_there && status == SL_OK && t < program->tensor_count; t++) {
+            status = training_run_visit(run, groups[g], t, data, false);
+            sl_hash_update(hash, data, program->tensors[t].element_count * sizeof *data);
+        }
+    }
+    free(data);
+    return status;
+}
+
+static inline void training_run_close(training_run *run)
+{
+    sl_engine_close(run->engine);
+    sl_plan_close(run->plan);
+    if (run->disk.text[0])
+        scratch_close(&run->disk);
+}
+
+#endif
