@@ -218,9 +218,18 @@ static void job_when_suspended_for_two_deadlines_goes_on(void **state)
 
 /* ---- what is missing ---- */
 
+/* MPICH's mpirun fails itself, now and then, where ranks leave while it still starts others: then
+ * it is tried again. */
 static void expect_refusal(const mpi *it)
 {
-    assert_code(run_script(it, "$tool 1 0", "export SLUICE_MPI_PLUGIN=/nothing.so; two"), 71);
+    enum { TRIES = 20 };
+    int code = 0;
+    for (int i = 0; i < TRIES && code != 71; i++) {
+        code = run_script(it, "$tool 1 0", "export SLUICE_MPI_PLUGIN=/nothing.so; two");
+        if (it->waits || !strstr(complaint, "HYDU_sock_write"))
+            break;
+    }
+    assert_code(code, 71);
     assert_has(complaint, "cannot load the plug-in for MPI");
 }
 
