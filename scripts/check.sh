@@ -105,7 +105,7 @@ check_headers()
 check_rooms()
 {
     need gcc || return
-    sources '^(.*/)?(src|chunk|kernels|offload)/.*\.h$' | grep -v '^kernels/cpu/simd/' |
+    sources '^(.*/)?(src|chunk|kernels|offload)/.*\.h$' | grep -Ev '^kernels/cpu/simd/|(^|/)tests/' |
         while read -r header; do
             echo "#include \"$(realpath "$header")\"" > "$scratch/room.c"
             gcc -std=gnu11 -Wall -Wextra -Werror -Iinclude -Isrc -I. -fsyntax-only \
@@ -138,7 +138,7 @@ check_tidy()
     need clang-tidy-14 || return
     [ -e "$clang_tree/compile_commands.json" ] || cmake --preset clang -B "$clang_tree" > /dev/null
     cmake --build "$clang_tree" --target sluice_commit > /dev/null
-    sources '^(.*/)?(src|chunk|kernels|offload)/.*\.c$' | grep -v '^kernels/cpu/simd/' |
+    sources '^(.*/)?(src|chunk|kernels|offload)/.*\.c$' | grep -Ev '^kernels/cpu/simd/|(^|/)tests/' |
         xargs -P "$(nproc)" -n 4 clang-tidy-14 -p "$clang_tree" --quiet 2> "$scratch/log" && return
     grep -v 'warnings generated' "$scratch/log" | tail -n 20
     return 1
