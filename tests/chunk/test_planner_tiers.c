@@ -246,11 +246,85 @@ static void tiered_plan_when_built_twice_then_equal(void **state)
     }
 }
 
+/* ---- families that leave the device for want of room ---- */
+
+/* The first and the last micro-batch are apart: families are of those between. */
+enum { FAMILY_MICRO_BATCHES = 8, FAMILY_SLOTS = FAMILY_MICRO_BATCHES - 2 };
+
+static plan_case open_families(void)
+{
+    plan_case c = {.shape = {.layers = 4, .heads = 2, .width = 128, .context = 64, .vocab = 60},
+                   .emit = {.batch = 2, .seq = 64, .tp_size = 1, .mode = SL_GPT2_LOSS},
+                   .step = {.micro_batch_count = FAMILY_MICRO_BATCHES,
+                            .accumulation = SL_ACCUMULATE_LAYER},
+                   .policy = {.policy = SL_POLICY_DEVICE},
+                   .request = {.prefetch = SL_PREFETCH_AUTO}};
+    assert_ok(plan_case_build(&c), 0);
+    return c;
+}
+
+/* Families on a tier; *out_last and *out_first are the ticks at
+ * which the last and the first of them are made. */
+static uint32_t count_families(const sl_plan *plan, sl_tier tier, uint32_t *out_first,
+                               uint32_t *out_last)
+{
+    uint32_t count = 0;
+    *out_first = UINT32_MAX;
+    *out_last = 0;
+    for (uint32_t i = 0; i < plan->allocation_count; i++) {
+        const sl_allocation *it = &plan->allocations[i];
+        if (it->place.tier != tier || it->place.slots != FAMILY_SLOTS)
+            continue;
+        count++;
+        *out_first = it->first_tick < *out_first ? it->first_tick : *out_first;
+        *out_last = it->first_tick > *out_last ? it->first_tick : *out_last;
+    }
+    return count;
+}
+
+static uint32_t count_away(const plan_case *c, const sl_plan *plan)
+{
+    uint32_t first_away, last_away, first_here, last_here;
+    uint32_t away = count_families(plan, SL_TIER_HOST, &first_away, &last_away);
+    uint32_t here = count_families(plan, SL_TIER_DEVICE, &first_here, &last_here);
+    assert_ok(sl_plan_verify(&c->request, plan), 0);
+    assert_true(!away || !here || last_away <= first_here);
+    return away;
+}
+
+/* Without them a budget of a third of what all take would be refused; with them each budget down to
+ * it works, and no more of them leave for a larger one than for a smaller one. */
+static void families_when_the_device_is_full_then_the_first_made_go_to_the_host(void **state)
+{
+    (void)state;
+    plan_case c = open_families();
+    sl_plan *plan = NULL;
+    sl_shortage shortage;
+    assert_ok(sl_plan_build(&c.request, &plan, &shortage), 0);
+    const uint64_t all = plan->peak_bytes[SL_TIER_DEVICE] - c.homes->fixed_bytes[SL_TIER_DEVICE];
+    uint32_t before = count_away(&c, plan);
+    assert_int_equal(before, 0);
+    sl_plan_close(plan);
+    for (uint64_t sixths = 5; sixths >= 2; sixths--) {
+        c.request.budget_bytes[SL_TIER_DEVICE] =
+            c.homes->fixed_bytes[SL_TIER_DEVICE] + all / 6 * sixths;
+        assert_ok(sl_plan_build(&c.request, &plan, &shortage), sixths);
+        uint32_t away = count_away(&c, plan);
+        assert_true(away > before);
+        before = away;
+        sl_plan_close(plan);
+    }
+    c.request.budget_bytes[SL_TIER_HOST] = c.homes->fixed_bytes[SL_TIER_HOST];
+    assert_int_equal(sl_plan_build(&c.request, &plan, &shortage), SL_ERROR_FIT);
+    plan_case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiered_plan_when_budgets_shrink_then_stays_right_until_it_is_refused),
         cmocka_unit_test(tiered_plan_when_built_twice_then_equal),
+        cmocka_unit_test(families_when_the_device_is_full_then_the_first_made_go_to_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,23 @@ static void copies_take_cores_from_host_alone_where_compute_has_a_device(void **
     assert_seconds(found.busy_seconds[SL_LANE_COMPUTE], 6);
 }
 
+/* Who waits for another rank, or for the next rows, computes nothing. */
+static void lanes_that_wait_for_others_take_no_cores(void **state)
+{
+    (void)state;
+    static const sl_lane lanes[] = {SL_LANE_COMM, SL_LANE_INPUT};
+    for (size_t i = 0; i < sizeof lanes / sizeof lanes[0]; i++) {
+        scene s;
+        open_scene(&s);
+        s.machine.shares_cores = true;
+        s.machine.core_count = 2;
+        add_run(&s, SL_LANE_COMPUTE, 6);
+        add_run(&s, lanes[i], 6);
+        add_wait(&s, 0, 1);
+        assert_seconds(play(&s).step_seconds, 6);
+    }
+}
+
 static void reads_and_writes_share_the_disk_up_to_its_mixed_rate(void **state)
 {
     (void)state;
@@ -656,6 +673,7 @@ int main(void)
         cmocka_unit_test(copies_take_cores_from_the_pool_as_a_fair_scheduler_has_it),
         cmocka_unit_test(copies_slow_nobody_where_cores_are_left_over),
         cmocka_unit_test(copies_take_cores_from_host_alone_where_compute_has_a_device),
+        cmocka_unit_test(lanes_that_wait_for_others_take_no_cores),
         cmocka_unit_test(reads_and_writes_share_the_disk_up_to_its_mixed_rate),
         cmocka_unit_test(machines_without_sense_are_refused),
         cmocka_unit_test(iteration_starts_when_the_outputs_of_the_last_have_arrived),
