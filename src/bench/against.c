@@ -44,14 +44,13 @@ static double find_spread(const sl_percentiles *rate)
     return rate->p90 - rate->p10;
 }
 
-static void judge(sl_bench_row *row)
+static sl_bench_verdict judge(const sl_bench_row *row)
 {
     const double far = row->rate.median - row->old.median, own = find_spread(&row->rate);
     const double spread = own > find_spread(&row->old) ? own : find_spread(&row->old);
     if (row->rate.p90 < row->old.p10 && -far > spread)
-        row->verdict = SL_BENCH_WORSE;
-    else if (row->rate.p10 > row->old.p90 && far > spread)
-        row->verdict = SL_BENCH_BETTER;
+        return SL_BENCH_WORSE;
+    return row->rate.p10 > row->old.p90 && far > spread ? SL_BENCH_BETTER : SL_BENCH_SAME;
 }
 
 static bool is_same_row(const sl_bench_row *row, const old_row *old)
@@ -73,7 +72,7 @@ static sl_status read_row(const char *path, const json_t *object, sl_bench *benc
     for (uint32_t i = 0; i < bench->row_count; i++)
         if (is_same_row(&bench->rows[i], &old)) {
             bench->rows[i].old = old.rate;
-            judge(&bench->rows[i]);
+            bench->rows[i].verdict = judge(&bench->rows[i]);
         }
     return SL_OK;
 }

@@ -199,7 +199,8 @@ static void save_when_source_fails_then_its_status_and_nothing_left(void **state
     tiny_close(model);
 }
 
-/* Loads `states` into a model of `shape`'s first `tensor_count` tensors (0: all). */
+/* Loads `states` into a model of `shape`'s first `tensor_count` tensors (0: all), and asks for the
+ * file of its parameters. */
 static void must_refuse_load(const sl_checkpoint *checkpoint, sl_gpt2_shape shape,
                              uint32_t tensor_count, const bool *states, const char *fragment)
 {
@@ -211,6 +212,10 @@ static void must_refuse_load(const sl_checkpoint *checkpoint, sl_gpt2_shape shap
     if (!strstr(sl_status_message(), fragment))
         fail_msg("%s", sl_status_message());
     assert_int_equal(model->calls, 0);
+    const sl_safetensors *file;
+    assert_int_equal(sl_checkpoint_parameters(checkpoint, model->tensors, count, &file),
+                     SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), fragment));
     tiny_close(model);
 }
 
