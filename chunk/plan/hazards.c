@@ -14,8 +14,8 @@
  * own, so that a repetition touches no slot but its own; whatever else shares the bytes of one
  * slot is taken to share those of all.
  *
- * A lane knows what its own waits say since the repetition began, or else the iteration: so what is
- * left out as implied is implied on every path.
+ * A lane knows what its own waits say since the iteration began, those of earlier repetitions too:
+ * whatever comes behind them in the body comes behind them in every run of it.
  */
 #include "hazards.h"
 
@@ -461,12 +461,9 @@ static sl_status issue_section(resolver *r, const sl_section *section)
     r->section_start = r->now;
     if (section->repeat > 1)
         find_outside(r);
-    for (uint32_t repetition = 0; repetition < count_replays(section); repetition++) {
-        if (section->repeat > 1)
-            memset(r->lane_knows, 0xFF, sizeof r->lane_knows);
+    for (uint32_t repetition = 0; repetition < count_replays(section); repetition++)
         for (uint32_t c = section->first; c < section->first + section->count; c++)
             SL_TRY(issue_command(r, c, repetition));
-    }
     return SL_OK;
 }
 
