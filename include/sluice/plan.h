@@ -187,6 +187,13 @@ SL_API void sl_plan_live_bytes(const sl_plan *plan, sl_tier tier, uint32_t op_co
 /* Frees a plan; NULL is fine. */
 SL_API void sl_plan_close(sl_plan *plan);
 
+enum { SL_COMMAND_NAME_BYTES = 96 };
+
+/* The name of a command for people: of an op its kind and the first value that it writes, of a copy
+ * its chunk or value: "linear h.3.fc", "param 12", "h.3.qkv". */
+SL_API void sl_command_describe(const sl_program *program, const sl_command *command,
+                                char out_name[SL_COMMAND_NAME_BYTES]);
+
 /* Accepts or rejects a plan, from the program, the layout and the homes alone; written
  * independently of the planner. SL_ERROR_INTERNAL says what is wrong, where. */
 SL_API sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan);

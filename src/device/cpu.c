@@ -196,6 +196,12 @@ static sl_status queue_copy(sl_device_stream *stream, uint64_t tag, void *to, co
     return SL_OK;
 }
 
+static const sl_device_watcher *find_watcher(const sl_device *device)
+{
+    (void)device;
+    return NULL;
+}
+
 const sl_device_ops *sl_cpu_ops(void)
 {
     static const sl_device_ops ops = {
@@ -219,6 +225,7 @@ const sl_device_ops *sl_cpu_ops(void)
         .event_wait = wait_for_event,
         .event_finish = finish_event,
         .launch = queue_call,
+        .watcher = find_watcher,
         .copy = queue_copy,
     };
     return &ops;

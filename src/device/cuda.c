@@ -105,6 +105,7 @@ static void close_device(sl_device *device)
     if (device->stream && cudaStreamDestroy(device->stream) != cudaSuccess)
         sl_cuda_forget_error();
     sl_cuda_events_close(device); /* whose words what was queued may still read */
+    sl_cuda_watcher_close(&device->watcher);
     pthread_cond_destroy(&device->is_released);
     pthread_mutex_destroy(&device->lock);
     free(device);
@@ -112,6 +113,7 @@ static void close_device(sl_device *device)
 
 static sl_status open_device_parts(sl_device *device)
 {
+    sl_cuda_watcher_open(&device->watcher);
     SL_TRY(sl_cuda_context_open(device->index, &device->info));
     SL_CUDA_TRY(NULL, cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking));
     return sl_cuda_events_open(device);
@@ -143,6 +145,11 @@ static sl_status describe_device(sl_device *device, sl_device_info *out_info)
     out_info->free_bytes = free_bytes;
     out_info->total_bytes = total_bytes;
     return SL_OK;
+}
+
+static const sl_device_watcher *find_watcher(const sl_device *device)
+{
+    return device->watcher.user ? &device->watcher : NULL;
 }
 
 /* ---- how far the control thread is ahead ---- */
@@ -372,6 +379,7 @@ const sl_device_ops *sl_cuda_ops(void)
         .event_record = sl_cuda_event_record,
         .event_wait = sl_cuda_event_wait,
         .event_finish = sl_cuda_event_finish,
+        .watcher = find_watcher,
         .launch = launch_call,
         .copy = queue_copy,
     };

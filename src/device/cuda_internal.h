@@ -51,6 +51,7 @@ struct sl_device {
     sl_cuda_words *words;
     bool avoids_words;             /* the control thread waits itself */
     sl_cuda_wait_value wait_value; /* NULL: so it does, for there is no such call */
+    sl_device_watcher watcher;     /* `user` NULL: there is none */
     pthread_mutex_t lock;          /* shared: of the records' `waiters` */
     pthread_cond_t is_released;    /* a record has one waiter less */
 };
@@ -104,6 +105,11 @@ sl_status sl_cuda_wait_for_room(sl_device_stream *stream);
 
 /* Chooses device `index` in the control thread, makes its context and fills `info`. */
 sl_status sl_cuda_context_open(int index, sl_device_info *out_info);
+
+/* ---- cuda_watcher.c ---- */
+
+void sl_cuda_watcher_open(sl_device_watcher *watcher);
+void sl_cuda_watcher_close(sl_device_watcher *watcher);
 
 /* ---- cuda_memory.c ---- */
 

@@ -31,6 +31,14 @@ typedef enum sl_map_flags { SL_MAP_PLAIN = 0, SL_MAP_GUARDS = 1, SL_MAP_PATTERN 
 
 typedef enum sl_stream_kind { SL_STREAM_DEVICE, SL_STREAM_HOST } sl_stream_kind;
 
+/* A tool, as profilers of GPUs are, that shows by name what was issued: all that the control thread
+ * issues between `begin` and its `end`. Ranges nest; `name` is copied. */
+typedef struct sl_device_watcher {
+    void (*begin)(void *user, const char *name);
+    void (*end)(void *user);
+    void *user;
+} sl_device_watcher;
+
 typedef struct sl_device_ops {
     sl_device_kind kind;
     const char *name;  /* "cpu", "cuda" */
@@ -78,6 +86,9 @@ typedef struct sl_device_ops {
      * queued; after a failure nothing is called. */
     sl_status (*launch)(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
                         const void *arguments, uint32_t argument_bytes);
+
+    /* The tool that watches this process, valid as long as the device; NULL: there is none. */
+    const sl_device_watcher *(*watcher)(const sl_device *device);
 
     /* Queues a copy between device and host memory, either way, in a stream of the device. */
     sl_status (*copy)(sl_device_stream *stream, uint64_t tag, void *to, const void *from,

@@ -92,6 +92,7 @@ static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
     if (!engine->ops || !engine->kernels)
         SL_FAIL(SL_ERROR_SYSTEM, "this build has no such device");
     SL_TRY(engine->ops->open(target->device_index, &target->cuda, &engine->device));
+    engine->watcher = engine->ops->watcher(engine->device);
     return engine->kernels->open(target->device_index, &target->cuda, &engine->library);
 }
 

@@ -154,6 +154,7 @@ typedef struct sl_bound_plan {
 /* ---- the engine ---- */
 
 struct sl_engine {
+    const sl_device_watcher *watcher; /* the device's; NULL: nobody looks */
     sl_engine_options options; /* `plans` stands in bound plans; only borrowed pointers are used */
     const sl_kernel_table *kernels;      /* of the device */
     const sl_kernel_table *host_kernels; /* of the host lane */

@@ -43,6 +43,7 @@ static sl_status issue_repetition(const sl_repetition *repetition, const sl_sect
 static sl_status issue_command(const sl_repetition *repetition, sl_bound_command *bound);
 static sl_status issue_waits(const sl_repetition *repetition, const sl_bound_command *bound);
 static sl_status queue_command(const sl_repetition *repetition, const sl_bound_command *bound);
+static sl_status queue_unnamed(const sl_repetition *repetition, const sl_bound_command *bound);
 static sl_status wait_for_compute(sl_engine *engine, const sl_bound_plan *plan);
 static sl_status wait_for_inputs_and_outputs(sl_engine *engine, const sl_bound_plan *plan);
 
@@ -55,7 +56,11 @@ sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index, const sl_step_s
         SL_FAIL(SL_ERROR_INTERNAL, "there is no plan %u", plan_index);
     if (engine->failure.status != SL_OK || atomic_load(&engine->failed_lane) != SL_NONE)
         return sl_step_drain(engine);
+    if (engine->watcher)
+        engine->watcher->begin(engine->watcher->user, "step");
     sl_status status = run_iteration(engine, &engine->plans[plan_index], scalars);
+    if (engine->watcher)
+        engine->watcher->end(engine->watcher->user);
     engine->step_ns = sl_clock_now_ns() - start_ns;
     return status == SL_OK ? SL_OK : end_failed_iteration(engine, status);
 }
@@ -162,6 +167,20 @@ static sl_status issue_waits(const sl_repetition *repetition, const sl_bound_com
 }
 
 static sl_status queue_command(const sl_repetition *repetition, const sl_bound_command *bound)
+{
+    const sl_engine *engine = repetition->engine;
+    sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
+    if (!engine->watcher || !engine->ops->stream_native(stream))
+        return queue_unnamed(repetition, bound);
+    char name[SL_COMMAND_NAME_BYTES];
+    sl_command_describe(repetition->plan->program, bound->command, name);
+    engine->watcher->begin(engine->watcher->user, name);
+    sl_status status = queue_unnamed(repetition, bound);
+    engine->watcher->end(engine->watcher->user);
+    return status;
+}
+
+static sl_status queue_unnamed(const sl_repetition *repetition, const sl_bound_command *bound)
 {
     uint64_t tag = bound->tag + repetition->index;
     sl_statistics_count_issue(repetition->engine, bound);

@@ -222,25 +222,6 @@ void sl_timeline_close(sl_timeline *timeline)
 
 /* ---- writing ---- */
 
-/* "linear h.3.fc": the op and the first value that it writes. */
-static void name_op(const sl_program *program, const sl_op *op, char name[NAME_BYTES])
-{
-    const sl_op_info *info = sl_op_info_of(op->kind);
-    const char *value = "";
-    for (uint32_t i = 0; i < info->operand_count && !*value; i++)
-        if (op->operand[i] != SL_NONE && sl_op_writes(op, i))
-            value = program->values[op->operand[i]].name;
-    snprintf(name, NAME_BYTES, "%s%s%.80s", info->name, *value ? " " : "", value);
-}
-
-static void name_copy(const sl_program *program, const sl_command *command, char name[NAME_BYTES])
-{
-    if (command->chunk_index != SL_NONE)
-        snprintf(name, NAME_BYTES, "%s %u", sl_group_name(command->group), command->chunk_index);
-    else
-        snprintf(name, NAME_BYTES, "%.80s", program->values[command->value].name);
-}
-
 /* Of an op or copy, what viewers show beside its name. */
 static void describe_event(const sl_timeline *timeline, const sl_engine_event *event,
                            char more[2 * NAME_BYTES])
@@ -303,11 +284,8 @@ static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event
     const sl_program *program = timeline->step.program;
     const sl_command *command = &timeline->step.plan->body[event->command];
     bool is_copy = command->kind == SL_COMMAND_COPY;
-    char name[NAME_BYTES], more[2 * NAME_BYTES], line[6 * NAME_BYTES];
-    if (is_copy)
-        name_copy(program, command, name);
-    else
-        name_op(program, &program->ops[command->tick], name);
+    char name[SL_COMMAND_NAME_BYTES], more[2 * NAME_BYTES], line[6 * NAME_BYTES];
+    sl_command_describe(program, command, name);
     describe_event(timeline, event, more);
     snprintf(line, sizeof line,
              ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,"

@@ -161,9 +161,9 @@ static const char *const phase_names[SL_PHASE_COUNT] = {"forward", "recompute", 
 static void name_command(const filling *self, uint32_t index, char out[SL_MEASURED_NAME_BYTES])
 {
     const sl_command *command = &self->plan->body[index];
-    char name[SL_ACCOUNT_NAME_BYTES];
+    char name[SL_COMMAND_NAME_BYTES];
     bool is_op = command->kind == SL_COMMAND_RUN;
-    sl_account_name_command(&self->request, index, name);
+    sl_command_describe(self->program, command, name);
     snprintf(out, SL_MEASURED_NAME_BYTES, "%s %s",
              is_op ? phase_names[self->program->ops[command->tick].phase]
                    : sl_lane_name(command->lane),

@@ -16,28 +16,6 @@ const char *sl_account_resource_name(sl_account_resource resource)
 
 /* ---- names ---- */
 
-static void name_op(const sl_program *program, const sl_op *op, char name[SL_ACCOUNT_NAME_BYTES])
-{
-    const sl_op_info *info = sl_op_info_of(op->kind);
-    const char *value = "";
-    for (uint32_t i = 0; i < info->operand_count && !*value; i++)
-        if (op->operand[i] != SL_NONE && sl_op_writes(op, i))
-            value = program->values[op->operand[i]].name;
-    snprintf(name, SL_ACCOUNT_NAME_BYTES, "%s%s%.40s", info->name, *value ? " " : "", value);
-}
-
-void sl_account_name_command(const sl_account_request *request, uint32_t command,
-                             char out_name[SL_ACCOUNT_NAME_BYTES])
-{
-    const sl_command *c = &request->plan->body[command];
-    if (c->kind == SL_COMMAND_RUN)
-        name_op(request->program, &request->program->ops[c->tick], out_name);
-    else if (c->chunk_index != SL_NONE)
-        snprintf(out_name, SL_ACCOUNT_NAME_BYTES, "%s %u", sl_group_name(c->group), c->chunk_index);
-    else
-        snprintf(out_name, SL_ACCOUNT_NAME_BYTES, "%.40s", request->program->values[c->value].name);
-}
-
 /* What is neither a chunk nor a value. */
 static void name_other(const sl_account_request *request, const sl_allocation *allocation,
                        char name[SL_ACCOUNT_NAME_BYTES])

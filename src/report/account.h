@@ -169,10 +169,6 @@ void sl_account_close(sl_account *account);
 sl_status sl_account_list_objects(const sl_account_request *request, sl_tier tier, uint32_t tick,
                                   sl_account_object **out_objects, uint32_t *out_count);
 
-/* The name of a command of the body for people: "linear h.3.fc", "param 12", "h.3.qkv". */
-void sl_account_name_command(const sl_account_request *request, uint32_t command,
-                             char out_name[SL_ACCOUNT_NAME_BYTES]);
-
 /* "compute", "update", "h2d", "d2h", "disk". */
 const char *sl_account_resource_name(sl_account_resource resource);
 

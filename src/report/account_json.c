@@ -205,11 +205,17 @@ typedef struct block {
     sl_lane cause;
 } block;
 
+static void name_command(const maker *m, uint32_t index, char name[SL_COMMAND_NAME_BYTES])
+{
+    const sl_account_request *request = &m->account->request;
+    sl_command_describe(request->program, &request->plan->body[index], name);
+}
+
 static void append_block(maker *m, json_t *lane, const block *from)
 {
-    char name[SL_ACCOUNT_NAME_BYTES];
+    char name[SL_COMMAND_NAME_BYTES];
     json_t *array = json_array();
-    sl_account_name_command(&m->account->request, from->command, name);
+    name_command(m, from->command, name);
     append(m, array, make_ns(from->start));
     append(m, array, make_ns(from->end));
     append(m, array, make_count(from->count));
@@ -337,14 +343,14 @@ static json_t *make_lanes(maker *m)
 static json_t *make_stalls(maker *m, const sl_account_stall *stalls, uint32_t count)
 {
     json_t *array = json_array();
-    char name[SL_ACCOUNT_NAME_BYTES];
+    char name[SL_COMMAND_NAME_BYTES];
     for (uint32_t i = 0; i < count; i++) {
         json_t *stall = json_object();
-        sl_account_name_command(&m->account->request, stalls[i].command, name);
+        name_command(m, stalls[i].command, name);
         put(m, stall, "command", json_string(name));
         *name = '\0';
         if (stalls[i].waited_for != SL_NONE)
-            sl_account_name_command(&m->account->request, stalls[i].waited_for, name);
+            name_command(m, stalls[i].waited_for, name);
         put(m, stall, "waited_for", *name ? json_string(name) : json_null());
         put(m, stall, "cause", json_string(sl_lane_name(stalls[i].cause)));
         put_real(m, stall, "seconds", stalls[i].seconds);

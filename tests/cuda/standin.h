@@ -24,6 +24,7 @@
 #ifndef SL_STANDIN_H
 #define SL_STANDIN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -101,6 +102,15 @@ void standin_watch_memory(const standin_memory_watch *watch);
 
 /* Device memory that something else wrote: a library's stand-in. */
 void standin_note_written(const void *start, uint64_t bytes);
+
+/* ---- a profiler ---- */
+
+/* Whether one is attached from now on; what it has seen is forgotten. Nothing may be open. */
+void standin_watch(bool is_attached);
+
+/* Ranges that began, of a name or (NULL) all, and those that have not ended. */
+uint64_t standin_range_count(const char *name);
+uint32_t standin_range_depth(void);
 
 /* ---- errors ---- */
 

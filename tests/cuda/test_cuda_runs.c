@@ -214,6 +214,85 @@ static void options_of_cuda_when_given_then_change_what_they_say(void **state)
     }
 }
 
+/* ---- what a profiler shows ---- */
+
+enum { WATCHED_STEPS = 2 };
+
+static bool is_of_device(const sl_command *command)
+{
+    return command->lane == SL_LANE_COMPUTE || command->lane == SL_LANE_H2D ||
+           command->lane == SL_LANE_D2H;
+}
+
+/* How often a plan's steps issue a command of that name to the device; NULL: any. */
+static uint64_t count_named(const sl_blueprint *blueprint, const char *name)
+{
+    const sl_plan *plan = blueprint->plans[0];
+    char text[SL_COMMAND_NAME_BYTES];
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < plan->prologue_count; i++) {
+        sl_command_describe(blueprint->programs[0], &plan->prologue[i], text);
+        count += is_of_device(&plan->prologue[i]) && (!name || strcmp(text, name) == 0);
+    }
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        const sl_section *section = &plan->sections[s];
+        for (uint32_t i = section->first; i < section->first + section->count; i++) {
+            sl_command_describe(blueprint->programs[0], &plan->body[i], text);
+            if (is_of_device(&plan->body[i]) && (!name || strcmp(text, name) == 0))
+                count += (uint64_t)section->repeat * WATCHED_STEPS;
+        }
+    }
+    return count;
+}
+
+static void check_ranges(const sl_blueprint *blueprint)
+{
+    const sl_plan *plan = blueprint->plans[0];
+    char name[SL_COMMAND_NAME_BYTES];
+    for (uint32_t i = 0; i < plan->body_count; i++) {
+        sl_command_describe(blueprint->programs[0], &plan->body[i], name);
+        uint64_t expected = count_named(blueprint, name), found = standin_range_count(name);
+        if (found != expected)
+            fail_msg("%s: %d ranges, not %d", name, (int)found, (int)expected);
+    }
+    assert_int_equal(standin_range_count("step"), WATCHED_STEPS);
+    assert_int_equal(standin_range_count(NULL), count_named(blueprint, NULL) + WATCHED_STEPS);
+    assert_int_equal(standin_range_depth(), 0);
+}
+
+/* Loops of a step included, each op and copy that goes to the GPU; nothing where nobody looks. */
+static void work_when_a_profiler_watches_then_has_the_names_of_the_plan(void **state)
+{
+    (void)state;
+    static const volatile sig_atomic_t never = 0;
+    const run_settings settings = RUN_SETTINGS("device=cuda", "precision=bf16", "steps=2",
+                                               "policy=host", "micro-batch=1", "accumulate=6");
+    for (int is_watched = 0; is_watched <= 1; is_watched++) {
+        sl_config config;
+        sl_trainer trainer = {0};
+        sl_blueprint *blueprint = NULL;
+        sl_refusal refusal;
+        run_result result = {0};
+        const char *fault = "";
+        standin_watch(is_watched);
+        assert_int_equal(sl_config_init(&config), SL_OK);
+        assert_int_equal(run_configure(&settings, &config), SL_OK);
+        assert_int_equal(sl_trainer_prepare(&config, SL_CONFIG_TRAIN, &trainer), SL_OK);
+        assert_int_equal(sl_search_find(&trainer.search, &blueprint, &refusal), SL_OK);
+        assert_int_equal(sl_trainer_open(&trainer, blueprint), SL_OK);
+        assert_int_equal(sl_loop_run(&trainer, &never, &result.end), SL_OK);
+        if (is_watched)
+            check_ranges(trainer.session->blueprint);
+        else
+            assert_int_equal(standin_range_count(NULL), 0);
+        sl_trainer_close(&trainer);
+        sl_config_clear(&config);
+        if (standin_faults(&fault) > 0)
+            fail_msg("misuse: %s", fault);
+    }
+    standin_watch(false);
+}
+
 /* ---- what a library loads ---- */
 
 /* The device's memory is planned to the last bytes but for some: a library's code goes there before
@@ -516,6 +595,7 @@ int main(void)
         AFRESH(auto_when_the_budget_is_small_then_picks_a_plan_with_the_same_bits),
         AFRESH(memory_when_locked_in_part_then_gives_the_same_bits),
         AFRESH(options_of_cuda_when_given_then_change_what_they_say),
+        AFRESH(work_when_a_profiler_watches_then_has_the_names_of_the_plan),
         AFRESH(code_when_there_is_no_room_for_it_then_the_run_is_refused_before_it_starts),
         AFRESH(code_when_most_comes_from_disk_then_is_loaded_before_anything_waits),
         AFRESH(library_when_it_is_missing_then_the_run_is_refused_and_says_what_would_do),

@@ -581,6 +581,12 @@ static sl_status sim_copy(sl_device_stream *stream, uint64_t tag, void *to, cons
     return SL_OK;
 }
 
+static const sl_device_watcher *sim_watcher(const sl_device *device)
+{
+    (void)device;
+    return NULL;
+}
+
 static const sl_device_ops sim_device_ops = {
     .kind = SL_DEVICE_CPU,
     .name = "simulation",
@@ -602,6 +608,7 @@ static const sl_device_ops sim_device_ops = {
     .event_wait = sim_wait_for_event,
     .event_finish = sim_finish_event,
     .launch = sim_launch,
+    .watcher = sim_watcher,
     .copy = sim_copy,
 };
 
