@@ -78,6 +78,11 @@ sl_status sl_search_overflow(const sl_search *search, const sl_fit_failure *fail
 sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
                           sl_fit_failure *out_failure);
 
+/* Puts a faster blueprint in the place of one that fits, if there is one among the choices that are
+ * left open: homes, where updates run, recomputation and order of accumulation (fastest.c); of
+ * sl_search_find. */
+sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
+
 /* Fills in the suggestion of a refusal whose failure is known (suggest.c); of sl_search_find. */
 sl_status sl_search_suggest(const sl_search *search, sl_refusal *refusal);
 

@@ -1,0 +1,208 @@
+/* The fastest choice, as far as a simulation can tell.
+ *
+ * A plan costs time to build, so few are: a choice whose arithmetic alone takes longer than the
+ * best plan so far is passed over, and of the candidates only both ends and a few between are
+ * tried. A later choice must be faster by more than simulations are exact. Nothing here looks at a
+ * clock: equal searches end equally. */
+#include <math.h>
+
+#include "candidates.h"
+
+enum { BUILDS_MAX = 48 };
+
+static const double gain = 0.98; /* of the best time, below which a change is worth while */
+
+typedef struct improvement {
+    const sl_search *search;
+    sl_task task;
+    sl_blueprint *best;
+    double best_seconds;
+    uint32_t build_count;
+} improvement;
+
+static sl_status simulate(const sl_blueprint *blueprint, double *out_seconds)
+{
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                            &simulation));
+    *out_seconds = simulation.step_seconds;
+    return SL_OK;
+}
+
+static bool is_known(const sl_search_candidates *known, const sl_blueprint *blueprint,
+                     double seconds)
+{
+    for (uint32_t i = 0; i < known->count; i++) {
+        const sl_search_candidate *other = &known->best[i];
+        bool is_same = other->seconds == seconds;
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            is_same = is_same &&
+                      other->peak_bytes[tier] == sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+        if (is_same)
+            return true;
+    }
+    return false;
+}
+
+/* Puts a plan into its place among the fastest, if it has one. */
+static void note_candidate(const improvement *self, const sl_blueprint *blueprint, double seconds)
+{
+    sl_search_candidates *known = self->search->candidates;
+    if (!known)
+        return;
+    known->planned_count++;
+    uint32_t place = known->count;
+    while (place > 0 && known->best[place - 1].seconds > seconds)
+        place--;
+    if (place == SL_SEARCH_CANDIDATES || is_known(known, blueprint, seconds))
+        return;
+    if (known->count < SL_SEARCH_CANDIDATES)
+        known->count++;
+    for (uint32_t i = known->count - 1; i > place; i--)
+        known->best[i] = known->best[i - 1];
+    known->best[place] = (sl_search_candidate){.choice = blueprint->choice, .seconds = seconds};
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        known->best[place].peak_bytes[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+}
+
+/* Plans a choice; it becomes the best one if it is. INFINITY and the short tier if it does not fit.
+ */
+static sl_status try_faster(improvement *self, const sl_choice *choice, double *out_seconds,
+                            sl_tier *out_short_tier)
+{
+    sl_blueprint *blueprint = NULL;
+    sl_fit_failure failure;
+    double seconds = INFINITY;
+    self->build_count++;
+    sl_status status = sl_blueprint_build(&self->task, choice, &blueprint, &failure);
+    if (status == SL_ERROR_FIT)
+        *out_short_tier = failure.shortage.tier;
+    else if (status == SL_OK)
+        status = simulate(blueprint, &seconds);
+    if (status == SL_OK)
+        note_candidate(self, blueprint, seconds);
+    *out_seconds = seconds;
+    bool is_better = seconds < gain * self->best_seconds;
+    sl_blueprint *slower = is_better ? self->best : blueprint;
+    if (is_better) {
+        self->best = blueprint;
+        self->best_seconds = seconds;
+    }
+    sl_blueprint_close(slower);
+    return status == SL_ERROR_FIT ? SL_OK : status;
+}
+
+/* The first candidate that the device holds, found by bisection; each that fits on the way may win.
+ */
+static sl_status improve_in_memory(improvement *self, sl_choice *choice)
+{
+    uint32_t low = 0, high = SL_CANDIDATES_LEAST_ON_DEVICE; /* that one was tried */
+    while (low < high && self->build_count < BUILDS_MAX) {
+        uint32_t middle = (low + high) / 2;
+        sl_tier short_tier =
+            SL_TIER_HOST; /* where it fits, look below as where the host is short */
+        double seconds;
+        sl_candidates_set(middle, choice);
+        SL_TRY(try_faster(self, choice, &seconds, &short_tier));
+        if (short_tier == SL_TIER_DEVICE)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return SL_OK;
+}
+
+static sl_status improve_on_disk(improvement *self, sl_choice *choice)
+{
+    uint32_t candidate_count = sl_candidates_count(self->search);
+    sl_tier short_tier = SL_TIER_HOST; /* what the disk can mend */
+    for (uint32_t index = SL_CANDIDATES_FIRST_ON_DISK;
+         index < candidate_count && self->build_count < BUILDS_MAX && short_tier == SL_TIER_HOST;
+         index++) {
+        double seconds;
+        short_tier = SL_TIER_DISK;
+        sl_candidates_set(index, choice);
+        SL_TRY(try_faster(self, choice, &seconds, &short_tier));
+    }
+    return SL_OK;
+}
+
+/* The two ends of the candidates: least on the device, and as much there as fits. Where not
+ * even the first fits, nothing does, unless the host is short and there is a disk. */
+static sl_status improve_homes_of(improvement *self, sl_choice choice)
+{
+    double seconds;
+    sl_tier short_tier = SL_TIER_HOST;
+    if (!self->search->auto_policy)
+        return try_faster(self, &choice, &seconds, &short_tier);
+    sl_candidates_set(SL_CANDIDATES_LEAST_ON_DEVICE, &choice);
+    SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
+    if (short_tier == SL_TIER_DEVICE)
+        return SL_OK;
+    bool is_host_short = !isfinite(seconds);
+    SL_TRY(improve_in_memory(self, &choice));
+    return is_host_short ? improve_on_disk(self, &choice) : SL_OK;
+}
+
+/* A host that is slow beside its link had better send its states to the device and back. */
+static sl_status improve_homes(improvement *self, sl_choice choice)
+{
+    SL_TRY(improve_homes_of(self, choice));
+    if (!self->search->auto_adam || self->best->choice.placement.policy == SL_POLICY_DEVICE)
+        return SL_OK;
+    choice.placement.adam = SL_ADAM_DEVICE;
+    return improve_homes_of(self, choice);
+}
+
+/* One recomputation and one order of accumulation, with the homes that are open. */
+static sl_status improve_order(improvement *self, const sl_choice *choice)
+{
+    double bound;
+    if (self->build_count >= BUILDS_MAX)
+        return SL_OK;
+    SL_TRY(sl_blueprint_bound_seconds(&self->task, choice, &bound));
+    return bound < gain * self->best_seconds ? improve_homes(self, *choice) : SL_OK;
+}
+
+static sl_status improve_accumulations(improvement *self, sl_choice choice)
+{
+    if (!self->search->auto_accumulation || choice.accumulate == 1)
+        return improve_order(self, &choice);
+    choice.accumulation = SL_ACCUMULATE_MICRO;
+    SL_TRY(improve_order(self, &choice));
+    choice.accumulation = SL_ACCUMULATE_LAYER;
+    return improve_order(self, &choice);
+}
+
+static sl_status improve_recomputes(improvement *self)
+{
+    sl_choice choice = self->search->fixed;
+    if (!self->search->auto_recompute || self->task.work != SL_WORK_TRAIN)
+        return improve_accumulations(self, choice);
+    for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
+        choice.recompute = (sl_recompute)recompute;
+        SL_TRY(improve_accumulations(self, choice));
+    }
+    return SL_OK;
+}
+
+static bool is_open(const sl_search *search)
+{
+    bool is_training = search->task.work == SL_WORK_TRAIN;
+    bool has_orders = search->auto_accumulation && search->fixed.accumulate > 1;
+    return search->auto_policy || search->auto_adam ||
+           (is_training && (search->auto_recompute || has_orders));
+}
+
+sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
+{
+    improvement self = {.search = search, .task = search->task, .best = *blueprint};
+    if (!is_open(search))
+        return SL_OK;
+    self.task.is_probe = true;
+    SL_TRY(simulate(self.best, &self.best_seconds));
+    note_candidate(&self, self.best, self.best_seconds);
+    sl_status status = improve_recomputes(&self);
+    *blueprint = self.best;
+    return status;
+}

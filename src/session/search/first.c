@@ -1,0 +1,84 @@
+/* The first choice that fits. */
+#include "candidates.h"
+
+/* Layer by layer saves moves of parameters and gradients, and costs memory for activations. */
+static sl_accumulation prefer_accumulation(const sl_policy_options *placement)
+{
+    bool is_moving =
+        placement->policy == SL_POLICY_HOST || placement->policy == SL_POLICY_NVME ||
+        (placement->policy == SL_POLICY_STATIC && (placement->host_fraction[SL_GROUP_PARAM] > 0 ||
+                                                   placement->host_fraction[SL_GROUP_GRAD] > 0));
+    return is_moving ? SL_ACCUMULATE_LAYER : SL_ACCUMULATE_MICRO;
+}
+
+static sl_status fit_accumulations(const sl_search *search, sl_choice *choice,
+                                   sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    if (!search->auto_accumulation || choice->accumulate == 1)
+        return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
+    choice->accumulation = prefer_accumulation(&choice->placement);
+    sl_status status = sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
+    if (status != SL_ERROR_FIT || choice->accumulation == SL_ACCUMULATE_MICRO)
+        return status;
+    choice->accumulation = SL_ACCUMULATE_MICRO;
+    return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
+}
+
+static sl_status fit_candidate(const sl_search *search, uint32_t index, sl_choice *choice,
+                               sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    sl_candidates_set(index, choice);
+    return fit_accumulations(search, choice, out_blueprint, out_failure);
+}
+
+/* Everything on the device if that fits; else a candidate can only fit if the one that takes least
+ * of the device does, or would with more of the host. */
+static sl_status fit_candidates(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    if (!search->auto_policy)
+        return fit_accumulations(search, choice, out_blueprint, out_failure);
+    sl_status status = fit_candidate(search, 0, choice, out_blueprint, out_failure);
+    if (status != SL_ERROR_FIT)
+        return status;
+    sl_blueprint *frugal = NULL;
+    status = fit_candidate(search, SL_CANDIDATES_LEAST_ON_DEVICE, choice, &frugal, out_failure);
+    sl_blueprint_close(frugal);
+    bool is_hopeless = status == SL_ERROR_FIT && out_failure->shortage.tier == SL_TIER_DEVICE;
+    if (is_hopeless || (status != SL_OK && status != SL_ERROR_FIT))
+        return status;
+    for (uint32_t index = 1; index < sl_candidates_count(search);) {
+        status = fit_candidate(search, index, choice, out_blueprint, out_failure);
+        if (status != SL_ERROR_FIT)
+            return status;
+        index = sl_candidates_find_next(index, out_failure->shortage.tier);
+    }
+    return SL_ERROR_FIT;
+}
+
+static sl_status fit_recomputes(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    if (!search->auto_recompute || search->task.work != SL_WORK_TRAIN)
+        return fit_candidates(search, choice, out_blueprint, out_failure);
+    for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
+        choice->recompute = (sl_recompute)recompute;
+        sl_status status = fit_candidates(search, choice, out_blueprint, out_failure);
+        if (status != SL_ERROR_FIT)
+            return status;
+    }
+    return SL_ERROR_FIT;
+}
+
+sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
+                        sl_fit_failure *out_failure)
+{
+    sl_search probing = *search;
+    sl_choice choice = search->fixed;
+    probing.task.is_probe = true;
+    sl_status status = fit_recomputes(&probing, &choice, out_blueprint, out_failure);
+    if (status != SL_ERROR_FIT)
+        return status;
+    /* Once more, for the exact bytes of the last attempt. */
+    return sl_blueprint_build(&search->task, &choice, out_blueprint, out_failure);
+}
