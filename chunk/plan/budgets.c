@@ -94,21 +94,25 @@ static sl_status fit_tier(sl_planner *planner, sl_tier tier, uint64_t budget, sl
 
 /* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
  * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
- * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. A shortage is no
- * failure of this call, any other error is. */
-static sl_status find_least_budget(sl_planner *planner, sl_tier tier, uint64_t *out_budget)
+ * one works. Leaves the plan of the tier in place. Gives up above `most`, with a budget that is
+ * larger and may be too small; UINT64_MAX: none was found. A shortage is no failure of this call,
+ * any other error is. */
+static sl_status find_least_budget(sl_planner *planner, sl_tier tier, uint64_t most,
+                                   uint64_t *out_budget)
 {
     sl_shortage shortage = {.tier = tier};
     limits ignored;
     uint64_t budget = 0;
     *out_budget = UINT64_MAX;
     for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
-        sl_status status = shrink_room(planner, tier, budget, &ignored, &shortage);
-        if (status == SL_OK)
+        sl_status status = SL_ERROR_FIT;
+        if (budget <= most)
+            status = shrink_room(planner, tier, budget, &ignored, &shortage);
+        if (status == SL_OK || budget > most)
             *out_budget = budget;
         if (status != SL_ERROR_FIT)
             return status;
-        if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
+        if (budget > most || __builtin_add_overflow(budget, shortage.missing_bytes, &budget))
             break;
     }
     return SL_OK;
@@ -132,7 +136,8 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
     sl_status status = fit_tier(planner, tier, budget, &found);
     if (status != SL_ERROR_FIT)
         return status;
-    SL_TRY(find_least_budget(planner, tier, &found.needed_bytes));
+    bool is_rough = planner->request->is_rough[tier];
+    SL_TRY(find_least_budget(planner, tier, is_rough ? budget : UINT64_MAX, &found.needed_bytes));
     if (found.needed_bytes <= budget)
         return SL_OK; /* holes fell better elsewhere: that plan stands */
     *out_shortage = found;
@@ -149,7 +154,7 @@ static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_short
     uint64_t budget = planner->budget_bytes[SL_TIER_DEVICE], least = UINT64_MAX;
     planner->stages_ahead = false;
     if (is_least)
-        SL_TRY(find_least_budget(planner, SL_TIER_DEVICE, &least));
+        SL_TRY(find_least_budget(planner, SL_TIER_DEVICE, budget, &least));
     if (is_least && least <= budget)
         return SL_OK;
     sl_status status = fit_tier(planner, SL_TIER_DEVICE, budget, shortage);

@@ -162,6 +162,9 @@ typedef struct sl_plan_request {
     sl_workspace_query workspace;
     const void *workspace_context;
     const sl_machine *machine; /* for how early to fetch */
+    /* A shortage of this tier may name too few bytes as needed (but more than the budget): it is
+     * known several times as soon. */
+    bool is_rough[SL_TIER_COUNT];
 } sl_plan_request;
 
 /* Why a request does not fit. */

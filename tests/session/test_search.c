@@ -264,6 +264,56 @@ static void auto_when_there_is_room_then_everything_is_on_the_device(void **stat
     sl_config_clear(&config);
 }
 
+/* ---- budgets that are unset ---- */
+
+static bool fits_within(const char *const *settings, uint64_t shared_bytes)
+{
+    sl_config config;
+    sl_search search;
+    sl_blueprint *blueprint = NULL;
+    sl_fit_failure failure;
+    init(&config, &search, settings);
+    search.task.shared_bytes = shared_bytes;
+    sl_status status = sl_search_run(&search, &blueprint, &failure);
+    assert_true(status == SL_OK || status == SL_ERROR_FIT);
+    if (blueprint)
+        assert_true(sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE) +
+                        sl_blueprint_peak_bytes(blueprint, SL_TIER_HOST) <=
+                    shared_bytes);
+    sl_blueprint_close(blueprint);
+    sl_config_clear(&config);
+    return status == SL_OK;
+}
+
+/* What lives on disk fills the host for as long as there is room: the device must get its part. */
+static void budgets_when_unset_then_hold_what_any_split_of_them_holds(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"policy=host", "policy=nvme", "policy=auto"};
+    uint32_t fitting = 0, refused = 0;
+    for (int p = 0; p < 3; p++)
+        for (uint64_t shared = UINT64_C(2) << 20; shared <= UINT64_C(14) << 20;
+             shared += UINT64_C(1) << 20) {
+            bool fits_split = false;
+            for (uint64_t part = 1; part < 8 && !fits_split; part++) {
+                char device[64];
+                snprintf(device, sizeof device, "device-memory=%llu",
+                         (unsigned long long)(shared * part / 8));
+                fits_split = fits_within(
+                    SETTINGS(policies[p], "disk-dir=/tmp", "disk-space=1G", device), shared);
+            }
+            bool fits =
+                fits_within(SETTINGS(policies[p], "disk-dir=/tmp", "disk-space=1G"), shared);
+            if (fits_split && !fits)
+                fail_msg("%s does not fit in %llu MiB", policies[p],
+                         (unsigned long long)(shared >> 20));
+            fitting += fits;
+            refused += !fits;
+        }
+    print_message("%u fit, %u do not\n", fitting, refused);
+    assert_true(fitting > 5 && refused > 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +325,7 @@ int main(void)
         cmocka_unit_test(wear_when_projected_then_as_counted_by_hand),
         cmocka_unit_test(auto_when_choices_are_planned_one_by_one_then_none_is_much_faster),
         cmocka_unit_test(auto_when_there_is_room_then_everything_is_on_the_device),
+        cmocka_unit_test(budgets_when_unset_then_hold_what_any_split_of_them_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,6 +191,14 @@ static sl_status build_programs(sl_blueprint *blueprint)
                           &blueprint->homes);
 }
 
+/* Both budgets are unset, and share the memory of the machine. */
+static bool settles_budgets(const sl_blueprint *blueprint)
+{
+    const sl_choice *choice = &blueprint->choice;
+    return blueprint->task.target.device == SL_DEVICE_CPU && choice->device_memory == UINT64_MAX &&
+           choice->host_memory == UINT64_MAX;
+}
+
 static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t program_index)
 {
     sl_plan_request request = {.program = blueprint->programs[program_index],
@@ -202,8 +210,13 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
                                .workspace = sl_engine_workspace_bytes,
                                .workspace_context = &blueprint->task.target,
                                .machine = &blueprint->machine};
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         request.budget_bytes[tier] = blueprint->budget_bytes[tier];
+        request.is_rough[tier] = blueprint->task.is_probe;
+    }
+    /* Where budgets are settled, what the device needs decides how memory is split. */
+    if (settles_budgets(blueprint))
+        request.is_rough[SL_TIER_DEVICE] = false;
     return request;
 }
 
@@ -234,14 +247,43 @@ static sl_status plan_all(sl_blueprint *blueprint, sl_fit_failure *out_failure)
     return SL_OK;
 }
 
+static void split_budgets(sl_blueprint *blueprint, uint64_t device_bytes)
+{
+    blueprint->budget_bytes[SL_TIER_DEVICE] = device_bytes;
+    blueprint->budget_bytes[SL_TIER_HOST] = subtract(blueprint->task.shared_bytes, device_bytes);
+}
+
+/* What lives on disk is kept on the host for as long as there is room, and leaves the device none.
+ * Then each gets half; the device just what it needs if that is not enough for the host, and more
+ * than half if that is what it needs. False: no other split is left. */
+static bool split_otherwise(sl_blueprint *blueprint, const sl_shortage *shortage,
+                            uint64_t *device_needs)
+{
+    const uint64_t shared = blueprint->task.shared_bytes;
+    const uint64_t device = blueprint->budget_bytes[SL_TIER_DEVICE];
+    if (shortage->tier == SL_TIER_DEVICE && shortage->needed_bytes < shared) {
+        *device_needs = larger(*device_needs, shortage->needed_bytes);
+        split_budgets(blueprint, larger(*device_needs, shared / 2));
+        return blueprint->budget_bytes[SL_TIER_DEVICE] > device;
+    }
+    if (shortage->tier != SL_TIER_HOST || *device_needs == 0 || device <= *device_needs)
+        return false;
+    split_budgets(blueprint, *device_needs);
+    return true;
+}
+
 /* Both budgets unset: gives the host what it took and the device the rest, until both agree. */
 static sl_status settle_budgets(sl_blueprint *blueprint, sl_fit_failure *out_failure)
 {
     uint64_t shared = blueprint->task.shared_bytes;
     uint64_t *budget = blueprint->budget_bytes;
-    uint64_t overshoot = 0;
+    uint64_t overshoot = 0, device_needs = 0;
     for (int round = 0; round < SETTLE_ROUNDS; round++) {
-        SL_TRY(plan_all(blueprint, out_failure));
+        sl_status status = plan_all(blueprint, out_failure);
+        if (status == SL_ERROR_FIT &&
+            split_otherwise(blueprint, &out_failure->shortage, &device_needs))
+            continue;
+        SL_TRY(status);
         uint64_t host = sl_blueprint_peak_bytes(blueprint, SL_TIER_HOST);
         uint64_t device = sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE);
         if (device <= subtract(shared, host)) {
@@ -287,7 +329,7 @@ static bool resolve_budgets(sl_blueprint *blueprint)
     budget[SL_TIER_DISK] = blueprint->choice.disk_space;
     budget[SL_TIER_DEVICE] = device;
     budget[SL_TIER_HOST] = host;
-    if (is_shared && device == UINT64_MAX && host == UINT64_MAX)
+    if (settles_budgets(blueprint))
         return false;
     if (device == UINT64_MAX)
         budget[SL_TIER_DEVICE] =
