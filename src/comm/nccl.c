@@ -4,7 +4,8 @@
  *
  * Of an sl_nccl everything belongs to the thread that calls, but for what stands under its lock:
  * the communicator, its failure, and what is watched. The lock is held around whatever is asked of
- * NCCL, so that an abort by the watch never meets another call.
+ * NCCL, so that an abort by the watch never meets another call. Over 800 lines because sums,
+ * gathers and exchanges are all made under that lock, of one struct.
  */
 #include "nccl.h"
 
@@ -303,9 +304,9 @@ void sl_nccl_use(sl_nccl *it, const sl_nccl_queue *queue)
 
 /* ---- what the ranks call ---- */
 
-typedef enum nccl_op { OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_GATHER, OP_COUNT } nccl_op;
+typedef enum nccl_op { OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_GATHER, OP_EXCHANGE, OP_COUNT } nccl_op;
 
-static const char *const op_names[] = {"all_reduce", "reduce_scatter", "gather"};
+static const char *const op_names[] = {"all_reduce", "reduce_scatter", "gather", "exchange"};
 
 typedef struct call_sign {
     uint64_t call, count, detail, scratch_bytes;
@@ -632,6 +633,58 @@ sl_status sl_nccl_all_gather(sl_nccl *it, uint64_t bytes, const void *part, void
     sl_status status = agree(it, (call_sign){.op = OP_GATHER, .count = bytes});
     if (status == SL_OK)
         status = gather_parts(it, bytes, part, out_parts);
+    return status == SL_OK ? SL_OK : fail(it, status);
+}
+
+/* ---- two ranks ---- */
+
+typedef struct handed {
+    uint32_t peer;
+    uint64_t bytes[2]; /* given and taken */
+    const char *given;
+    char *taken;
+} handed;
+
+static const char *given_to(const void *argument, uint32_t peer, uint64_t *out_bytes)
+{
+    const handed *it = argument;
+    *out_bytes = peer == it->peer ? it->bytes[0] : 0;
+    return it->given;
+}
+
+static char *taken_from(const void *argument, uint32_t peer, uint64_t *out_bytes)
+{
+    const handed *it = argument;
+    *out_bytes = peer == it->peer ? it->bytes[1] : 0;
+    return it->taken;
+}
+
+/* The other one is here, and about to do what fits. It may have made other calls with others. */
+static sl_status agree_with(sl_nccl *it, const handed *what)
+{
+    const uint64_t *mine = what->bytes;
+    uint64_t theirs[2] = {0};
+    const sl_comm_exchange_args args = {what->peer,         what->peer, mine,
+                                        sizeof what->bytes, theirs,     sizeof theirs};
+    SL_TRY(sl_nccl_poll(it));
+    SL_TRY(sl_comm_exchange(it->options.host, &args));
+    if (theirs[0] == mine[1] && theirs[1] == mine[0])
+        return SL_OK;
+    SL_FAIL(SL_ERROR_INTERNAL,
+            "ranks call different things of NCCL: an exchange that gives %llu bytes to rank %u and "
+            "takes %llu, but one that gives %llu and takes %llu there",
+            (unsigned long long)mine[0], what->peer, (unsigned long long)mine[1],
+            (unsigned long long)theirs[0], (unsigned long long)theirs[1]);
+}
+
+sl_status sl_nccl_exchange(sl_nccl *it, uint32_t peer, uint64_t bytes, const void *given,
+                           void *taken)
+{
+    const handed what = {peer, {given ? bytes : 0, taken ? bytes : 0}, given, taken};
+    const nccl_round round = {given_to, taken_from, &what};
+    sl_status status = agree_with(it, &what);
+    if (status == SL_OK)
+        status = exchange(it, &round, "an exchange");
     return status == SL_OK ? SL_OK : fail(it, status);
 }
 

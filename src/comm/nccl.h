@@ -131,4 +131,9 @@ sl_status sl_nccl_reduce_scatter(sl_nccl *nccl, sl_comm_types types, const uint6
 /* out_parts [size][bytes], `bytes` even: every rank's part, which may stand there already. */
 sl_status sl_nccl_all_gather(sl_nccl *nccl, uint64_t bytes, const void *part, void *out_parts);
 
+/* To rank `peer` and from it, both at once; NULL: not that way. These two ranks alone call it, and
+ * in an order that one exchange at a time drains. */
+sl_status sl_nccl_exchange(sl_nccl *nccl, uint32_t peer, uint64_t bytes, const void *given,
+                           void *taken);
+
 #endif

@@ -49,7 +49,7 @@ static bool is_native(sl_op_kind kind)
         [SL_OP_SCATTER_ROWS] = true,        [SL_OP_TAKE_ROWS] = true,
         [SL_OP_GATHER_COLUMNS] = true,      [SL_OP_SCATTER_COLUMNS] = true,
         [SL_OP_TAKE_COLUMNS] = true,        [SL_OP_REDUCE_SCATTER_SHARD] = true,
-        [SL_OP_ALL_GATHER_SHARD] = true,
+        [SL_OP_ALL_GATHER_SHARD] = true,    [SL_OP_EXCHANGE] = true,
     };
     return native[kind];
 }
@@ -66,7 +66,7 @@ static sl_status check_native_plan(const sl_program *program)
 
 static sl_status check_native(const sl_engine *engine, const sl_engine_options *options)
 {
-    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks};
+    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks, &engine->stage_ranks};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i]->size > 0 && !all[i]->use)
             SL_FAIL(SL_ERROR_USAGE, "the ranks exchange what is in memory of the host alone");
@@ -97,7 +97,7 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
 
 sl_status sl_collectives_poll(const sl_engine *engine)
 {
-    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks};
+    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks, &engine->stage_ranks};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i]->size > 0 && all[i]->poll)
             SL_TRY(all[i]->poll(all[i]->user));
@@ -259,6 +259,8 @@ static sl_status begin(const collective_args *args)
         args->ranks->use(args->ranks->user, &queue);
     if (args->data_ranks->size > 0)
         args->data_ranks->use(args->data_ranks->user, &queue);
+    if (args->engine->stage_ranks.size > 0)
+        args->engine->stage_ranks.use(args->engine->stage_ranks.user, &queue);
     return SL_OK;
 }
 

@@ -9,7 +9,7 @@
 #include "device/cuda.h"
 #include "kernels/kernels.h"
 
-enum { GROUPS = 2, MEETING_BYTES = 256 /* for each rank */ };
+enum { MEETING_BYTES = 256 /* for each rank */ };
 
 /* One communicator. */
 typedef struct gpu_group {
@@ -28,7 +28,7 @@ struct sl_gpu_ranks {
     sl_device_stream *stream; /* of the meetings */
     void *scratch;            /* likewise */
     uint64_t scratch_bytes, taken_bytes;
-    gpu_group groups[GROUPS];
+    gpu_group groups[SL_GPU_GROUPS];
 };
 
 /* ---- what the communicators ask of the device ---- */
@@ -131,6 +131,12 @@ static sl_status gather_shards(void *user, uint64_t bytes, const void *shard, vo
     return sl_nccl_all_gather(it->nccl, bytes / sl_comm_size(it->host), shard, data);
 }
 
+static sl_status exchange(void *user, uint32_t rank, uint64_t bytes, const void *given, void *taken)
+{
+    const gpu_group *it = user;
+    return sl_nccl_exchange(it->nccl, rank, bytes, given, taken);
+}
+
 static void post(void *user, const char *op)
 {
     const gpu_group *it = user;
@@ -163,7 +169,8 @@ static sl_engine_ranks make_table(gpu_group *it)
                              .sum_shard = sum_shard,
                              .gather_shards = gather_shards,
                              .use = use,
-                             .poll = poll};
+                             .poll = poll,
+                             .exchange = exchange};
 }
 
 /* ---- opening ---- */
@@ -260,7 +267,7 @@ static sl_status open_parts(sl_gpu_ranks *it, const sl_gpu_ranks_args *args)
     SL_TRY(sl_gpu_ranks_choose(args->world, args->device_index, &index));
     SL_TRY(open_device(it, index, args));
     SL_TRY(find_free(it, &before));
-    for (uint32_t i = 0; i < GROUPS; i++)
+    for (uint32_t i = 0; i < SL_GPU_GROUPS; i++)
         SL_TRY(open_group(it, args, i));
     SL_TRY(find_free(it, &after));
     it->taken_bytes = before > after ? before - after : 0;
@@ -287,7 +294,7 @@ void sl_gpu_ranks_close(sl_gpu_ranks *it)
 {
     if (!it)
         return;
-    for (uint32_t i = 0; i < GROUPS; i++) {
+    for (uint32_t i = 0; i < SL_GPU_GROUPS; i++) {
         gpu_group *group = &it->groups[i];
         sl_nccl_close(group->nccl);
         for (uint32_t mark = 0; mark < SL_NCCL_MARKS; mark++)
@@ -305,7 +312,7 @@ void sl_gpu_ranks_close(sl_gpu_ranks *it)
 
 void sl_gpu_ranks_set_timeout(sl_gpu_ranks *it, double timeout_s)
 {
-    for (uint32_t i = 0; i < GROUPS; i++)
+    for (uint32_t i = 0; i < SL_GPU_GROUPS; i++)
         if (it->groups[i].nccl)
             sl_nccl_set_timeout(it->groups[i].nccl, timeout_s);
 }
@@ -318,7 +325,7 @@ uint64_t sl_gpu_ranks_taken_bytes(const sl_gpu_ranks *it)
 uint64_t sl_gpu_ranks_share_bytes(const sl_gpu_ranks *it)
 {
     uint64_t bytes = 0;
-    for (uint32_t i = 0; i < GROUPS; i++)
+    for (uint32_t i = 0; i < SL_GPU_GROUPS; i++)
         if (it->groups[i].host)
             bytes += sl_comm_share_bytes(it->groups[i].host);
     return bytes;

@@ -14,6 +14,8 @@
 
 typedef struct sl_gpu_ranks sl_gpu_ranks;
 
+enum { SL_GPU_GROUPS = 3 }; /* that tensors, rows and layers are shared among */
+
 /* One set of ranks: its end that was split off the world, and where its table goes, which has a
  * `post` and its `user`. */
 typedef struct sl_gpu_group {
@@ -27,7 +29,7 @@ typedef struct sl_gpu_ranks_args {
     int device_index; /* of the configuration: local rank 0's */
     sl_cuda_options cuda;
     double timeout_s;
-    sl_gpu_group groups[2]; /* in one order on all ranks */
+    sl_gpu_group groups[SL_GPU_GROUPS]; /* in one order on all ranks */
 } sl_gpu_ranks_args;
 
 /* Which GPU this rank computes on: local rank r has number `first` + r. SL_ERROR_USAGE: the machine

@@ -50,11 +50,6 @@ static sl_status check(const sl_ranks *ranks, sl_config *config)
                 "--tp %" PRIu64 " and --dp %" PRIu64 " take as many ranks, and this process is "
                 "alone: sluice launch -n %" PRIu64 " -- train …",
                 config->tp, is_open ? 1 : data, config->tp * (is_open ? 1 : data));
-    if (config->pp > 1 && strcmp(config->device, "cpu") != 0)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--pp %" PRIu64 " on --device %s: stages are on the cpu device alone, in this "
-                "version",
-                config->pp, config->device);
     config->dp = data ? data : 1;
     return SL_OK;
 }
@@ -209,6 +204,7 @@ static sl_status open_gpus(sl_ranks *ranks, const sl_config *config)
         return SL_OK;
     args.groups[0] = find_gpu_group(ranks, SL_COMM_TENSOR, &ranks->tensor);
     args.groups[1] = find_gpu_group(ranks, SL_COMM_DATA, &ranks->data);
+    args.groups[2] = find_gpu_group(ranks, SL_COMM_STAGES, &ranks->stages);
     return sl_gpu_ranks_open(&args, &ranks->gpus);
 }
 
@@ -356,7 +352,7 @@ static uint64_t plan_windows(const sl_comm_layout *layout, sl_device_kind kind)
 {
     uint64_t bytes = 0;
     for (int group = 0; group < SL_COMM_GROUP_COUNT; group++) {
-        const bool is_of_gpus = group == SL_COMM_TENSOR || group == SL_COMM_DATA;
+        const bool is_of_gpus = group != SL_COMM_WORLD;
         const uint32_t size = sl_comm_group_size(layout, (sl_comm_group)group);
         bytes += sl_comm_plan_share_bytes(size) * (is_of_gpus && kind == SL_DEVICE_CUDA ? 2 : 1);
     }

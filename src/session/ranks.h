@@ -37,7 +37,7 @@ typedef struct sl_ranks {
     /* Of those that tensors are split over, of those with other rows, and of those with other
      * layers; size 0: there are none. */
     sl_engine_ranks tensor, data, stages;
-    sl_gpu_ranks *gpus;    /* of --device cuda: tensor and data are of its memory; else NULL */
+    sl_gpu_ranks *gpus;    /* of --device cuda: these three are of its memory; else NULL */
     _Atomic uint64_t step; /* that is run */
 } sl_ranks;
 

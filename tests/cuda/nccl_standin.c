@@ -35,15 +35,14 @@ typedef struct kernel {
     uint32_t number; /* over all ranks, from 1 */
     uint32_t message_count;
     message messages[MESSAGES_MAX];
+    bool is_over;
 } kernel;
 
 typedef struct world {
     uint64_t number;
     int size, joined;
-    kernel *waiting[RANKS_MAX]; /* kernels that have met */
-    int waiting_count;
-    uint64_t generation; /* meetings that are over */
-    int error;           /* of all ranks */
+    kernel *waiting[RANKS_MAX]; /* kernels that have not met those that belong to them */
+    int error;                  /* of all ranks */
     bool is_aborted;
 } world;
 
@@ -163,13 +162,37 @@ static int count_between(const kernel *it, int peer, bool is_send)
     return count;
 }
 
-/* Copies all that is sent, or, only looking, says whether everything agrees. */
-static bool move_all(const world *it, bool copies)
+static bool names(const kernel *it, int peer)
+{
+    return count_between(it, peer, true) + count_between(it, peer, false) > 0;
+}
+
+/* The ranks whose kernels belong to `mine`, itself among them, as bits: those that exchange with
+ * it, and with these. 0: one of them has not come to it. */
+static uint32_t find_partners(const world *it, const kernel *mine)
+{
+    uint32_t partners = 1u << mine->comm->rank, known = 0;
+    while (known != partners) {
+        known = partners;
+        for (int rank = 0; rank < it->size; rank++)
+            for (int peer = 0; peer < it->size && (known >> rank & 1); peer++) {
+                if (peer == rank || !names(it->waiting[rank], peer))
+                    continue;
+                if (!it->waiting[peer] || !names(it->waiting[peer], rank))
+                    return 0;
+                partners |= 1u << peer;
+            }
+    }
+    return partners;
+}
+
+/* Copies all that the partners send, or, only looking, says whether everything agrees. */
+static bool move_all(const world *it, uint32_t partners, bool copies)
 {
     for (int from = 0; from < it->size; from++) {
         const kernel *sender = it->waiting[from];
         int sent[RANKS_MAX] = {0};
-        for (uint32_t i = 0; i < sender->message_count; i++) {
+        for (uint32_t i = 0; (partners >> from & 1) && i < sender->message_count; i++) {
             const message *one = &sender->messages[i];
             if (!one->is_send)
                 continue;
@@ -179,8 +202,8 @@ static bool move_all(const world *it, bool copies)
             if (copies)
                 memcpy(other->data, one->data, one->count);
         }
-        for (int to = 0; to < it->size; to++)
-            if (count_between(it->waiting[to], from, false) != sent[to])
+        for (int to = 0; (partners >> from & 1) && to < it->size; to++)
+            if ((partners >> to & 1) && count_between(it->waiting[to], from, false) != sent[to])
                 return false;
     }
     return true;
@@ -188,19 +211,22 @@ static bool move_all(const world *it, bool copies)
 
 static void meet(world *it, kernel *mine)
 {
-    uint64_t generation = it->generation;
     it->waiting[mine->comm->rank] = mine;
-    if (++it->waiting_count < it->size) {
-        while (it->generation == generation && !it->is_aborted && !it->error)
+    const uint32_t partners = find_partners(it, mine);
+    if (partners == 0) {
+        while (!mine->is_over && !it->is_aborted && !it->error)
             pthread_cond_wait(&changed, &lock);
         return;
     }
-    if (move_all(it, false))
-        (void)move_all(it, true);
+    if (move_all(it, partners, false))
+        (void)move_all(it, partners, true);
     else
         it->error = INVALID_USAGE;
-    it->waiting_count = 0;
-    it->generation++;
+    for (int rank = 0; rank < it->size; rank++)
+        if (partners >> rank & 1) {
+            it->waiting[rank]->is_over = true;
+            it->waiting[rank] = NULL;
+        }
     pthread_cond_broadcast(&changed);
 }
 

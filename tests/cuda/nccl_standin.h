@@ -2,11 +2,12 @@
  * nothing of sluice but the table of calls that it fills.
  *
  * It is stricter than NCCL. A group becomes one kernel in its stream, which waits for the kernels
- * that belong to it on all other ranks; of one rank one communication kernel runs at a time, so two
- * communicators that ranks use in different orders never end. What ranks send and receive has to
- * agree in peer, count, type and order; else nothing is copied, and all of them hear of it as an
- * asynchronous error. Communicators do not block: calls answer "in progress" by chance, and a call
- * before that is over is a fault of the caller (standin_faults). Kernels are late by chance.
+ * that belong to it on the ranks that it exchanges with, and for theirs; of one rank one
+ * communication kernel runs at a time, so two communicators that ranks use in different orders
+ * never end. What ranks send and receive has to agree in peer, count, type and order; else nothing
+ * is copied, and all of them hear of it as an asynchronous error. Communicators do not block: calls
+ * answer "in progress" by chance, and a call before that is over is a fault of the caller
+ * (standin_faults). Kernels are late by chance.
  *
  * Programs with the stand-in of CUDA find it in the place of the library (sl_nccl_load).
  */

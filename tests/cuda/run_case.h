@@ -10,7 +10,7 @@
 #include "scratch_dir.h"
 #include "train/loop.h"
 
-enum { RUN_SETTING_MAX = 24 };
+enum { RUN_SETTING_MAX = 28 };
 
 /* A model of 2 layers; wte has several panels of 128 rows, and chunks hold one or two tensors. */
 #define RUN_TINY                                                                                   \
@@ -85,13 +85,13 @@ static inline sl_status run_configure(const run_settings *settings, sl_config *c
 static inline sl_status run_loop(sl_trainer *trainer, run_result *result)
 {
     static const volatile sig_atomic_t never = 0;
-    static const sl_sink_ops ops = {.step = run_note_step};
+    static const sl_sink_ops noting = {.step = run_note_step};
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     SL_TRY(sl_trainer_open(trainer, blueprint));
     result->choice = trainer->session->blueprint->choice;
-    sl_sinks_add(&trainer->sinks, &ops, result);
+    sl_sinks_add(&trainer->sinks, &noting, result);
     SL_TRY(sl_loop_run(trainer, &never, &result->end));
     return run_digest(trainer->session, &result->digest);
 }

@@ -421,7 +421,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     if (error == cudaSuccess)
         error = check_device(device);
     memset(prop, 0, sizeof *prop);
-    snprintf(prop->name, sizeof prop->name, "Stand-in %d", device);
+    snprintf(prop->name, sizeof prop->name, "Stand-in %d",
+             standin.machine.has_one_kind ? 0 : device);
     prop->totalGlobalMem = standin.machine.device_bytes;
     prop->major = standin.machine.major;
     prop->minor = standin.machine.minor;

@@ -46,6 +46,7 @@ typedef struct standin_machine {
     uint32_t stuck_ms;       /* a call that waits alone for so long is stuck */
     uint64_t seed;           /* of the delays */
     uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
+    int has_one_kind;        /* all devices have one name, as ranks ask of them */
     int late_answers;        /* who asks whether something is done hears no until he waits for it */
 } standin_machine;
 

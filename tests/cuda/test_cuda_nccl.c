@@ -326,12 +326,31 @@ static sl_status differ_in_order(sl_nccl *nccl, uint32_t rank, char *memory)
     return SL_OK;
 }
 
+static sl_status exchange_other_bytes(sl_nccl *nccl, uint32_t rank, char *memory)
+{
+    SL_TRY(sl_nccl_exchange(nccl, !rank, 512, memory, memory + 512));
+    return sl_nccl_exchange(nccl, !rank, 512 + rank, memory, memory + 1024);
+}
+
+static sl_status give_on_both_sides(sl_nccl *nccl, uint32_t rank, char *memory)
+{
+    return sl_nccl_exchange(nccl, !rank, 512, memory, NULL);
+}
+
+static sl_status exchange_with_nobody(sl_nccl *nccl, uint32_t rank, char *memory)
+{
+    return sl_nccl_exchange(nccl, 2 + rank, 512, memory, NULL);
+}
+
 /* LAST_KERNEL: of two ranks, one to meet and two for each sum of call_same. */
 static const trouble troubles[] = {
     {{0}, differ_in_count, "all_reduce of 1000 elements, type 0, as call 0", SL_ERROR_INTERNAL},
     {{0}, differ_in_type, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
     {{0}, differ_in_operation, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
     {{0}, differ_in_order, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
+    {{0}, exchange_other_bytes, "an exchange that gives 512 bytes to rank 1", SL_ERROR_INTERNAL},
+    {{0}, give_on_both_sides, "but one that gives 512 and takes 0", SL_ERROR_INTERNAL},
+    {{0}, exchange_with_nobody, "rank 0 of 2 cannot exchange with 2", SL_ERROR_INTERNAL},
     {{.fail_kernel = 1}, NULL, "remote process exited", SL_ERROR_SYSTEM},
     {{.fail_kernel = 7}, call_same, "remote process exited", SL_ERROR_SYSTEM},
     {{.hang_kernel = 8},

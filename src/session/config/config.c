@@ -366,8 +366,6 @@ static sl_status refuse_later_compute(const sl_config *config, sl_config_command
         REFUSE_LATER("more than one stage (--pp) of what is not trained", "leave it out");
     if (config->pp > 1 && is_plan && config->compare.count > 0)
         REFUSE_LATER("--compare beside more than one stage (--pp)", "plan them one by one");
-    if (config->pp > 1 && is_plan && strcmp(config->device, "cpu") != 0)
-        REFUSE_LATER("more than one stage (--pp) on a GPU", "plan with --device cpu");
     if (config->pp > 1 && config->accumulation == SL_ACCUMULATE_LAYER)
         SL_FAIL(SL_ERROR_USAGE, "--accumulation layer beside --pp: stages have an order of their "
                                 "own; leave it out");
