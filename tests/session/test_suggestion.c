@@ -104,7 +104,7 @@ static void suggestions_when_followed_then_fit(void **state)
     static const sl_gpt2_shape shape = {2, 48, 4, 32, 1000};
     static const settings cases[] = {
         {{"device-memory=300K", "host-memory=1G"}, 2},
-        {{"device-memory=900K", "host-memory=1G", "recompute=none"}, 3},
+        {{"device-memory=450K", "host-memory=1G", "recompute=none"}, 3},
         {{"device-memory=2M", "host-memory=1G", "policy=device"}, 3},
         {{"device-memory=1M", "host-memory=500K"}, 2},
         {{"device-memory=1G", "host-memory=1"}, 2},

@@ -74,7 +74,7 @@ static sl_status try_faster(improvement *self, const sl_choice *choice, double *
     sl_fit_failure failure;
     double seconds = INFINITY;
     self->build_count++;
-    sl_status status = sl_blueprint_build(&self->task, choice, &blueprint, &failure);
+    sl_status status = sl_search_build(self->search, &self->task, choice, &blueprint, &failure);
     if (status == SL_ERROR_FIT)
         *out_short_tier = failure.shortage.tier;
     else if (status == SL_OK)
@@ -127,6 +127,24 @@ static sl_status improve_on_disk(improvement *self, sl_choice *choice)
     return SL_OK;
 }
 
+/* The device does not hold the activations of this recomputation: those that it has no room for
+ * live on the host, or on disk where the host is short. Homes are refined later. */
+static sl_status improve_activations(improvement *self, sl_choice choice)
+{
+    double seconds;
+    sl_tier short_tier = SL_TIER_DEVICE;
+    if (!self->search->auto_activations)
+        return SL_OK;
+    choice.host_activations = 1;
+    SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
+    if (isfinite(seconds) || short_tier != SL_TIER_HOST ||
+        self->search->task.disk_directory_count == 0)
+        return SL_OK;
+    choice.host_activations = 0;
+    choice.disk_activations = 1;
+    return try_faster(self, &choice, &seconds, &short_tier);
+}
+
 /* The two ends of the candidates: least on the device, and as much there as fits. Where not
  * even the first fits, nothing does, unless the host is short and there is a disk. */
 static sl_status improve_homes_of(improvement *self, sl_choice choice)
@@ -138,7 +156,7 @@ static sl_status improve_homes_of(improvement *self, sl_choice choice)
     sl_candidates_set(SL_CANDIDATES_LEAST_ON_DEVICE, &choice);
     SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
     if (short_tier == SL_TIER_DEVICE)
-        return SL_OK;
+        return improve_activations(self, choice);
     bool is_host_short = !isfinite(seconds);
     SL_TRY(improve_in_memory(self, &choice));
     return is_host_short ? improve_on_disk(self, &choice) : SL_OK;
@@ -186,6 +204,105 @@ static sl_status improve_recomputes(improvement *self)
     return SL_OK;
 }
 
+/* ---- finer shares ---- */
+
+enum { HALVINGS = 4 };
+
+/* A step towards the device: a share of one kind of state that leaves one tier for a faster one. */
+typedef struct approach {
+    sl_tier from, to;
+    sl_group group; /* MOMENT1: all states of the optimizer */
+} approach;
+
+/* What moves most often comes first. */
+static const approach approaches[] = {
+    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_PARAM},
+    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_GRAD},
+    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_PARAM},
+    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_GRAD},
+    {SL_TIER_DISK, SL_TIER_DEVICE, SL_GROUP_MOMENT1},
+    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_MOMENT1},
+    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_MOMENT1},
+};
+
+/* The same homes as shares: what others leave is on the device with static, on the host else. */
+static sl_policy_options state_shares(const sl_policy_options *placement)
+{
+    sl_policy_options shares = *placement;
+    shares.policy = SL_POLICY_STATIC;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        if (placement->policy != SL_POLICY_STATIC && placement->policy != SL_POLICY_NVME)
+            shares.disk_fraction[group] = 0;
+        if (placement->policy == SL_POLICY_DEVICE)
+            shares.host_fraction[group] = 0;
+        else if (placement->policy != SL_POLICY_STATIC)
+            shares.host_fraction[group] = 1 - shares.disk_fraction[group];
+    }
+    return shares;
+}
+
+static double read_share(const sl_policy_options *shares, const approach *of)
+{
+    return of->from == SL_TIER_DISK ? shares->disk_fraction[of->group]
+                                    : shares->host_fraction[of->group];
+}
+
+static void move_share(sl_policy_options *shares, const approach *of, double share)
+{
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        bool is_state = group != SL_GROUP_PARAM && group != SL_GROUP_GRAD;
+        if (group != (int)of->group && !(is_state && of->group == SL_GROUP_MOMENT1))
+            continue;
+        if (of->from == SL_TIER_DISK)
+            shares->disk_fraction[group] -= share;
+        else
+            shares->host_fraction[group] -= share;
+        if (of->to == SL_TIER_HOST)
+            shares->host_fraction[group] += share;
+    }
+}
+
+/* Moves as much as fits and makes nothing slower, to an eighth of what there is. It stays even
+ * where it gains less than a change is worth: several such may be worth it together. */
+static sl_status approach_device(improvement *self, const approach *step, sl_choice *choice,
+                                 double *best_seconds)
+{
+    const double all = read_share(&choice->placement, step);
+    double taken = 0, part = all;
+    for (int round = 0; all > 0 && round < HALVINGS && self->build_count < BUILDS_MAX; round++) {
+        sl_choice moved = *choice;
+        double seconds;
+        sl_tier short_tier;
+        move_share(&moved.placement, step, taken + part);
+        SL_TRY(try_faster(self, &moved, &seconds, &short_tier));
+        const bool is_taken = seconds <= *best_seconds; /* INFINITY: it does not fit */
+        if (is_taken) {
+            taken += part;
+            *best_seconds = seconds;
+        }
+        if (is_taken && round == 0)
+            break;
+        part /= 2;
+    }
+    move_share(&choice->placement, step, taken);
+    return SL_OK;
+}
+
+/* From the best so far, for as long as what it computes leaves something to gain. */
+static sl_status refine_shares(improvement *self)
+{
+    sl_choice choice = self->best->choice;
+    double bound, seconds = self->best_seconds;
+    if (!self->search->auto_policy || choice.placement.policy == SL_POLICY_DEVICE)
+        return SL_OK;
+    SL_TRY(sl_blueprint_bound_seconds(&self->task, &choice, &bound));
+    choice.placement = state_shares(&choice.placement);
+    for (size_t i = 0; i < sizeof approaches / sizeof approaches[0]; i++)
+        if (bound < gain * self->best_seconds)
+            SL_TRY(approach_device(self, &approaches[i], &choice, &seconds));
+    return SL_OK;
+}
+
 static bool is_open(const sl_search *search)
 {
     bool is_training = search->task.work == SL_WORK_TRAIN;
@@ -203,6 +320,8 @@ sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
     SL_TRY(simulate(self.best, &self.best_seconds));
     note_candidate(&self, self.best, self.best_seconds);
     sl_status status = improve_recomputes(&self);
+    if (status == SL_OK)
+        status = refine_shares(&self);
     *blueprint = self.best;
     return status;
 }

@@ -1,5 +1,35 @@
 /* The first choice that fits. */
+#include <string.h>
+
 #include "candidates.h"
+
+/* All else is the same throughout a search. */
+static bool is_same_choice(const sl_choice *a, const sl_choice *b)
+{
+    const size_t shares = sizeof a->placement.host_fraction;
+    return a->recompute == b->recompute && a->accumulation == b->accumulation &&
+           a->placement.policy == b->placement.policy && a->placement.adam == b->placement.adam &&
+           memcmp(a->placement.host_fraction, b->placement.host_fraction, shares) == 0 &&
+           memcmp(a->placement.disk_fraction, b->placement.disk_fraction, shares) == 0 &&
+           a->host_activations == b->host_activations && a->disk_activations == b->disk_activations;
+}
+
+sl_status sl_search_build(const sl_search *search, const sl_task *task, const sl_choice *choice,
+                          sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    sl_search_refused *refused = task->is_probe ? search->refused : NULL;
+    for (uint32_t i = 0; refused && i < refused->count; i++)
+        if (is_same_choice(choice, &refused->items[i].choice)) {
+            *out_failure = refused->items[i].failure;
+            SL_FAIL(SL_ERROR_FIT, "it does not fit, as before");
+        }
+    const sl_status status = sl_blueprint_build(task, choice, out_blueprint, out_failure);
+    if (status == SL_ERROR_FIT && refused && refused->count < SL_SEARCH_REFUSED) {
+        refused->items[refused->count].choice = *choice;
+        refused->items[refused->count++].failure = *out_failure;
+    }
+    return status;
+}
 
 /* Layer by layer saves moves of parameters and gradients, and costs memory for activations. */
 static sl_accumulation prefer_accumulation(const sl_policy_options *placement)
@@ -15,13 +45,13 @@ static sl_status fit_accumulations(const sl_search *search, sl_choice *choice,
                                    sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     if (!search->auto_accumulation || choice->accumulate == 1)
-        return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
+        return sl_search_build(search, &search->task, choice, out_blueprint, out_failure);
     choice->accumulation = prefer_accumulation(&choice->placement);
-    sl_status status = sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
+    sl_status status = sl_search_build(search, &search->task, choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT || choice->accumulation == SL_ACCUMULATE_MICRO)
         return status;
     choice->accumulation = SL_ACCUMULATE_MICRO;
-    return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
+    return sl_search_build(search, &search->task, choice, out_blueprint, out_failure);
 }
 
 static sl_status fit_candidate(const sl_search *search, uint32_t index, sl_choice *choice,
@@ -70,6 +100,33 @@ static sl_status fit_recomputes(const sl_search *search, sl_choice *choice,
     return SL_ERROR_FIT;
 }
 
+/* As little of the device as there is: activations leave it too, for the host or else the disk.
+ * Where that does not fit either, the failure that is told is the one without. */
+static sl_status fit_activations(const sl_search *search, sl_choice *choice,
+                                 sl_blueprint **out_blueprint)
+{
+    const bool has_disk = search->task.disk_directory_count > 0;
+    sl_choice away = *choice;
+    sl_fit_failure failure;
+    if (!search->auto_activations)
+        return SL_ERROR_FIT;
+    for (int on_disk = 0; on_disk <= has_disk; on_disk++) {
+        away.host_activations = on_disk ? 0 : 1;
+        away.disk_activations = on_disk ? 1 : 0;
+        for (uint32_t index = SL_CANDIDATES_LEAST_ON_DEVICE; index < sl_candidates_count(search);
+             index++) {
+            sl_status status = fit_candidate(search, index, &away, out_blueprint, &failure);
+            if (status == SL_OK)
+                *choice = away;
+            if (status != SL_ERROR_FIT)
+                return status;
+            if (failure.shortage.tier != SL_TIER_HOST)
+                break;
+        }
+    }
+    return SL_ERROR_FIT;
+}
+
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_fit_failure *out_failure)
 {
@@ -77,6 +134,8 @@ sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
     sl_choice choice = search->fixed;
     probing.task.is_probe = true;
     sl_status status = fit_recomputes(&probing, &choice, out_blueprint, out_failure);
+    if (status == SL_ERROR_FIT)
+        status = fit_activations(&probing, &choice, out_blueprint);
     if (status != SL_ERROR_FIT)
         return status;
     /* Once more, for the exact bytes of the last attempt. */

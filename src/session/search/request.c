@@ -143,6 +143,7 @@ static void init_training(const sl_config *config, sl_search *search)
     search->fixed.host_activations = config->offload_activations;
     /* On the cpu device both places are the same cores. */
     search->auto_adam = config->adam == SL_ADAM_AUTO && search->task.target.device != SL_DEVICE_CPU;
+    search->auto_activations = config->policy == SL_CONFIG_POLICY_AUTO;
     search->auto_recompute = config->recompute == SL_CONFIG_RECOMPUTE_AUTO;
     search->auto_accumulation =
         config->accumulation == SL_CONFIG_ACCUMULATION_AUTO && config->pp == 1;

@@ -117,9 +117,12 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal)
 {
     sl_refusal refusal = {0};
-    sl_status status = sl_search_run(search, out_blueprint, &refusal.failure);
+    sl_search_refused refused = {.count = 0};
+    sl_search remembering = *search;
+    remembering.refused = &refused;
+    sl_status status = sl_search_run(&remembering, out_blueprint, &refusal.failure);
     if (status == SL_OK)
-        return improve_and_verify(search, out_blueprint);
+        return improve_and_verify(&remembering, out_blueprint);
     if (status != SL_ERROR_FIT)
         return status;
     SL_TRY(confirm_shortage(search, &refusal.failure));
@@ -132,7 +135,9 @@ sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
                           sl_fit_failure *out_failure)
 {
     sl_search probe = *search;
+    sl_search_refused refused = {.count = 0};
     sl_blueprint *blueprint = NULL;
+    probe.refused = &refused;
     probe.task.is_probe = true;
     SL_TRY(sl_search_run(&probe, &blueprint, out_failure));
     sl_status status = sl_search_improve(&probe, &blueprint);

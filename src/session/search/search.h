@@ -15,6 +15,18 @@ enum { SL_SEARCH_SUGGESTION_BYTES = 256 };
  * eighth where that is less. */
 enum { SL_SEARCH_RESERVE_BYTES = 256 << 20 };
 
+/* Choices that were planned within the budgets of one search and do not fit; when it is full, later
+ * ones are planned again. */
+enum { SL_SEARCH_REFUSED = 64 };
+
+typedef struct sl_search_refused {
+    struct {
+        sl_choice choice;
+        sl_fit_failure failure;
+    } items[SL_SEARCH_REFUSED];
+    uint32_t count;
+} sl_search_refused;
+
 /* A choice that was planned and simulated on the way. */
 typedef struct sl_search_candidate {
     sl_choice choice;
@@ -39,6 +51,8 @@ typedef struct sl_search {
     bool auto_policy;
     bool auto_adam;                   /* updates of what lives on the host may run on the device */
     uint64_t disk_free_bytes;         /* what a disk tier may take at most by default */
+    bool auto_activations;            /* they may live on the host or the disk */
+    sl_search_refused *refused;       /* of this search so far, or NULL */
     sl_search_candidates *candidates; /* filled by sl_search_find; the caller's, or NULL */
 } sl_search;
 
@@ -78,9 +92,13 @@ sl_status sl_search_overflow(const sl_search *search, const sl_fit_failure *fail
 sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
                           sl_fit_failure *out_failure);
 
+/* sl_blueprint_build of a probe that remembers what does not fit (first.c). */
+sl_status sl_search_build(const sl_search *search, const sl_task *task, const sl_choice *choice,
+                          sl_blueprint **out_blueprint, sl_fit_failure *out_failure);
+
 /* Puts a faster blueprint in the place of one that fits, if there is one among the choices that are
- * left open: homes, where updates run, recomputation and order of accumulation (fastest.c); of
- * sl_search_find. */
+ * left open: homes, where updates run, recomputation, order of accumulation and where activations
+ * live (fastest.c); of sl_search_find. */
 sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
 
 /* Fills in the suggestion of a refusal whose failure is known (suggest.c); of sl_search_find. */
