@@ -253,12 +253,12 @@ enum { FAMILY_MICRO_BATCHES = 8, FAMILY_SLOTS = FAMILY_MICRO_BATCHES - 2 };
 
 static plan_case open_families(void)
 {
-    plan_case c = {.shape = {.layers = 4, .heads = 2, .width = 128, .context = 64, .vocab = 60},
-                   .emit = {.batch = 2, .seq = 64, .tp_size = 1, .mode = SL_GPT2_LOSS},
-                   .step = {.micro_batch_count = FAMILY_MICRO_BATCHES,
-                            .accumulation = SL_ACCUMULATE_LAYER},
-                   .policy = {.policy = SL_POLICY_DEVICE},
-                   .request = {.prefetch = SL_PREFETCH_AUTO}};
+    plan_case c = {
+        .shape = {.layers = 4, .heads = 2, .width = 128, .context = 64, .vocab = 60},
+        .emit = {.batch = 2, .seq = 64, .tp_size = 1, .mode = SL_GPT2_LOSS},
+        .step = {.micro_batch_count = FAMILY_MICRO_BATCHES, .accumulation = SL_ACCUMULATE_LAYER},
+        .policy = {.policy = SL_POLICY_DEVICE},
+        .request = {.prefetch = SL_PREFETCH_AUTO}};
     assert_ok(plan_case_build(&c), 0);
     return c;
 }
