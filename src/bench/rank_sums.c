@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 
-enum { BYTES_MOST = 16 << 20, BYTES_A_SAMPLE = 16 << 20, SUMS_MOST = 64 };
+enum { BYTES_MOST = 64 << 20, BYTES_A_SAMPLE = 16 << 20, SUMS_MOST = 64 };
 
 static const uint64_t case_bytes[] = {64 << 10, 2 << 20, BYTES_MOST};
 static const sl_type case_types[] = {SL_TYPE_FP32, SL_TYPE_BF16};
@@ -64,7 +64,7 @@ static sl_status time_sums(const runner *it, sl_rank_sums_case *one)
     sl_comm *end = it->sums->ends[it->rank];
     void *data = it->sums->data[it->rank];
     const uint64_t bytes = one->element_count * sl_type_bytes(one->type);
-    const uint64_t fitting = BYTES_A_SAMPLE / bytes,
+    const uint64_t fitting = bytes < BYTES_A_SAMPLE ? BYTES_A_SAMPLE / bytes : 1,
                    count = fitting < SUMS_MOST ? fitting : SUMS_MOST;
     SL_TRY(sl_comm_barrier(end));
     uint64_t start_ns = sl_clock_now_ns();

@@ -108,10 +108,10 @@ SL_INLINE void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t 
     widen_elements(args->types, count, out, (char *)args->out_stored + first * stored_bytes);
 }
 
-/* Two ranks in fp32, which is what two cores do most: nothing to round, and a sum of two is the
- * same in either order. Both places are written while it is in a register. */
-SL_INLINE void sum_pair(uint64_t count, const float *restrict other, float *restrict own,
-                        float *restrict wire)
+/* Two ranks, which is what two cores do most: a sum of two is the same in either order, and both
+ * places are written while it is in a register. */
+SL_INLINE void sum_pair_fp32(uint64_t count, const float *restrict other, float *restrict own,
+                             float *restrict wire)
 {
     for (uint64_t i = 0; i < count; i++) {
         const float sum = own[i] + other[i];
@@ -120,15 +120,50 @@ SL_INLINE void sum_pair(uint64_t count, const float *restrict other, float *rest
     }
 }
 
+/* The sum's fp32 bits, of which the upper half is what bf16 rounds to. */
+SL_INLINE uint32_t add_upper_halves(uint32_t a, uint32_t b)
+{
+    const float sum = sl_bits_to_float(a) + sl_bits_to_float(b);
+    const uint32_t bits = sl_bits_of_float(sum);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
+    return (bits & 0x7fffffff) > 0x7f800000 ? bits | 0x00400000 : rounded;
+}
+
+/* Two elements in a word: neither is moved for the other's sake, as packing of vectors would. */
+SL_INLINE void sum_pair_bf16(uint64_t count, const uint16_t *restrict other, uint16_t *restrict own,
+                             uint16_t *restrict wire)
+{
+    for (uint64_t i = 0; i < count / 2; i++) {
+        uint32_t a, b;
+        memcpy(&a, own + 2 * i, sizeof a);
+        memcpy(&b, other + 2 * i, sizeof b);
+        const uint32_t low = add_upper_halves(a << 16, b << 16);
+        const uint32_t high = add_upper_halves(a & 0xffff0000, b & 0xffff0000);
+        const uint32_t both = low >> 16 | (high & 0xffff0000);
+        memcpy(own + 2 * i, &both, sizeof both);
+        memcpy(wire + 2 * i, &both, sizeof both);
+    }
+    if (count % 2 == 0)
+        return;
+    const uint32_t last = add_upper_halves((uint32_t)own[count - 1] << 16,
+                                           (uint32_t)other[count - 1] << 16);
+    own[count - 1] = wire[count - 1] = (uint16_t)(last >> 16);
+}
+
+/* Whether the two are in one of these types wherever they are. */
 SL_INLINE bool is_plain_pair(const sl_wire_sum_args *args)
 {
-    return args->term_count == 2 && args->types.stored == SL_COMM_FP32 &&
-           args->types.wire == SL_COMM_FP32 && args->out_wire && args->out_stored == args->own;
+    return args->term_count == 2 && args->types.stored == args->types.wire &&
+           args->types.wire != SL_COMM_FP16 && args->out_wire && args->out_stored == args->own;
 }
 
 SL_INLINE void sum_plain_pair(const sl_wire_sum_args *args)
 {
-    sum_pair(args->count, args->terms[1 - args->own_index], args->out_stored, args->out_wire);
+    const void *other = args->terms[1 - args->own_index];
+    if (args->types.wire == SL_COMM_FP32)
+        sum_pair_fp32(args->count, other, args->out_stored, args->out_wire);
+    else
+        sum_pair_bf16(args->count, other, args->out_stored, args->out_wire);
 }
 
 SL_INLINE void sum_all(const sl_wire_sum_args *args)
