@@ -145,8 +145,8 @@ SL_INLINE void sum_pair_bf16(uint64_t count, const uint16_t *restrict other, uin
     }
     if (count % 2 == 0)
         return;
-    const uint32_t last = add_upper_halves((uint32_t)own[count - 1] << 16,
-                                           (uint32_t)other[count - 1] << 16);
+    const uint32_t last =
+        add_upper_halves((uint32_t)own[count - 1] << 16, (uint32_t)other[count - 1] << 16);
     own[count - 1] = wire[count - 1] = (uint16_t)(last >> 16);
 }
 

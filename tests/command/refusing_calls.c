@@ -1,0 +1,157 @@
+/* A library to be loaded before others: in the rank REFUSE_RANK, call number REFUSE_AT of a kind
+ * fails as the system's would, once. REFUSE_KIND is memory, read or write; calls of it are counted
+ * into the file REFUSE_COUNT. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum { EARLY_BYTES = 1 << 16 };
+
+static _Alignas(16) char early[EARLY_BYTES]; /* while the real functions are looked for */
+static size_t early_used;
+static bool is_looking, is_read;
+static const char *wanted; /* NULL: not this rank */
+static long refused_at, count;
+
+static void read_wishes(void)
+{
+    const char *rank = getenv("SLUICE_RANK"), *chosen = getenv("REFUSE_RANK");
+    const char *number = getenv("REFUSE_AT");
+    is_read = true;
+    wanted = rank && chosen && strcmp(rank, chosen) == 0 ? getenv("REFUSE_KIND") : NULL;
+    refused_at = number ? atol(number) : 0;
+}
+
+static bool is_refused(const char *kind)
+{
+    if (!is_read)
+        read_wishes();
+    return wanted && strcmp(wanted, kind) == 0 &&
+           __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST) == refused_at;
+}
+
+__attribute__((destructor)) static void write_count(void)
+{
+    const char *name = getenv("REFUSE_COUNT");
+    FILE *file = wanted && name ? fopen(name, "w") : NULL;
+    if (!file)
+        return;
+    fprintf(file, "%ld\n", count);
+    fclose(file);
+}
+
+static void *find(const char *name)
+{
+    is_looking = true;
+    void *function = dlsym(RTLD_NEXT, name);
+    is_looking = false;
+    return function;
+}
+
+static void *take_early(size_t bytes)
+{
+    void *memory = early + early_used;
+    early_used += (bytes + 15) / 16 * 16;
+    if (early_used > EARLY_BYTES)
+        abort();
+    return memory;
+}
+
+static bool is_early(const void *memory)
+{
+    return (const char *)memory >= early && (const char *)memory < early + EARLY_BYTES;
+}
+
+/* Of a function FIND_REAL(name) is the one that this library stands before. */
+#define FIND_REAL(name)                                                                            \
+    static __typeof__(name) *real;                                                                 \
+    if (!real)                                                                                     \
+    real = (__typeof__(name) *)find(#name)
+
+#define FAIL_WITH(error, result)                                                                   \
+    do {                                                                                           \
+        errno = (error);                                                                           \
+        return (result);                                                                           \
+    } while (0)
+
+void *malloc(size_t bytes)
+{
+    if (is_looking)
+        return take_early(bytes);
+    FIND_REAL(malloc);
+    if (is_refused("memory"))
+        FAIL_WITH(ENOMEM, NULL);
+    return real(bytes);
+}
+
+void *calloc(size_t number, size_t bytes)
+{
+    if (is_looking)
+        return take_early(number * bytes);
+    FIND_REAL(calloc);
+    if (is_refused("memory"))
+        FAIL_WITH(ENOMEM, NULL);
+    return real(number, bytes);
+}
+
+void *realloc(void *memory, size_t bytes)
+{
+    FIND_REAL(realloc);
+    if (is_refused("memory"))
+        FAIL_WITH(ENOMEM, NULL);
+    return real(memory, bytes);
+}
+
+void free(void *memory)
+{
+    if (is_early(memory))
+        return;
+    FIND_REAL(free);
+    real(memory);
+}
+
+ssize_t read(int file, void *data, size_t bytes)
+{
+    FIND_REAL(read);
+    if (file > STDERR_FILENO && is_refused("read"))
+        FAIL_WITH(EIO, -1);
+    return real(file, data, bytes);
+}
+
+ssize_t pread(int file, void *data, size_t bytes, off_t offset)
+{
+    FIND_REAL(pread);
+    if (is_refused("read"))
+        FAIL_WITH(EIO, -1);
+    return real(file, data, bytes, offset);
+}
+
+ssize_t write(int file, const void *data, size_t bytes)
+{
+    FIND_REAL(write);
+    if (file > STDERR_FILENO && is_refused("write"))
+        FAIL_WITH(ENOSPC, -1);
+    return real(file, data, bytes);
+}
+
+ssize_t pwrite(int file, const void *data, size_t bytes, off_t offset)
+{
+    FIND_REAL(pwrite);
+    if (is_refused("write"))
+        FAIL_WITH(ENOSPC, -1);
+    return real(file, data, bytes, offset);
+}
+
+int fsync(int file)
+{
+    FIND_REAL(fsync);
+    if (is_refused("write"))
+        FAIL_WITH(EIO, -1);
+    return real(file);
+}

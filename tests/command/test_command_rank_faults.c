@@ -1,0 +1,112 @@
+/* What could be wrong where the system refuses something to one rank of several, in the midst of
+ * what all do together: it ends alone, and the others wait for it until their deadline, which is a
+ * minute here; the code is none of the documented ones; nobody says what was refused; or the last
+ * checkpoint is not whole. Each kind of call of one rank is refused once, from its start to its
+ * last save: some of them, drawn, or all of them in full. */
+#define _GNU_SOURCE
+#include <stdbool.h>
+#include <time.h>
+
+#include "command_run.h"
+#include "scratch_dir.h"
+
+enum { CALLS_DRAWN = 5, PATIENCE_S = 60 };
+
+#define TRAIN                                                                                      \
+    TINY                                                                                           \
+        "--accumulate 2 --vocab 300 --data text --tokenizer byte --lr 0.01 --chunk-size 8192 "     \
+        "--threads 1 --steps 2 --save saved --save-every 1 --overwrite --quiet --rank-timeout 60 " \
+        "--device-memory 64M --host-memory 64M "
+
+static const char *const layouts[] = {
+    "-n 2 -- train " TRAIN "--pp 2",
+    "-n 2 -- train " TRAIN "--tp 2",
+    "-n 2 -- train " TRAIN "--zero 3",
+    "-n 2 -- train " TRAIN "--zero 2 --policy nvme --disk-dir . --disk-space 64M",
+    "-n 4 -- train " TRAIN "--tp 2 --pp 2",
+};
+static const char *const kinds[] = {"memory", "read", "write"};
+
+static void need_preloading(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip_because("a sanitizer's runtime has to be loaded before all others");
+#endif
+}
+
+static int begin(void **state)
+{
+    if (set_up(state) != 0)
+        return -1;
+    return system("for i in $(seq 500); do echo the lock of a gate; done > text");
+}
+
+static int launch(const char *layout, const char *kind, int rank, long at)
+{
+    char words[COMMAND_BYTES], number[24], rank_text[24];
+    snprintf(number, sizeof number, "%ld", at);
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
+    setenv("REFUSE_KIND", kind, 1);
+    setenv("REFUSE_RANK", rank_text, 1);
+    setenv("REFUSE_AT", number, 1);
+    setenv("REFUSE_COUNT", "count", 1);
+    setenv("LD_PRELOAD", REFUSING_CALLS, 1);
+    snprintf(words, sizeof words, "launch %s", layout);
+    const int code = sluice("%s", words);
+    unsetenv("LD_PRELOAD");
+    return code;
+}
+
+static long count_calls(const char *layout, const char *kind, int rank)
+{
+    char text[TEXT_BYTES];
+    assert_code(launch(layout, kind, rank, 0), 0);
+    read_text("count", text);
+    return atol(text);
+}
+
+static bool is_documented(int code)
+{
+    return code == 0 || code == 69 || code == 71 || code == 74 || code == 75;
+}
+
+static void refuse(const char *layout, const char *kind, int rank, long at)
+{
+    struct timespec start, end;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    const int code = launch(layout, kind, rank, at);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const bool is_told = code == 0 || strstr(complaint, "sluice: ") != NULL;
+    if (!is_documented(code) || !is_told || end.tv_sec - start.tv_sec >= PATIENCE_S)
+        fail_msg("%s: %s call %ld of rank %d refused: code %d after %ld s: %s", layout, kind, at,
+                 rank, code, (long)(end.tv_sec - start.tv_sec), complaint);
+    if (system("[ ! -e saved/LATEST ]") != 0)
+        assert_code(sluice("eval saved --data text --seq 8 --threads 1 --quiet"), 0);
+}
+
+static void calls_of_one_rank_when_refused_then_all_end_at_once(void **state)
+{
+    (void)state;
+    need_preloading();
+    uint64_t draw = scratch_seed("calls", 1), refused = 0;
+    const bool is_full = getenv("SL_TEST_FULL") != NULL;
+    for (size_t l = 0; l < sizeof layouts / sizeof layouts[0]; l++)
+        for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+            const int rank = (int)((l + k) % 2);
+            const long calls = count_calls(layouts[l], kinds[k], rank);
+            const long drawn = is_full ? 40L * CALLS_DRAWN : CALLS_DRAWN;
+            for (long i = 0; i < (calls < drawn ? calls : drawn); i++, refused++)
+                refuse(layouts[l], kinds[k], rank,
+                       calls < drawn ? i + 1 : 1 + (long)scratch_below(&draw, (uint64_t)calls));
+        }
+    print_message("%d calls refused\n", (int)refused);
+    assert_true(refused > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_of_one_rank_when_refused_then_all_end_at_once),
+    };
+    return cmocka_run_group_tests(tests, begin, tear_down);
+}
