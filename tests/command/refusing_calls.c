@@ -25,7 +25,7 @@ static void read_wishes(void)
     const char *number = getenv("REFUSE_AT");
     is_read = true;
     wanted = rank && chosen && strcmp(rank, chosen) == 0 ? getenv("REFUSE_KIND") : NULL;
-    refused_at = number ? atol(number) : 0;
+    refused_at = number ? strtol(number, NULL, 10) : 0;
 }
 
 static bool is_refused(const char *kind)

@@ -62,7 +62,7 @@ static long count_calls(const char *layout, const char *kind, int rank)
     char text[TEXT_BYTES];
     assert_code(launch(layout, kind, rank, 0), 0);
     read_text("count", text);
-    return atol(text);
+    return strtol(text, NULL, 10);
 }
 
 static bool is_documented(int code)
