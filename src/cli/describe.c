@@ -22,7 +22,7 @@ static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT]
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)
 {
     const sl_policy_options *placement = &choice->placement;
-    char host[72] = "", disk[72] = "";
+    char host[72] = "", disk[72] = "", activations[96] = "";
     bool has_host = placement->policy == SL_POLICY_STATIC;
     bool has_disk = placement->policy == SL_POLICY_NVME;
     for (int group = 0; group < SL_GROUP_COUNT; group++)
@@ -32,10 +32,14 @@ void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t 
     if (has_disk)
         describe_shares("disk", placement->disk_fraction, disk, sizeof disk);
     const char *updates = placement->adam == SL_ADAM_DEVICE ? ", updates on the device" : "";
-    snprintf(out_text, capacity, "policy %s%s%s%s%s%s%s, recompute %s, accumulation %s",
+    if (choice->host_activations > 0 || choice->disk_activations > 0)
+        snprintf(activations, sizeof activations,
+                 ", of the activations up to %.0f%% on the host, %.0f%% on disk",
+                 100 * choice->host_activations, 100 * choice->disk_activations);
+    snprintf(out_text, capacity, "policy %s%s%s%s%s%s%s%s, recompute %s, accumulation %s",
              sl_search_policy_name(placement->policy), has_host || has_disk ? " (" : "", host,
-             has_host && has_disk ? "; " : "", disk, has_host || has_disk ? ")" : "", updates,
-             sl_search_recompute_name(choice->recompute),
+             has_host && has_disk ? "; " : "", disk, has_host || has_disk ? ")" : "", activations,
+             updates, sl_search_recompute_name(choice->recompute),
              sl_search_accumulation_name(choice->accumulation));
 }
 

@@ -6,6 +6,7 @@
 #include "command.h"
 #include "compare.h"
 #include "device/device.h"
+#include "plan_candidates.h"
 #include "plan_cluster.h"
 #include "plan_ranks.h"
 #include "plan_stages.h"
@@ -96,28 +97,6 @@ static sl_status print_explanation(const sl_blueprint *blueprint)
     return SL_OK;
 }
 
-/* What `auto` compared, and whether it knew the machine. */
-static void print_candidates(const sl_search *search, const sl_blueprint *blueprint)
-{
-    const sl_search_candidates *candidates = search->candidates;
-    char text[512];
-    if (!search->auto_policy || !candidates || candidates->count == 0)
-        return;
-    printf("auto compared %u plan%s; the best%s:\n", candidates->planned_count,
-           candidates->planned_count == 1 ? "" : "s",
-           blueprint->machine.is_measured
-               ? ""
-               : ", by a guess (this machine was not measured: sluice bench)");
-    for (uint32_t i = 0; i < candidates->count; i++) {
-        const sl_search_candidate *it = &candidates->best[i];
-        sl_command_describe_choice(&it->choice, text, sizeof text);
-        printf("  %10.2f ms  device %s, host %s, disk %s: %s\n", 1e3 * it->seconds,
-               sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text,
-               sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text,
-               sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text, text);
-    }
-}
-
 static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *stages)
 {
     const sl_blueprint *blueprint = stages->blueprint;
@@ -145,7 +124,7 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
     printf("\npredicted step: %.2f ms (%s)\n", 1e3 * simulation.step_seconds,
            blueprint->machine.name);
     print_wear(blueprint, &simulation);
-    print_candidates(&trainer->search, blueprint);
+    sl_plan_candidates_print(&trainer->search, blueprint);
     SL_TRY(sl_plan_ranks_print(&trainer->ranks.layout, stages));
     return trainer->config->explain ? print_explanation(blueprint) : SL_OK;
 }
@@ -168,7 +147,9 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_plan_stages *stag
     if (!trainer->config->json)
         return print_table(trainer, stages);
     SL_TRY(sl_plan_json_format(stages->blueprint, &object));
-    sl_status status = sl_plan_ranks_add_json(&trainer->ranks.layout, stages, object);
+    sl_status status = sl_plan_candidates_add_json(&trainer->search, stages->blueprint, object);
+    if (status == SL_OK)
+        status = sl_plan_ranks_add_json(&trainer->ranks.layout, stages, object);
     if (status == SL_OK)
         status = sl_command_print_json(object, 17);
     json_decref(object);

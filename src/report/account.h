@@ -159,6 +159,12 @@ typedef struct sl_account {
     double flop_roof, byte_roof;  /* best rates of the machine in the program's type, a second */
 } sl_account;
 
+/* The resource that takes longest, and what each takes, from the seconds of the lanes and the bytes
+ * that are read and written. */
+sl_account_resource sl_account_find_bound(const sl_machine *machine,
+                                          const double lane_seconds[SL_LANE_COUNT],
+                                          double disk_bytes, double out_seconds[SL_RESOURCE_COUNT]);
+
 /* Makes the account. SL_ERROR_SYSTEM: no memory; otherwise as sl_plan_simulate. */
 sl_status sl_account_open(const sl_account_request *request, sl_account **out_account);
 

@@ -217,29 +217,35 @@ static void add_up_ops(sl_account *account, const command_record *records)
 
 /* ---- resources ---- */
 
-static double seconds_of_disk(const sl_account *account)
+sl_account_resource sl_account_find_bound(const sl_machine *machine,
+                                          const double lane_seconds[SL_LANE_COUNT],
+                                          double disk_bytes, double out_seconds[SL_RESOURCE_COUNT])
 {
-    const sl_account_lane *read = &account->lane[SL_LANE_READ];
-    const sl_account_lane *write = &account->lane[SL_LANE_WRITE];
-    double slower = larger(read->alone_seconds, write->alone_seconds);
-    double both = (double)read->moved_bytes + (double)write->moved_bytes;
-    return larger(slower, seconds_at(both, account->request.machine->mixed_disk_rate));
+    sl_account_resource bound_by = SL_RESOURCE_COMPUTE;
+    double update = lane_seconds[SL_LANE_HOST];
+    double disk = larger(lane_seconds[SL_LANE_READ], lane_seconds[SL_LANE_WRITE]);
+    out_seconds[SL_RESOURCE_COMPUTE] =
+        lane_seconds[SL_LANE_COMPUTE] + (machine->shares_cores ? update : 0);
+    out_seconds[SL_RESOURCE_UPDATE] = machine->shares_cores ? 0 : update;
+    out_seconds[SL_RESOURCE_H2D] = lane_seconds[SL_LANE_H2D];
+    out_seconds[SL_RESOURCE_D2H] = lane_seconds[SL_LANE_D2H];
+    out_seconds[SL_RESOURCE_DISK] = larger(disk, seconds_at(disk_bytes, machine->mixed_disk_rate));
+    for (int resource = 0; resource < SL_RESOURCE_COUNT; resource++)
+        if (out_seconds[resource] > out_seconds[bound_by])
+            bound_by = (sl_account_resource)resource;
+    return bound_by;
 }
 
 static void compare_resources(sl_account *account)
 {
-    double *seconds = account->resource_seconds;
-    bool shares_cores = account->request.machine->shares_cores;
-    double update = account->lane[SL_LANE_HOST].alone_seconds;
-    seconds[SL_RESOURCE_COMPUTE] =
-        account->lane[SL_LANE_COMPUTE].alone_seconds + (shares_cores ? update : 0);
-    seconds[SL_RESOURCE_UPDATE] = shares_cores ? 0 : update;
-    seconds[SL_RESOURCE_H2D] = account->lane[SL_LANE_H2D].alone_seconds;
-    seconds[SL_RESOURCE_D2H] = account->lane[SL_LANE_D2H].alone_seconds;
-    seconds[SL_RESOURCE_DISK] = seconds_of_disk(account);
-    for (int resource = 0; resource < SL_RESOURCE_COUNT; resource++)
-        if (seconds[resource] > seconds[account->bound_by])
-            account->bound_by = (sl_account_resource)resource;
+    const sl_account_lane *lanes = account->lane;
+    double seconds[SL_LANE_COUNT];
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        seconds[lane] = lanes[lane].alone_seconds;
+    account->bound_by = sl_account_find_bound(account->request.machine, seconds,
+                                              (double)lanes[SL_LANE_READ].moved_bytes +
+                                                  (double)lanes[SL_LANE_WRITE].moved_bytes,
+                                              account->resource_seconds);
 }
 
 /* Times of spans become those since the step began. */

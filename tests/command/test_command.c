@@ -404,6 +404,37 @@ static void fit_when_refused_then_the_suggestion_fits(void **state)
     }
 }
 
+static void plan_when_auto_then_shows_the_best_three_and_that_times_are_a_guess(void **state)
+{
+    (void)state;
+    const char *options = TINY "--data text --device-memory 700K --host-memory 2M";
+    assert_code(sluice("plan %s --json --policy host", options), 0);
+    json_t *plan = json_loads(output, 0, NULL);
+    assert_null(json_object_get(plan, "auto"));
+    json_decref(plan);
+    assert_code(sluice("plan %s --json", options), 0);
+    plan = json_loads(output, 0, NULL);
+    const json_t *compared = json_object_get(plan, "auto");
+    const json_t *candidates = json_object_get(compared, "candidates");
+    assert_true(json_is_false(json_object_get(compared, "machine_is_measured")));
+    assert_int_equal(json_array_size(candidates), 3);
+    assert_true(json_integer_value(json_object_get(compared, "planned_count")) >= 3);
+    double before = 0;
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *one = json_array_get(candidates, i);
+        double step = json_number_value(json_object_get(one, "predicted_step_ms"));
+        assert_true(step >= before && step > 0);
+        assert_non_null(json_string_value(json_object_get(one, "bound_by")));
+        assert_true(json_integer_value(json_object_get(json_object_get(one, "peak_bytes"),
+                                                       "device")) <= 700 * 1024);
+        before = step;
+    }
+    json_decref(plan);
+    assert_code(sluice("plan %s", options), 0);
+    assert_non_null(strstr(output, "by a guess (this machine was not measured: sluice bench)"));
+    assert_non_null(strstr(output, "bound by "));
+}
+
 static void plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run(void **state)
 {
     (void)state;
@@ -482,6 +513,7 @@ int main(void)
         cmocka_unit_test(file_when_given_to_every_command_then_serves_each),
         cmocka_unit_test(results_when_output_is_full_then_74_but_of_a_run),
         cmocka_unit_test(fit_when_refused_then_the_suggestion_fits),
+        cmocka_unit_test(plan_when_auto_then_shows_the_best_three_and_that_times_are_a_guess),
         cmocka_unit_test(plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -304,6 +304,35 @@ static void auto_when_a_fixed_policy_fits_then_is_not_refused(void **state)
     assert_true(fitting > 3 && refused > 3);
 }
 
+/* What is only shown must not change what is taken. */
+static void auto_when_the_best_are_asked_for_then_takes_the_same_plan(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"device-memory=1G", "device-memory=9M",
+                                          "device-memory=4M", "device-memory=3M"};
+    for (size_t i = 0; i < 4; i++) {
+        sl_config config;
+        sl_search search;
+        sl_refusal refusal;
+        sl_search_candidates candidates = {.count = 0};
+        sl_blueprint *shown = NULL, *taken = NULL;
+        init(&config, &search, SETTINGS(budgets[i], "accumulate=2", "disk-dir=/tmp"));
+        assert_int_equal(sl_search_find(&search, &taken, &refusal), SL_OK);
+        search.candidates = &candidates;
+        assert_int_equal(sl_search_find(&search, &shown, &refusal), SL_OK);
+        assert_true(simulate(shown) == simulate(taken));
+        assert_memory_equal(shown->plans[0]->peak_bytes, taken->plans[0]->peak_bytes,
+                            sizeof taken->plans[0]->peak_bytes);
+        assert_int_equal(candidates.count, SL_SEARCH_CANDIDATES);
+        assert_true(candidates.best[0].seconds <= candidates.best[1].seconds);
+        assert_true(candidates.best[1].seconds <= candidates.best[2].seconds);
+        assert_true(simulate(taken) <= candidates.best[0].seconds / 0.97);
+        sl_blueprint_close(shown);
+        sl_blueprint_close(taken);
+        sl_config_clear(&config);
+    }
+}
+
 /* ---- budgets that are unset ---- */
 
 static bool fits_within(const char *const *settings, uint64_t shared_bytes)
@@ -366,6 +395,7 @@ int main(void)
         cmocka_unit_test(auto_when_choices_are_planned_one_by_one_then_none_is_much_faster),
         cmocka_unit_test(auto_when_there_is_room_then_everything_is_on_the_device),
         cmocka_unit_test(auto_when_a_fixed_policy_fits_then_is_not_refused),
+        cmocka_unit_test(auto_when_the_best_are_asked_for_then_takes_the_same_plan),
         cmocka_unit_test(budgets_when_unset_then_hold_what_any_split_of_them_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
  * tried. A later choice must be faster by more than simulations are exact. Nothing here looks at a
  * clock: equal searches end equally. */
 #include <math.h>
+#include <string.h>
 
 #include "candidates.h"
 
@@ -20,13 +21,10 @@ typedef struct improvement {
     uint32_t build_count;
 } improvement;
 
-static sl_status simulate(const sl_blueprint *blueprint, double *out_seconds)
+static sl_status simulate(const sl_blueprint *blueprint, sl_simulation *out_simulation)
 {
-    sl_simulation simulation;
-    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
-                            &simulation));
-    *out_seconds = simulation.step_seconds;
-    return SL_OK;
+    return sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                            out_simulation);
 }
 
 static bool is_known(const sl_search_candidates *known, const sl_blueprint *blueprint,
@@ -45,11 +43,14 @@ static bool is_known(const sl_search_candidates *known, const sl_blueprint *blue
 }
 
 /* Puts a plan into its place among the fastest, if it has one. */
-static void note_candidate(const improvement *self, const sl_blueprint *blueprint, double seconds)
+static void note_candidate(const improvement *self, const sl_blueprint *blueprint,
+                           const sl_simulation *simulation)
 {
     sl_search_candidates *known = self->search->candidates;
     if (!known)
         return;
+    const uint64_t *moved = blueprint->plans[0]->moved_bytes;
+    const double seconds = simulation->step_seconds;
     known->planned_count++;
     uint32_t place = known->count;
     while (place > 0 && known->best[place - 1].seconds > seconds)
@@ -60,7 +61,13 @@ static void note_candidate(const improvement *self, const sl_blueprint *blueprin
         known->count++;
     for (uint32_t i = known->count - 1; i > place; i--)
         known->best[i] = known->best[i - 1];
-    known->best[place] = (sl_search_candidate){.choice = blueprint->choice, .seconds = seconds};
+    known->best[place] =
+        (sl_search_candidate){.choice = blueprint->choice,
+                              .seconds = seconds,
+                              .link_bytes = moved[SL_LANE_H2D] + moved[SL_LANE_D2H],
+                              .disk_bytes = moved[SL_LANE_READ] + moved[SL_LANE_WRITE]};
+    memcpy(known->best[place].lane_seconds, simulation->busy_seconds,
+           sizeof simulation->busy_seconds);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         known->best[place].peak_bytes[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
 }
@@ -72,16 +79,16 @@ static sl_status try_faster(improvement *self, const sl_choice *choice, double *
 {
     sl_blueprint *blueprint = NULL;
     sl_fit_failure failure;
-    double seconds = INFINITY;
+    sl_simulation simulation = {.step_seconds = INFINITY};
     self->build_count++;
     sl_status status = sl_search_build(self->search, &self->task, choice, &blueprint, &failure);
     if (status == SL_ERROR_FIT)
         *out_short_tier = failure.shortage.tier;
     else if (status == SL_OK)
-        status = simulate(blueprint, &seconds);
+        status = simulate(blueprint, &simulation);
     if (status == SL_OK)
-        note_candidate(self, blueprint, seconds);
-    *out_seconds = seconds;
+        note_candidate(self, blueprint, &simulation);
+    const double seconds = *out_seconds = simulation.step_seconds;
     bool is_better = seconds < gain * self->best_seconds;
     sl_blueprint *slower = is_better ? self->best : blueprint;
     if (is_better) {
@@ -303,6 +310,34 @@ static sl_status refine_shares(improvement *self)
     return SL_OK;
 }
 
+/* ---- what to show beside the best ---- */
+
+/* Whoever asks for the best three gets them, also where the bound made others needless: what
+ * differs from the best in one thing is planned, and cannot win, for a run that shows nothing must
+ * take the same plan. */
+static sl_status show_others(const improvement *self)
+{
+    const sl_choice *best = &self->best->choice;
+    const sl_search_candidates *known = self->search->candidates;
+    for (uint32_t i = 0; known && self->search->auto_policy && i < 5; i++) {
+        static const uint32_t homes[] = {SL_CANDIDATES_LEAST_ON_DEVICE, 4};
+        improvement other = *self;
+        sl_choice choice = *best;
+        double seconds;
+        sl_tier short_tier;
+        if (i < 2)
+            sl_candidates_set(homes[i], &choice);
+        else if (self->search->auto_recompute)
+            choice.recompute = (sl_recompute)(i - 2);
+        if (known->count == SL_SEARCH_CANDIDATES)
+            break;
+        other.best = NULL;
+        other.best_seconds = 0;
+        SL_TRY(try_faster(&other, &choice, &seconds, &short_tier));
+    }
+    return SL_OK;
+}
+
 static bool is_open(const sl_search *search)
 {
     bool is_training = search->task.work == SL_WORK_TRAIN;
@@ -317,11 +352,15 @@ sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
     if (!is_open(search))
         return SL_OK;
     self.task.is_probe = true;
-    SL_TRY(simulate(self.best, &self.best_seconds));
-    note_candidate(&self, self.best, self.best_seconds);
+    sl_simulation simulation;
+    SL_TRY(simulate(self.best, &simulation));
+    self.best_seconds = simulation.step_seconds;
+    note_candidate(&self, self.best, &simulation);
     sl_status status = improve_recomputes(&self);
     if (status == SL_OK)
         status = refine_shares(&self);
+    if (status == SL_OK)
+        status = show_others(&self);
     *blueprint = self.best;
     return status;
 }

@@ -31,12 +31,14 @@ typedef struct sl_search_refused {
 typedef struct sl_search_candidate {
     sl_choice choice;
     double seconds;
-    uint64_t peak_bytes[SL_TIER_COUNT];
+    double lane_seconds[SL_LANE_COUNT]; /* each at work in a step */
+    uint64_t peak_bytes[SL_TIER_COUNT], link_bytes, disk_bytes;
 } sl_search_candidate;
 
 enum { SL_SEARCH_CANDIDATES = 3 };
 
-/* The fastest of them, the first one first. */
+/* The fastest of them, the first one first. A change must be worth 2 %: so the choice that is taken
+ * may be one behind the first. */
 typedef struct sl_search_candidates {
     sl_search_candidate best[SL_SEARCH_CANDIDATES];
     uint32_t count, planned_count;
