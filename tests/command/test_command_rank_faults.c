@@ -103,10 +103,28 @@ static void calls_of_one_rank_when_refused_then_all_end_at_once(void **state)
     assert_true(refused > 0);
 }
 
+/* Updates of the step that failed are still on their way when the run is closed. */
+static void ranks_when_a_step_is_not_finite_then_all_stop_with_76(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"--pp 2", "--tp 2", "--zero 3", "--zero 1 --policy host"};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        for (int again = 0; again < 3; again++) {
+            assert_code(sluice("launch -n 2 -- train " TINY
+                               "--vocab 300 --data text --tokenizer byte "
+                               "--lr 1e30 --clip 0 --accumulate 2 --threads 1 --steps 30 --quiet "
+                               "--nonfinite stop %s",
+                               ways[i]),
+                        76);
+            assert_has(complaint, "not finite, and nothing of this step was saved");
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_one_rank_when_refused_then_all_end_at_once),
+        cmocka_unit_test(ranks_when_a_step_is_not_finite_then_all_stop_with_76),
     };
     return cmocka_run_group_tests(tests, begin, tear_down);
 }
