@@ -9,7 +9,9 @@
 
 #include "candidates.h"
 
-enum { BUILDS_MAX = 48 };
+/* Where budgets are unset, beside a disk, each is planned several times to settle them; of many
+ * micro-batches that takes seconds. */
+enum { BUILDS_MAX = 48, BUILDS_MAX_SETTLED = 18, BUILDS_MAX_LONG = 6 };
 
 static const double gain = 0.98; /* of the best time, below which a change is worth while */
 
@@ -18,7 +20,7 @@ typedef struct improvement {
     sl_task task;
     sl_blueprint *best;
     double best_seconds;
-    uint32_t build_count;
+    uint32_t build_count, builds_most;
 } improvement;
 
 static sl_status simulate(const sl_blueprint *blueprint, sl_simulation *out_simulation)
@@ -104,7 +106,7 @@ static sl_status try_faster(improvement *self, const sl_choice *choice, double *
 static sl_status improve_in_memory(improvement *self, sl_choice *choice)
 {
     uint32_t low = 0, high = SL_CANDIDATES_LEAST_ON_DEVICE; /* that one was tried */
-    while (low < high && self->build_count < BUILDS_MAX) {
+    while (low < high && self->build_count < self->builds_most) {
         uint32_t middle = (low + high) / 2;
         sl_tier short_tier =
             SL_TIER_HOST; /* where it fits, look below as where the host is short */
@@ -124,7 +126,8 @@ static sl_status improve_on_disk(improvement *self, sl_choice *choice)
     uint32_t candidate_count = sl_candidates_count(self->search);
     sl_tier short_tier = SL_TIER_HOST; /* what the disk can mend */
     for (uint32_t index = SL_CANDIDATES_FIRST_ON_DISK;
-         index < candidate_count && self->build_count < BUILDS_MAX && short_tier == SL_TIER_HOST;
+         index < candidate_count && self->build_count < self->builds_most &&
+         short_tier == SL_TIER_HOST;
          index++) {
         double seconds;
         short_tier = SL_TIER_DISK;
@@ -183,7 +186,7 @@ static sl_status improve_homes(improvement *self, sl_choice choice)
 static sl_status improve_order(improvement *self, const sl_choice *choice)
 {
     double bound;
-    if (self->build_count >= BUILDS_MAX)
+    if (self->build_count >= self->builds_most)
         return SL_OK;
     SL_TRY(sl_blueprint_bound_seconds(&self->task, choice, &bound));
     return bound < gain * self->best_seconds ? improve_homes(self, *choice) : SL_OK;
@@ -276,7 +279,8 @@ static sl_status approach_device(improvement *self, const approach *step, sl_cho
 {
     const double all = read_share(&choice->placement, step);
     double taken = 0, part = all;
-    for (int round = 0; all > 0 && round < HALVINGS && self->build_count < BUILDS_MAX; round++) {
+    for (int round = 0; all > 0 && round < HALVINGS && self->build_count < self->builds_most;
+         round++) {
         sl_choice moved = *choice;
         double seconds;
         sl_tier short_tier;
@@ -329,13 +333,23 @@ static sl_status show_others(const improvement *self)
             sl_candidates_set(homes[i], &choice);
         else if (self->search->auto_recompute)
             choice.recompute = (sl_recompute)(i - 2);
-        if (known->count == SL_SEARCH_CANDIDATES)
+        if (known->count == SL_SEARCH_CANDIDATES || (i > 0 && self->builds_most == BUILDS_MAX_LONG))
             break;
         other.best = NULL;
         other.best_seconds = 0;
         SL_TRY(try_faster(&other, &choice, &seconds, &short_tier));
     }
     return SL_OK;
+}
+
+static uint32_t count_builds(const sl_search *search, const sl_choice *first)
+{
+    bool is_settled = search->task.target.device == SL_DEVICE_CPU &&
+                      search->fixed.device_memory == UINT64_MAX &&
+                      search->fixed.host_memory == UINT64_MAX;
+    if (!is_settled || first->placement.policy != SL_POLICY_NVME)
+        return BUILDS_MAX;
+    return first->accumulate == 1 ? BUILDS_MAX_SETTLED : BUILDS_MAX_LONG;
 }
 
 static bool is_open(const sl_search *search)
@@ -352,6 +366,7 @@ sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
     if (!is_open(search))
         return SL_OK;
     self.task.is_probe = true;
+    self.builds_most = count_builds(search, &(*blueprint)->choice);
     sl_simulation simulation;
     SL_TRY(simulate(self.best, &simulation));
     self.best_seconds = simulation.step_seconds;
