@@ -472,6 +472,5 @@ function build() {
   main.append(el('footer', {}, data.version));
   pictures.forEach((redraw) => redraw());
   new ResizeObserver(() => pictures.forEach((redraw) => redraw())).observe(main);
-  window.addEventListener('beforeprint', () => document.querySelectorAll('details').forEach((d) => { d.open = true; }));
 }
 build();
