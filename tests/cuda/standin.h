@@ -107,7 +107,7 @@ void standin_note_written(const void *start, uint64_t bytes);
 /* ---- a profiler ---- */
 
 /* Whether one is attached from now on; what it has seen is forgotten. Nothing may be open. */
-void standin_watch(bool is_attached);
+void standin_attach_profiler(bool is_attached);
 
 /* Ranges that began, of a name or (NULL) all, and those that have not ended. */
 uint64_t standin_range_count(const char *name);

@@ -274,7 +274,7 @@ static void work_when_a_profiler_watches_then_has_the_names_of_the_plan(void **s
         sl_refusal refusal;
         run_result result = {0};
         const char *fault = "";
-        standin_watch(is_watched);
+        standin_attach_profiler(is_watched);
         assert_int_equal(sl_config_init(&config), SL_OK);
         assert_int_equal(run_configure(&settings, &config), SL_OK);
         assert_int_equal(sl_trainer_prepare(&config, SL_CONFIG_TRAIN, &trainer), SL_OK);
@@ -290,7 +290,7 @@ static void work_when_a_profiler_watches_then_has_the_names_of_the_plan(void **s
         if (standin_faults(&fault) > 0)
             fail_msg("misuse: %s", fault);
     }
-    standin_watch(false);
+    standin_attach_profiler(false);
 }
 
 /* ---- what a library loads ---- */

@@ -1,5 +1,5 @@
 /* Stands in the place of the CUDA toolkit's header of this name: the part of NVTX that sluice uses,
- * with the real signatures and values. tests/cuda/runtime_watcher.c is the tool that it finds. */
+ * with the real signatures and values. tests/cuda/runtime_profiler.c is the tool that it finds. */
 #ifndef SL_STANDIN_NVTX_H
 #define SL_STANDIN_NVTX_H
 

@@ -22,7 +22,7 @@ static struct {
     } names[NAMES_MAX];
 } watcher;
 
-void standin_watch(bool is_attached)
+void standin_attach_profiler(bool is_attached)
 {
     memset(&watcher, 0, sizeof watcher);
     watcher.is_attached = is_attached;
