@@ -77,6 +77,9 @@ static void refuse(const char *layout, const char *kind, int rank, long at)
     const int code = launch(layout, kind, rank, at);
     clock_gettime(CLOCK_MONOTONIC, &end);
     const bool is_told = code == 0 || strstr(complaint, "sluice: ") != NULL;
+    if (strstr(complaint, "after another rank failed: killed"))
+        fail_msg("%s: %s call %ld of rank %d refused: others waited until they were killed: %s",
+                 layout, kind, at, rank, complaint);
     if (!is_documented(code) || !is_told || end.tv_sec - start.tv_sec >= PATIENCE_S)
         fail_msg("%s: %s call %ld of rank %d refused: code %d after %ld s: %s", layout, kind, at,
                  rank, code, (long)(end.tv_sec - start.tv_sec), complaint);

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "command_run.h"
+#include "scratch_dir.h"
 
 enum { PATIENCE_S = 120, CHILDREN_MAX = 16 }; /* of a busy machine */
 
@@ -317,8 +318,12 @@ static void command_lines_when_nothing_could_go_on_are_refused(void **state)
          "--fewer-ranks changes --dp"},
         {"--restarts 2 --fewer-ranks -- train --save a --global-batch 8 --accumulate 4",
          "--fewer-ranks changes --accumulate"},
+        {"--restarts 2 --fewer-ranks -- train --save a --config total.json",
+         "--fewer-ranks needs --micro-batch N"},
         {"--restarts 2 -- train --save a --no-such-word", "no-such-word"},
     };
+    static const char total[] = "{\"train_batch_size\": 8}";
+    scratch_write("total.json", total, sizeof total - 1);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_code(sluice("launch -n 2 %s", cases[i].words), 64);
         assert_has(complaint, cases[i].says);
