@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "command.h"
+#include "plan_ranks.h"
+#include "plan_stages.h"
 #include "report/page.h"
 #include "session/search/plan_json.h"
 
@@ -15,7 +17,7 @@ enum { SETTING_BYTES = 256 };
 /* What one item came to. */
 typedef struct compared {
     char *name; /* owned */
-    bool fits;
+    bool fits, has_stages;
     uint64_t peak_bytes[SL_TIER_COUNT];
     uint64_t link_bytes, disk_bytes; /* moved a step, both ways */
     double seconds;
@@ -70,49 +72,68 @@ static sl_status set_all(sl_config *config, const char *item)
     return SL_OK;
 }
 
-static sl_status describe(const sl_blueprint *blueprint, bool is_json, compared *out)
+/* Of stages the bytes of that which takes most of a tier, the time of all, and else what `plan`
+ * shows: the stage that takes most memory. */
+static sl_status describe(const sl_trainer *trainer, const sl_plan_stages *stages, compared *out)
 {
+    const sl_blueprint *blueprint = stages->blueprint;
     sl_account *account = NULL;
     const sl_account_request request = sl_report_request(blueprint);
     const uint64_t *moved = blueprint->plans[0]->moved_bytes;
     SL_TRY(sl_account_open(&request, &account));
     out->fits = true;
-    out->seconds = account->simulation.step_seconds;
+    out->seconds = stages->step_seconds;
     out->bound_by = sl_account_resource_name(account->bound_by);
     out->link_bytes = moved[SL_LANE_H2D] + moved[SL_LANE_D2H];
     out->disk_bytes = moved[SL_LANE_READ] + moved[SL_LANE_WRITE];
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        out->peak_bytes[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+    for (uint32_t s = 0; s < stages->count; s++)
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            if (stages->items[s].peak_bytes[tier] > out->peak_bytes[tier])
+                out->peak_bytes[tier] = stages->items[s].peak_bytes[tier];
     sl_account_close(account);
-    return is_json ? sl_plan_json_format(blueprint, &out->plan) : SL_OK;
+    if (!trainer->config->json)
+        return SL_OK;
+    SL_TRY(sl_plan_json_format(blueprint, &out->plan));
+    return sl_plan_ranks_add_json(&trainer->ranks.layout, stages, out->plan);
+}
+
+static sl_status describe_refusal(const sl_trainer *trainer, const sl_refusal *refusal,
+                                  compared *out)
+{
+    const sl_shortage *shortage = &refusal->failure.shortage;
+    const sl_task *task = &trainer->search.task;
+    char stage[32] = "";
+    if (task->stage_count > 1)
+        snprintf(stage, sizeof stage, " of stage %u", task->stage_index);
+    snprintf(out->failure, sizeof out->failure, "the %s%s misses %s", sl_tier_name(shortage->tier),
+             stage, sl_command_format_size(shortage->missing_bytes).text);
+    if (!trainer->config->json)
+        return SL_OK;
+    SL_TRY(sl_plan_json_format_failure(&refusal->failure, refusal->suggestion, &out->plan));
+    if (task->stage_count > 1 &&
+        json_object_set_new(out->plan, "stage", json_integer(task->stage_index)) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a comparison");
+    return SL_OK;
 }
 
 static sl_status plan_item(const sl_trainer *trainer, compared *out)
 {
     sl_config config = *trainer->config; /* a copy that owns nothing */
-    const sl_task *task = &trainer->search.task;
-    sl_search search;
-    sl_blueprint *blueprint = NULL;
+    sl_trainer changed;
+    sl_plan_stages stages = {0};
     sl_refusal refusal;
     SL_TRY(set_all(&config, out->name));
-    SL_TRY(sl_config_fit_model(&config, &trainer->shape));
-    SL_TRY(sl_search_init(&config, SL_WORK_TRAIN, &trainer->shape, &search));
-    search.task.with_evaluation = task->with_evaluation;
-    search.task.tail_rows = task->tail_rows;
-    search.task.test_tail_rows = task->test_tail_rows;
-    sl_status status = sl_search_find(&search, &blueprint, &refusal);
-    if (status == SL_ERROR_FIT) {
-        const sl_shortage *shortage = &refusal.failure.shortage;
-        snprintf(out->failure, sizeof out->failure, "the %s misses %s",
-                 sl_tier_name(shortage->tier),
-                 sl_command_format_size(shortage->missing_bytes).text);
-        return config.json
-                   ? sl_plan_json_format_failure(&refusal.failure, refusal.suggestion, &out->plan)
-                   : SL_OK;
-    }
-    SL_TRY(status);
-    status = describe(blueprint, config.json, out);
-    sl_blueprint_close(blueprint);
+    sl_status status = sl_trainer_vary(trainer, &config, &changed);
+    out->has_stages = config.pp > 1;
+    if (status == SL_OK)
+        status = sl_plan_stages_draw(&changed, &stages, &refusal);
+    if (status == SL_ERROR_USAGE)
+        status = sl_status_prefix(status, "--compare %s", out->name);
+    if (status == SL_OK)
+        status = describe(&changed, &stages, out);
+    else if (status == SL_ERROR_FIT)
+        status = describe_refusal(&changed, &refusal, out);
+    sl_plan_stages_close(&stages);
     return status;
 }
 
@@ -133,6 +154,9 @@ static void print_item(const compared *item, bool is_fastest)
 static void print_rows(const compared *items, uint32_t count, const sl_search *search)
 {
     uint32_t fastest = count;
+    bool has_stages = false;
+    for (uint32_t i = 0; i < count; i++)
+        has_stages |= items[i].has_stages;
     for (uint32_t i = 0; i < count; i++)
         if (items[i].fits && (fastest == count || items[i].seconds < items[fastest].seconds))
             fastest = i;
@@ -140,6 +164,9 @@ static void print_rows(const compared *items, uint32_t count, const sl_search *s
            "link moves", "disk moves", "predicted step", "bound by");
     for (uint32_t i = 0; i < count; i++)
         print_item(&items[i], i == fastest);
+    if (has_stages)
+        puts("of stages: the bytes of the fullest one, the moves of the one that takes most "
+             "memory, and the time of all with their waits");
     if (!search->task.machine.is_measured)
         puts("times are a guess: this machine was not measured (sluice bench)");
 }

@@ -148,12 +148,13 @@ static json_t *list_stages(const sl_comm_layout *layout, const sl_plan_stages *s
         json_t *ranks = json_array();
         for (uint32_t i = 0; i < count; i++)
             json_array_append_new(ranks, json_integer(s * count + i));
-        json_array_append_new(list, json_pack("{s:i, s:i, s:o, s:{s:I, s:I, s:I}}", "first_layer",
-                                              (int)it->first_layer, "layer_count",
+        json_array_append_new(list, json_pack("{s:i, s:i, s:o, s:{s:I, s:I, s:I}, s:f}",
+                                              "first_layer", (int)it->first_layer, "layer_count",
                                               (int)it->layer_count, "ranks", ranks, "peak_bytes",
                                               "device", (json_int_t)it->peak_bytes[SL_TIER_DEVICE],
                                               "host", (json_int_t)it->peak_bytes[SL_TIER_HOST],
-                                              "disk", (json_int_t)it->peak_bytes[SL_TIER_DISK]));
+                                              "disk", (json_int_t)it->peak_bytes[SL_TIER_DISK],
+                                              "predicted_step_ms", 1e3 * it->step_seconds));
     }
     return list;
 }
@@ -179,12 +180,13 @@ sl_status sl_plan_ranks_add_json(const sl_comm_layout *layout, const sl_plan_sta
         json_object_set_new(groups, sl_comm_group_name((sl_comm_group)group),
                             list_groups(layout, (sl_comm_group)group));
     json_t *ranks = json_pack(
-        "{s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:o, s:I, s:o, s:o}", "count",
+        "{s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:o, s:I, s:o, s:o, s:f}", "count",
         (int)sl_comm_layout_ranks(layout), "tensor", (int)layout->tensor, "data", (int)layout->data,
         "stages", (int)layout->stages, "stage_plans", list_stages(layout, stages), "shown_stage",
         (int)stages->shown, "threads", (int)blueprint->task.target.worker_count, "groups", groups,
         "local_parameters", (json_int_t)count_local(blueprint), "shards",
-        list_shards(blueprint->programs[0]), "tensors", list_splits(blueprint->programs[0]));
+        list_shards(blueprint->programs[0]), "tensors", list_splits(blueprint->programs[0]),
+        "predicted_step_ms", 1e3 * stages->step_seconds);
     if (!ranks || json_object_set_new(object, "ranks", ranks) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
     return SL_OK;
@@ -233,9 +235,9 @@ static void print_stages(const sl_comm_layout *layout, const sl_plan_stages *sta
         printf(" disk %s\n", sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text);
     }
     printf("the plan above and the tensors below are those of stage %u, which takes most memory; "
-           "its step is predicted as if it waited for no other stage, and all together wait "
-           "%u/%u of a step more\n",
-           stages->shown, last, stages->blueprint->choice.accumulate);
+           "its step is predicted as if it waited for no other stage; that of all, waits included, "
+           "takes %.2f ms\n",
+           stages->shown, 1e3 * stages->step_seconds);
 }
 
 static sl_status print_layout(const sl_comm_layout *layout)

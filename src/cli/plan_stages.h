@@ -7,6 +7,7 @@
 typedef struct sl_plan_stage {
     uint32_t first_layer, layer_count;
     uint64_t peak_bytes[SL_TIER_COUNT]; /* of each of its ranks */
+    double step_seconds;                /* predicted, as if it waited for no other stage */
 } sl_plan_stage;
 
 typedef struct sl_plan_stages {
@@ -15,6 +16,7 @@ typedef struct sl_plan_stages {
     uint32_t shown;                  /* the stage whose ranks take most memory */
     sl_blueprint *blueprint;         /* of that stage, owned */
     sl_search_candidates candidates; /* that were compared for it */
+    double step_seconds; /* of all: their predictions played jointly, a third of each forward */
 } sl_plan_stages;
 
 /* Draws the stages of a prepared trainer one after the other, at most two blueprints at a time;

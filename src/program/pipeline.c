@@ -271,6 +271,8 @@ static sl_status emit_in_two_loops(sl_step *step)
 
 sl_status sl_pipeline_emit(sl_step *step)
 {
+    if (step->options->accumulation == SL_ACCUMULATE_LAYER)
+        return sl_step_emit_by_layer(step); /* all forward, then all backward, too */
     if (!interleaves(step))
         return emit_in_two_loops(step);
     const uint64_t count = (uint64_t)step->turn_count * step->forward->value_count;

@@ -4,7 +4,7 @@
  * micro-batches before the next one starts, so its parameters are needed twice a step, not twice a
  * micro-batch. Both visit micro-batches in index order, so sums come out equal.
  *
- * A stage of a pipeline has an order of its own (pipeline.c).
+ * A stage of a pipeline has orders of its own, and this one (pipeline.c).
  *
  * Each is a row of loops over the micro-batches, and each loop a row of turns: the first
  * micro-batch, those between as one repeated section, the last one. A turn is a section of its own;
@@ -202,22 +202,39 @@ static sl_status emit_backward_by_op(sl_step *step, uint32_t segment_index)
     return SL_OK;
 }
 
-static sl_status emit_layer_forward(sl_step *step, uint32_t segment_index)
+/* What a stage takes from another, or gives to it, goes with the block that needs or makes it: the
+ * other stage then waits for one micro-batch and not for all. */
+static bool exchanges(const sl_program *forward, uint32_t segment_index)
+{
+    return forward->ops[forward->segments[segment_index].first_op].kind == SL_OP_EXCHANGE;
+}
+
+static bool goes_with_next(const sl_program *forward, uint32_t segment_index)
+{
+    const bool takes = segment_index == 0 && exchanges(forward, segment_index);
+    const bool is_before_last = segment_index + 2 == forward->segment_count;
+    return takes || (is_before_last && exchanges(forward, segment_index + 1));
+}
+
+/* Segments [first, end) in one loop. */
+static sl_status emit_layer_forward(sl_step *step, uint32_t first, uint32_t end)
 {
     for (uint32_t turn = 0; turn < step->turn_count; turn++) {
         SL_TRY(sl_step_begin_turn(step, turn));
-        SL_TRY(emit_forward(step, segment_index));
+        for (uint32_t s = first; s < end; s++)
+            SL_TRY(emit_forward(step, s));
     }
     return SL_OK;
 }
 
-static sl_status emit_layer_backward(sl_step *step, uint32_t segment_index)
+static sl_status emit_layer_backward(sl_step *step, uint32_t first, uint32_t end)
 {
-    if (may_go_by_op(step, segment_index))
-        return emit_backward_by_op(step, segment_index);
+    if (end == first + 1 && may_go_by_op(step, first))
+        return emit_backward_by_op(step, first);
     for (uint32_t turn = 0; turn < step->turn_count; turn++) {
         SL_TRY(sl_step_begin_turn(step, turn));
-        SL_TRY(emit_backward(step, segment_index));
+        for (uint32_t s = end; s-- > first;)
+            SL_TRY(emit_backward(step, s));
     }
     return SL_OK;
 }
@@ -227,10 +244,13 @@ static sl_status emit_layer_backward(sl_step *step, uint32_t segment_index)
 static uint32_t find_head_segment(const sl_program *forward)
 {
     uint32_t last = SL_NONE;
-    for (uint32_t s = 0; s < forward->segment_count; s++)
+    bool has_terminals = false;
+    for (uint32_t s = 0; s < forward->segment_count; s++) {
+        has_terminals = has_terminals || forward->segments[s].is_terminal;
         if (!forward->segments[s].is_terminal)
             last = s;
-    return last != SL_NONE && !forward->segments[last].is_block ? last : SL_NONE;
+    }
+    return has_terminals && last != SL_NONE && !forward->segments[last].is_block ? last : SL_NONE;
 }
 
 static sl_status emit_head(sl_step *step, uint32_t head_segment)
@@ -246,17 +266,28 @@ static sl_status emit_head(sl_step *step, uint32_t head_segment)
     return SL_OK;
 }
 
-static sl_status emit_by_layer(sl_step *step)
+sl_status sl_step_emit_by_layer(sl_step *step)
 {
     const sl_program *forward = step->forward;
     const uint32_t head_segment = find_head_segment(forward);
-    for (uint32_t s = 0; s < forward->segment_count; s++)
-        if (!forward->segments[s].is_terminal && s != head_segment)
-            SL_TRY(emit_layer_forward(step, s));
+    uint32_t first, end;
+    for (first = 0; first < forward->segment_count; first = end) {
+        end = first + 1;
+        if (first == head_segment || forward->segments[first].is_terminal)
+            continue;
+        while (goes_with_next(forward, end - 1))
+            end++;
+        SL_TRY(emit_layer_forward(step, first, end));
+    }
     SL_TRY(emit_head(step, head_segment));
-    for (uint32_t s = forward->segment_count; s-- > 0;)
-        if (!forward->segments[s].is_terminal && s != head_segment)
-            SL_TRY(emit_layer_backward(step, s));
+    for (end = forward->segment_count; end > 0; end = first) {
+        first = end - 1;
+        if (first == head_segment || forward->segments[first].is_terminal)
+            continue;
+        while (first > 0 && goes_with_next(forward, first - 1))
+            first--;
+        SL_TRY(emit_layer_backward(step, first, end));
+    }
     return SL_OK;
 }
 
@@ -377,9 +408,10 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
             forward->tensors[t].element_count > chunks->chunk_elements)
             SL_FAIL(SL_ERROR_INTERNAL, "tensor %s is in no chunk", forward->tensors[t].name);
     SL_TRY(check_types(forward, options));
-    if (forward->stage_count > 1 && options->accumulation == SL_ACCUMULATE_LAYER)
-        SL_FAIL(SL_ERROR_USAGE, "stages of a pipeline have an order of their own: leave "
-                                "--accumulation layer out");
+    if (forward->stage_count > 1 && options->accumulation == SL_ACCUMULATE_LAYER &&
+        options->schedule != SL_SCHEDULE_GPIPE)
+        SL_FAIL(SL_ERROR_USAGE, "stages that take micro-batches back before all are sent have no "
+                                "layer order: add --schedule gpipe");
     return check_forward(forward);
 }
 
@@ -417,7 +449,7 @@ static sl_status emit_step(sl_step *step)
     if (is_stage(step))
         SL_TRY(sl_pipeline_emit(step));
     else if (step->options->accumulation == SL_ACCUMULATE_LAYER)
-        SL_TRY(emit_by_layer(step));
+        SL_TRY(sl_step_emit_by_layer(step));
     else
         SL_TRY(emit_by_micro_batch(step));
     SL_TRY(sl_gradient_finish(step));

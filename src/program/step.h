@@ -104,6 +104,9 @@ sl_status sl_step_begin_turn(sl_step *step, uint32_t turn);
 sl_status sl_step_emit_pass_forward(sl_step *step);
 sl_status sl_step_emit_pass_backward(sl_step *step);
 
+/* All micro-batches, segment by segment. */
+sl_status sl_step_emit_by_layer(sl_step *step);
+
 /* ---- pipeline.c ---- */
 
 /* Writes the turns and passes of a stage of a pipeline that interleaves. */

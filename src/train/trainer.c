@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/workers.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
 #include "session/config/recipe.h"
+#include "session/config/stages.h"
 #include "train/data/tokenizer.h"
 #include "train/watch/log_csv.h"
 #include "train/watch/log_events.h"
@@ -326,6 +328,32 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     sl_resume_tell(&trainer->resume);
     tell_if_done(trainer);
     return init_search(trainer);
+}
+
+/* What follows from how many ranks there are, where it was not given. */
+static void reopen_ranks(const sl_trainer *trainer, sl_config *config)
+{
+    if (!config->given[SL_CONFIG_ROW_threads])
+        config->threads = SL_CONFIG_UNSET;
+    if (!config->given[SL_CONFIG_ROW_dp])
+        config->dp = SL_CONFIG_UNSET;
+    if (!config->given[SL_CONFIG_ROW_global_batch] && !trainer->resume.checkpoint)
+        config->global_batch = SL_CONFIG_UNSET;
+}
+
+sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_trainer *out_trainer)
+{
+    *out_trainer = *trainer;
+    out_trainer->config = config;
+    reopen_ranks(trainer, config);
+    SL_TRY(sl_stages_check(config));
+    SL_TRY(sl_ranks_plan_cores(config));
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = sl_workers_usable_cpu_count();
+    SL_TRY(settle_batch(out_trainer));
+    sl_ranks_plan(&out_trainer->ranks, config);
+    SL_TRY(sl_config_fit_model(config, &trainer->shape));
+    return init_search(out_trainer);
 }
 
 /* All of it was read and compared with its checksums when it was opened. */

@@ -68,6 +68,11 @@ void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);
  * memory for the model. On failure too the caller closes it. */
 sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer);
 
+/* Makes *out_trainer what `trainer`, prepared for PLAN, would be with `config`, a changed copy of
+ * its configuration: to search with, with the same files and model, which it borrows. It is not to
+ * be closed. SL_ERROR_USAGE: the options do not go together. */
+sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_trainer *out_trainer);
+
 /* Takes over a blueprint that was found by trainer->search, also on failure. Of many ranks all have
  * to have found the same. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);

@@ -245,8 +245,64 @@ static void stages_when_one_does_not_fit_then_it_is_named(void **state)
     assert_has(output, "\"stage\": 2");
     assert_code(sluice("plan " STAGES "--device-memory 64M --pp 6"), 64);
     assert_has(complaint, "too few for 6 stages");
-    assert_code(sluice("plan " STAGES "--device-memory 64M --pp 2 --compare device host"), 64);
-    assert_has(complaint, "--compare");
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+/* Items may say how many stages there are, in which order they go, and what else follows. */
+static void stages_when_compared_then_rows_are_the_plans(void **state)
+{
+    (void)state;
+    static const char *const alone[] = {"--pp 2 --tp 1 --schedule gpipe", "--pp 1 --tp 2",
+                                        "--pp 4 --tp 1 --accumulate 3", "--pp 2 --tp 2"};
+    assert_code(sluice("plan " STAGES "--device-memory 64M --ranks 4 --pp 2 --json --compare "
+                       "schedule=gpipe pp=1+tp=2 pp=4+accumulate=3 tp=2"),
+                0);
+    json_t *root = json_load_file("out", 0, NULL), *rows = json_object_get(root, "compare");
+    assert_int_equal(json_array_size(rows), 4);
+    for (size_t i = 0; i < 4; i++) {
+        char options[128];
+        snprintf(options, sizeof options, "--ranks 4 %s", alone[i]);
+        json_t *plan = plan_stages(options);
+        const json_t *row = json_array_get(rows, i);
+        if (!json_equal(json_object_get(plan, "ranks"), json_object_get(row, "ranks")) ||
+            number_of(plan, "predicted_step_ms") != number_of(row, "predicted_step_ms"))
+            fail_msg("%s", alone[i]);
+        json_decref(plan);
+    }
+    json_decref(root);
+    assert_code(sluice("plan " STAGES "--device-memory 64M --ranks 4 --compare pp=2 pp=3"), 64);
+    assert_has(complaint, "--compare pp=3: ");
+    assert_code(sluice("plan " STAGES "--ranks 3 --compare pp=3+device-memory=340K"), 0);
+    assert_has(output, "the device of stage 2 misses");
+}
+
+/* The last one, with the head, is slowest here: it begins when the others have passed the first
+ * micro-batch on, and they take the last one back behind it. */
+static void stages_when_planned_then_their_waits_are_in_the_step_of_all(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"--pp 5 --accumulate 1", "--pp 2 --accumulate 7",
+                                       "--pp 3 --accumulate 4 --schedule gpipe"};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        json_t *plan = plan_stages(ways[i]);
+        const json_t *ranks = json_object_get(plan, "ranks"),
+                     *stages = json_object_get(ranks, "stage_plans");
+        const double m = i == 0 ? 1 : i == 1 ? 7 : 4, all = number_of(ranks, "predicted_step_ms");
+        double sum = 0, slowest = 0;
+        for (size_t s = 0; s < json_array_size(stages); s++) {
+            const double one = number_of(json_array_get(stages, s), "predicted_step_ms");
+            sum += one;
+            slowest = fmax(slowest, one);
+        }
+        const double least = slowest + (sum - slowest) / m;
+        if (!(all >= least * (1 - 1e-9)) || !(all <= least * (i == 0 ? 1 + 1e-9 : 1.5)))
+            fail_msg("%s: %g ms, of at least %g", ways[i], all, least);
+        json_decref(plan);
+    }
 }
 
 /* ---- batches of DeepSpeed ---- */
@@ -325,6 +381,8 @@ int main(void)
         cmocka_unit_test(stages_when_planned_then_peaks_are_those_of_the_run),
         cmocka_unit_test(stages_when_of_several_ranks_then_ranks_and_middles_agree),
         cmocka_unit_test(stages_when_one_does_not_fit_then_it_is_named),
+        cmocka_unit_test(stages_when_compared_then_rows_are_the_plans),
+        cmocka_unit_test(stages_when_planned_then_their_waits_are_in_the_step_of_all),
         cmocka_unit_test(batch_when_a_total_is_given_then_micro_batches_are_of_all_ranks),
         cmocka_unit_test(run_when_it_goes_on_alone_then_leaves_what_is_for_ranks),
     };

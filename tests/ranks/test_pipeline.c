@@ -29,9 +29,18 @@ static const char *const ways_of_stages[][SETTINGS_MAX] = {
     {"policy=device", "accumulate=12", "dropout=0.1", "recompute=full", NULL},
     {"policy=host", "precision=bf16", "accumulate=17", "recompute=selective", NULL}};
 
-static const char *const schedules[] = {"schedule=1f1b", "schedule=gpipe"};
+typedef struct order_of_stages {
+    const char *name, *schedule, *accumulation;
+} order_of_stages;
 
-enum { WAYS = sizeof ways_of_stages / sizeof ways_of_stages[0] };
+static const order_of_stages orders[] = {{"1f1b", "schedule=1f1b", "accumulation=micro"},
+                                         {"gpipe", "schedule=gpipe", "accumulation=micro"},
+                                         {"layer", "schedule=gpipe", "accumulation=layer"}};
+
+enum {
+    WAYS = sizeof ways_of_stages / sizeof ways_of_stages[0],
+    ORDERS = sizeof orders / sizeof orders[0]
+};
 
 /* One rank adds micro-batch by micro-batch, as stages do. */
 static ranks_run *open_one(const char *const *settings)
@@ -57,22 +66,23 @@ static void check_models(ranks_run *one, ranks_run *many, uint32_t stages, int w
     }
 }
 
-/* `extra` is one more setting; NULL: none. */
-static ranks_run *open_pipeline(uint32_t stages, const char *const *settings, const char *extra)
+static ranks_run *open_pipeline(uint32_t stages, const char *const *settings,
+                                const order_of_stages *order)
 {
     const char *all[SETTINGS_MAX];
     int count = 0;
     for (; settings[count]; count++)
         all[count] = settings[count];
-    all[count++] = extra;
+    all[count++] = order->schedule;
+    all[count++] = order->accumulation;
     all[count] = NULL;
     return open_stages(1, 1, stages, all, 1, NULL);
 }
 
-static void check_bits(uint32_t stages, int way, const char *schedule)
+static void check_bits(uint32_t stages, int way, const order_of_stages *order)
 {
     ranks_run *one = open_one(ways_of_stages[way]);
-    ranks_run *many = open_pipeline(stages, ways_of_stages[way], schedule);
+    ranks_run *many = open_pipeline(stages, ways_of_stages[way], order);
     for (int step = 0; step < 3; step++) {
         take_step(one);
         take_step(many);
@@ -80,7 +90,7 @@ static void check_bits(uint32_t stages, int way, const char *schedule)
             memcmp(&one->rank[0].control.grad_norm, &many->rank[0].control.grad_norm,
                    sizeof(float)) != 0)
             fail_msg("%u stages, %s, way %d, step %d: loss %.17g and %.17g, norm %.9g and %.9g",
-                     stages, schedule, way, step, one->rank[0].loss, many->rank[0].loss,
+                     stages, order->name, way, step, one->rank[0].loss, many->rank[0].loss,
                      (double)one->rank[0].control.grad_norm,
                      (double)many->rank[0].control.grad_norm);
     }
@@ -102,9 +112,9 @@ static void steps_when_layers_are_on_stages_then_have_the_bits_of_one_rank(void 
     uint32_t picked = 0;
     for (uint32_t stages = 2; stages <= 4; stages++)
         for (int way = 0; way < WAYS; way++)
-            for (int s = 0; s < 2; s++)
+            for (int s = 0; s < ORDERS; s++)
                 if (is_full() || ((way + s) % 3 == (int)stages % 3 && is_in_share(&picked)))
-                    check_bits(stages, way, schedules[s]);
+                    check_bits(stages, way, &orders[s]);
 }
 
 /* From none in a loop to many, and each remainder behind it. */
@@ -167,9 +177,9 @@ static void plans_when_micro_batches_are_more_then_are_no_longer(void **state)
     (void)state;
     static const char *const few[] = {"policy=host", "recompute=full", "accumulate=20", NULL};
     static const char *const many[] = {"policy=host", "recompute=full", "accumulate=512", NULL};
-    for (int s = 0; s < 2; s++) {
-        ranks_run *a = open_pipeline(3, few, schedules[s]);
-        ranks_run *b = open_pipeline(3, many, schedules[s]);
+    for (int s = 0; s < ORDERS; s++) {
+        ranks_run *a = open_pipeline(3, few, &orders[s]);
+        ranks_run *b = open_pipeline(3, many, &orders[s]);
         for (uint32_t rank = 0; rank < 3; rank++) {
             assert_int_equal(program_of(a, rank)->op_count, program_of(b, rank)->op_count);
             assert_int_equal(program_of(a, rank)->value_count, program_of(b, rank)->value_count);

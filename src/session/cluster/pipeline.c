@@ -1,6 +1,7 @@
 #include "pipeline.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct player {
     const sl_pipeline *pipeline;
@@ -142,6 +143,54 @@ sl_status sl_pipeline_play(const sl_pipeline *pipeline, const sl_pipeline_observ
         *out_seconds = p.end;
     }
     close_player(&p);
+    return status;
+}
+
+/* One way through a stage that is free at `time`. arrived [micro_batches]: when each one's input is
+ * there, and then when the next stage has its output. Returns when the last one is through. */
+static double pass_by_layer(const sl_pipeline *pipeline, uint32_t layers, double seconds,
+                            double time, double *arrived)
+{
+    const uint32_t count = pipeline->micro_batches;
+    const double of_layer = seconds / layers;
+    double end = time;
+    for (uint32_t i = 0; i < count; i++) {
+        end = (arrived[i] > end ? arrived[i] : end) + of_layer;
+        arrived[i] = end;
+    }
+    if (layers > 1)
+        end += (layers - 2) * of_layer * count;
+    for (uint32_t i = 0; i < count; i++) {
+        end = layers > 1 ? end + of_layer : end;
+        arrived[i] = (layers > 1 ? end : arrived[i]) + pipeline->send_seconds;
+    }
+    return end;
+}
+
+sl_status sl_pipeline_play_by_layer(const sl_pipeline *pipeline, const uint32_t *layers,
+                                    double *out_seconds)
+{
+    double *arrived = calloc(pipeline->micro_batches, sizeof *arrived);
+    double *free_since = calloc(pipeline->stage_count, sizeof *free_since);
+    double end = 0;
+    sl_status status = SL_OK;
+    if (!arrived || !free_since) {
+        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for a pipeline");
+        goto free_both;
+    }
+    for (uint32_t s = 0; s < pipeline->stage_count; s++)
+        free_since[s] =
+            pass_by_layer(pipeline, layers[s], pipeline->stages[s].forward_seconds, 0, arrived);
+    memset(arrived, 0, pipeline->micro_batches * sizeof *arrived); /* of the last stage's own */
+    for (uint32_t s = pipeline->stage_count; s-- > 0;) {
+        const double through = pass_by_layer(
+            pipeline, layers[s], pipeline->stages[s].backward_seconds, free_since[s], arrived);
+        end = through > end ? through : end;
+    }
+    *out_seconds = end;
+free_both:
+    free(arrived);
+    free(free_since);
     return status;
 }
 

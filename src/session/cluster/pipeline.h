@@ -44,6 +44,12 @@ enum { SL_PIPELINE_PASSES_MAX = 1 << 22 }; /* stages times micro-batches */
 sl_status sl_pipeline_play(const sl_pipeline *pipeline, const sl_pipeline_observer *observer,
                            double *out_seconds);
 
+/* The same in layer order: a stage takes its layers one after the other, each over all
+ * micro-batches, all forward and then all back, and sends each of them on in the last one. layers
+ * [stage_count]: of each, at least 1. */
+sl_status sl_pipeline_play_by_layer(const sl_pipeline *pipeline, const uint32_t *layers,
+                                    double *out_seconds);
+
 /* No schedule is faster: some stage has all its work to do, after what is before it and before what
  * is behind. */
 double sl_pipeline_bound(const sl_pipeline *pipeline);

@@ -361,14 +361,8 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
 /* Options that are refused whenever they differ from the only value of this version. */
 static sl_status refuse_later_compute(const sl_config *config, sl_config_command command)
 {
-    const bool is_plan = command == SL_CONFIG_PLAN;
-    if (config->pp > 1 && command != SL_CONFIG_TRAIN && !is_plan)
+    if (config->pp > 1 && command != SL_CONFIG_TRAIN && command != SL_CONFIG_PLAN)
         REFUSE_LATER("more than one stage (--pp) of what is not trained", "leave it out");
-    if (config->pp > 1 && is_plan && config->compare.count > 0)
-        REFUSE_LATER("--compare beside more than one stage (--pp)", "plan them one by one");
-    if (config->pp > 1 && config->accumulation == SL_ACCUMULATE_LAYER)
-        SL_FAIL(SL_ERROR_USAGE, "--accumulation layer beside --pp: stages have an order of their "
-                                "own; leave it out");
     return sl_stages_check(config);
 }
 

@@ -14,7 +14,7 @@ typedef enum sl_stages_kind {
 
 sl_stages_kind sl_stages_kind_of(const sl_config *config);
 
-/* What can be said of --stages without a model: SL_ERROR_USAGE. */
+/* What can be said of --pp and --stages without a model: SL_ERROR_USAGE. */
 sl_status sl_stages_check(const sl_config *config);
 
 /* Of a LIST: in out_ends [pp] the first layer behind each stage. SL_ERROR_USAGE: the numbers are
