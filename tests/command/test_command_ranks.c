@@ -248,7 +248,7 @@ static void stages_when_lost_at_random_moments_end_and_go_on(void **state)
     (void)state;
     bool is_full = getenv("SL_TEST_FULL") != NULL;
     lose_many(&(job){"--layers 2 --tp 1 --pp 2 --accumulate 3", "kept-by-stages", "of-stages",
-                     is_full ? 50 : 4, is_full ? 10 : 1});
+                     is_full ? 50 : 10, is_full ? 10 : 3});
 }
 
 /* ---- suspended ---- */
