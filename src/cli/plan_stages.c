@@ -111,8 +111,8 @@ static sl_status play_passes(const sl_choice *choice, const sl_pipeline *pipelin
  * what stages give each other takes no time. */
 static sl_status play(const sl_task *task, const sl_choice *choice, sl_plan_stages *stages)
 {
-    sl_pipeline_stage *passes = calloc(stages->count, sizeof *passes);
-    uint32_t *layers = calloc(stages->count, sizeof *layers);
+    sl_pipeline_stage *passes = calloc((size_t)stages->count + 1, sizeof *passes);
+    uint32_t *layers = calloc((size_t)stages->count + 1, sizeof *layers);
     const sl_pipeline pipeline = {.stages = passes,
                                   .stage_count = stages->count,
                                   .micro_batches = choice->accumulate,

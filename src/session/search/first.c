@@ -1,16 +1,21 @@
 /* The first choice that fits. */
-#include <string.h>
-
 #include "candidates.h"
+
+static bool has_same_shares(const sl_policy_options *a, const sl_policy_options *b)
+{
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        if (a->host_fraction[group] != b->host_fraction[group] ||
+            a->disk_fraction[group] != b->disk_fraction[group])
+            return false;
+    return true;
+}
 
 /* All else is the same throughout a search. */
 static bool is_same_choice(const sl_choice *a, const sl_choice *b)
 {
-    const size_t shares = sizeof a->placement.host_fraction;
     return a->recompute == b->recompute && a->accumulation == b->accumulation &&
            a->placement.policy == b->placement.policy && a->placement.adam == b->placement.adam &&
-           memcmp(a->placement.host_fraction, b->placement.host_fraction, shares) == 0 &&
-           memcmp(a->placement.disk_fraction, b->placement.disk_fraction, shares) == 0 &&
+           has_same_shares(&a->placement, &b->placement) &&
            a->host_activations == b->host_activations && a->disk_activations == b->disk_activations;
 }
 
