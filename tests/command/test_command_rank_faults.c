@@ -9,6 +9,7 @@
 
 #include "command_run.h"
 #include "scratch_dir.h"
+#include "skip.h"
 
 enum { CALLS_DRAWN = 5, PATIENCE_S = 60 };
 
