@@ -78,6 +78,8 @@ static sl_status describe(const sl_trainer *trainer, const sl_plan_stages *stage
 {
     const sl_blueprint *blueprint = stages->blueprint;
     sl_account *account = NULL;
+    if (!blueprint)
+        SL_FAIL(SL_ERROR_INTERNAL, "a comparison of no stage");
     const sl_account_request request = sl_report_request(blueprint);
     const uint64_t *moved = blueprint->plans[0]->moved_bytes;
     SL_TRY(sl_account_open(&request, &account));
@@ -121,7 +123,7 @@ static sl_status plan_item(const sl_trainer *trainer, compared *out)
     sl_config config = *trainer->config; /* a copy that owns nothing */
     sl_trainer changed;
     sl_plan_stages stages = {0};
-    sl_refusal refusal;
+    sl_refusal refusal = {0};
     SL_TRY(set_all(&config, out->name));
     sl_status status = sl_trainer_vary(trainer, &config, &changed);
     out->has_stages = config.pp > 1;
