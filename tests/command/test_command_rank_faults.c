@@ -2,7 +2,8 @@
  * what all do together: it ends alone, and the others wait for it until their deadline, which is a
  * minute here; the code is none of the documented ones; nobody says what was refused; or the last
  * checkpoint is not whole. Each kind of call of one rank is refused once, from its start to its
- * last save: some of them, drawn, or all of them in full. */
+ * last save: some of them, drawn, or all of them in full.
+ * Where a step is not finite for all of them, one ends with another code than the rest. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <time.h>
