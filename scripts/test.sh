@@ -12,7 +12,7 @@
 #                 inputs to every reader for some seconds each (scripts/fuzz.sh)
 #   --legs all    all of them, one after the other, as continuous integration does; a leg that fails
 #                 does not keep the next from running; what was skipped, a table of the legs, and
-#                 CTest's summary of the first that failed, or of the release, come last
+#                 CTest's summaries of those that failed, or of the release, come last
 #   --self-test   plants a bug for each leg and expects that it fails
 set -eu
 
@@ -280,7 +280,7 @@ print_skips()
     cat build/skips
 }
 
-# Every leg, then a table of them, then the summary that tells most.
+# Every leg, then a table of them, then the summaries that tell most.
 run_all_legs()
 {
     table=
@@ -290,7 +290,7 @@ run_all_legs()
         verdict=passed
         if ! run_leg "$leg"; then
             verdict=FAILED
-            failed=${failed:-$leg}
+            failed="$failed $leg"
         fi
         table="$table$(printf '%-8s %s in %d s' "$leg" $verdict $(($(date +%s) - started)))
 "
@@ -298,7 +298,9 @@ run_all_legs()
     # shellcheck disable=SC2086 # a list of words
     print_skips $all_legs
     printf '== legs\n%s' "$table"
-    print_summary "${failed:-release}"
+    for leg in ${failed:-release}; do
+        print_summary "$leg"
+    done
     [ -z "$failed" ]
 }
 

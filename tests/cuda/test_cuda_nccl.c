@@ -348,9 +348,9 @@ static const trouble troubles[] = {
     {{0}, differ_in_type, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
     {{0}, differ_in_operation, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
     {{0}, differ_in_order, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
-    {{0}, exchange_other_bytes, "an exchange that gives 512 bytes to rank 1", SL_ERROR_INTERNAL},
+    {{0}, exchange_other_bytes, "NCCL: an exchange that gives 51", SL_ERROR_INTERNAL},
     {{0}, give_on_both_sides, "but one that gives 512 and takes 0", SL_ERROR_INTERNAL},
-    {{0}, exchange_with_nobody, "rank 0 of 2 cannot exchange with 2", SL_ERROR_INTERNAL},
+    {{0}, exchange_with_nobody, "of 2 cannot exchange with ", SL_ERROR_INTERNAL}, /* who is first */
     {{.fail_kernel = 1}, NULL, "remote process exited", SL_ERROR_SYSTEM},
     {{.fail_kernel = 7}, call_same, "remote process exited", SL_ERROR_SYSTEM},
     {{.hang_kernel = 8},
