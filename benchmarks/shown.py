@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What a profile and a plan promise, against runs: three parts, each in interleaved repetitions.
 
-  predicted  the step time that `plan` predicts beside the median of `train` (cases of predict.py)
+  predicted  the step time that `plan` predicts beside the median of `train`: 44 cases of policy,
+             budget, rows, accumulation and recomputation
   budgets    the change of a step that `plan` predicts for another budget of a tier, beside the change
              that `train` shows with it
   profile    the step of `profile` beside the step of `train` in pairs: what profiling costs
 
 A case counts where its own repetitions differ by less than 5 % (largest less least, of the median);
-the others are counted as excluded. Run `sluice bench --disk-dir DIR` before. --minutes bounds all of
-it: cases that no time is left for are said to be left out."""
+the others are counted as excluded. Run `sluice bench --disk-dir DIR` before, or let --profile-every
+measure the machine anew as the script goes: the speed of a shared machine moves within minutes.
+--minutes bounds all of it: cases that no time is left for are said to be left out."""
 
 import argparse
 import json
@@ -23,6 +25,37 @@ import steps
 
 NOISE = 0.05
 GPT2 = ["--model", "gpt2", "--micro-batch", "2", "--seq", "128"]
+
+
+def list_predicted():
+    """The cases of predict.py, and more rows, accumulation, recomputation and budgets."""
+    cases = predict.list_cases()
+    for precision in ("fp32", "bf16"):
+        for name, words in (
+                ("device 1 row", ["--policy", "device", "--micro-batch", "1", "--seq", "128"]),
+                ("device 4 rows", ["--policy", "device", "--micro-batch", "4", "--seq", "64"]),
+                ("device accumulates 4", ["--policy", "device", "--micro-batch", "1", "--seq", "64",
+                                          "--accumulate", "4"]),
+                ("device recomputes", ["--policy", "device", "--micro-batch", "2", "--seq", "128",
+                                       "--recompute", "full"]),
+                ("host recomputes", ["--policy", "host", "--micro-batch", "2", "--seq", "128",
+                                     "--recompute", "selective"]),
+                ("host 600M accumulates 2", ["--policy", "host", "--micro-batch", "2", "--seq", "64",
+                                             "--accumulate", "2", "--device-memory", "600M"]),
+                ("host activations", ["--policy", "host", "--micro-batch", "2", "--seq", "128",
+                                      "--offload-activations", "1"]),
+                ("static half", ["--policy", "static", "--micro-batch", "1", "--seq", "256",
+                                 "--offload-optimizer", "0.5"]),
+                ("auto 1G", ["--policy", "auto", "--micro-batch", "2", "--seq", "128",
+                             "--device-memory", "1G"]),
+                ("auto 700M recomputes", ["--policy", "auto", "--micro-batch", "4", "--seq", "64",
+                                          "--recompute", "full", "--device-memory", "700M"]),
+                ("nvme accumulates 4", ["--policy", "nvme", "--micro-batch", "1", "--seq", "64",
+                                        "--accumulate", "4"]),
+                ("nvme recomputes", ["--policy", "nvme", "--micro-batch", "2", "--seq", "128",
+                                     "--recompute", "full"])):
+            cases.append((f"{precision} {name}", ["--model", "gpt2", "--precision", precision, *words]))
+    return cases
 
 
 def list_budgets():
@@ -45,6 +78,9 @@ def parse_options():
     parser.add_argument("--parts", nargs="+", default=["predicted", "budgets", "profile"])
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--profile-every", type=int, default=0, metavar="N",
+                        help="measure the machine's profile before each N cases (0: use the present one)")
+    parser.add_argument("--json", help="file for everything measured")
     parser.add_argument("--options", nargs=argparse.REMAINDER, default=[],
                         help="for every run, at the end: a smaller model, say")
     return parser.parse_args()
@@ -57,17 +93,28 @@ class Shown:
         self.options, self.directory = options, directory
         self.data = steps.write_tokens(directory)
         self.end = time.monotonic() + 60 * options.minutes
+        self.machine, self.rows, self.profiled_cases = [], [], 0
+
+    def measure_machine(self):
+        """A new profile where the last one has served its cases."""
+        if self.options.profile_every == 0 or self.profiled_cases % self.options.profile_every:
+            return
+        path = os.path.join(self.directory, "machine.json")
+        disk = ["--disk-dir", self.options.disk_dir] if self.options.disk_dir else []
+        steps.call([self.options.binary, "bench", "--quiet", "--output", path, *disk])
+        self.machine = ["--machine", path]
 
     def train(self, words):
-        words = [*words, *self.options.options]
+        words = [*words, *self.machine, *self.options.options]
         return steps.train(self.options.binary, words, self.data, self.directory, 4, 1)["median"]
 
     def plan(self, words):
-        return steps.plan(self.options.binary, [*words, *self.options.options])["predicted_step_ms"]
+        return steps.plan(self.options.binary,
+                          [*words, *self.machine, *self.options.options])["predicted_step_ms"]
 
     def profile(self, words):
         path = os.path.join(self.directory, "profile.json")
-        steps.call([self.options.binary, "profile", *words, *self.options.options, "--quiet",
+        steps.call([self.options.binary, "profile", *words, *self.machine, *self.options.options, "--quiet",
                     "--profile-steps", "3", "--json", path])
         with open(path) as file:
             return json.load(file)["step_ms"]
@@ -87,7 +134,10 @@ class Shown:
             if time.monotonic() > self.end:
                 left_out += 1
                 continue
+            self.measure_machine()
+            self.profiled_cases += 1
             ratio, spread = call()
+            self.rows.append({"part": part, "case": name, "ratio": ratio, "noise": spread})
             is_noisy = spread >= NOISE
             excluded += is_noisy
             counted += not is_noisy
@@ -101,7 +151,7 @@ class Shown:
         def call(words):
             (median,), spread = self.repeat(lambda: self.train(words))
             return self.plan(words) / median, spread
-        self.show("predicted", self.bind(call), 0.10)
+        self.show("predicted", self.bind(call, list_predicted()), 0.10)
 
     def budgets(self):
         def call(words, before, after):
@@ -116,13 +166,13 @@ class Shown:
         def call(words):
             medians, spread = self.repeat(lambda: self.train(words), lambda: self.profile(words))
             return medians[1] / medians[0], spread
-        self.show("profile", self.bind(call), 0.02)
+        self.show("profile", self.bind(call, predict.list_cases()), 0.02)
 
-    def bind(self, call):
-        """The cases of predict.py that can be run here."""
+    def bind(self, call, cases):
+        """Those of the cases that can be run here."""
         disk = ["--disk-dir", self.options.disk_dir] if self.options.disk_dir else []
-        return [(name, lambda words=words: call([*words, *(disk if "nvme" in words else [])]))
-                for name, words in predict.list_cases() if "nvme" not in words or disk]
+        return [(name, lambda words=words: call([*words, *(disk if {"nvme", "auto"} & {*words} else [])]))
+                for name, words in cases if "nvme" not in words or disk]
 
 
 def main():
@@ -132,6 +182,9 @@ def main():
         parts = {"predicted": shown.predicted, "budgets": shown.budgets, "profile": shown.profiled}
         for part in options.parts:
             parts[part]()
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump({"rows": shown.rows, "options": vars(options)}, file, indent=1)
     return 0
 
 
