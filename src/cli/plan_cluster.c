@@ -152,9 +152,11 @@ static double count_flops(const sl_cluster_job *job)
 
 static const char *describe_state(const sl_cluster_estimate *estimate)
 {
-    if (!sl_cluster_is_runnable(&estimate->candidate))
-        return "planned, not yet runnable";
-    return estimate->is_drawn ? "the whole plan was drawn and verified" : "of its parts";
+    const bool is_runnable = sl_cluster_is_runnable(&estimate->candidate);
+    if (estimate->is_drawn)
+        return is_runnable ? "the whole plan was drawn and verified"
+                           : "the whole plan was drawn and verified; more ranks than train takes";
+    return is_runnable ? "of its parts" : "of its parts; more ranks than train takes";
 }
 
 /* ---- as text ---- */

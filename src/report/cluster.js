@@ -31,7 +31,7 @@ function table(label, columns, rows) {
 }
 function name(way) { return `TP ${way.tp} × DP ${way.dp} × PP ${way.pp}`; }
 function detail(way) { return `ZeRO ${way.zero}, ${count(way.accumulate)} micro-batches of ${way.micro_batch} rows, ${way.order}, recompute ${way.recompute}, ${way.placement}`; }
-function state(way) { return !way.runnable ? 'planned, not yet runnable' : way.drawn ? 'the whole plan was drawn and verified' : 'of its parts'; }
+function state(way) { return (way.drawn ? 'the whole plan was drawn and verified' : 'of its parts') + (way.runnable ? '' : '; more ranks than train takes'); }
 
 const SHARES = [['compute', '--param'], ['tensor exchange', '--moment1'], ['visits', '--grad'], ['bubble', '--grid'], ['data exchange', '--moment2'], ['update', '--master']];
 const FORWARD = 'var(--moment1)', BACKWARD = 'var(--param)', TAIL = 'var(--master)';

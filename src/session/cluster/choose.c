@@ -373,7 +373,7 @@ static sl_status play(chooser *self, sl_cluster_estimate *estimate)
     self->answer->played++;
     if (estimate->step_seconds >= time_to_beat(self->answer, &estimate->candidate.layout))
         return SL_OK;
-    if (question->draws && sl_cluster_is_runnable(&estimate->candidate)) {
+    if (question->draws && estimate->candidate.layout.stages == 1) {
         sl_status status = draw(&question->job, estimate);
         if (status == SL_ERROR_FIT)
             return SL_OK;

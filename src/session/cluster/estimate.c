@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "comm/comm.h"
 #include "ways.h"
 
 enum { VISITING_LAYERS = 2 }; /* one at work, the next one on its way */
@@ -24,7 +25,8 @@ const char *sl_cluster_resource_name(sl_cluster_resource resource)
 
 bool sl_cluster_is_runnable(const sl_cluster_candidate *candidate)
 {
-    return candidate->layout.stages == 1;
+    const sl_comm_layout *layout = &candidate->layout;
+    return (uint64_t)layout->tensor * layout->data * layout->stages <= SL_COMM_RANKS_MAX;
 }
 
 static double larger(double a, double b)

@@ -96,7 +96,7 @@ sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_cluster_parts *pa
 sl_status sl_cluster_time(const sl_cluster_job *job, const sl_cluster_parts *parts,
                           const sl_pipeline_observer *observer, sl_cluster_estimate *estimate);
 
-/* Whether this version's train takes it. */
+/* Whether this version's train takes so many ranks. */
 bool sl_cluster_is_runnable(const sl_cluster_candidate *candidate);
 
 const char *sl_cluster_share_name(sl_cluster_share share);
