@@ -54,9 +54,11 @@ struct sl_timeline {
     sl_engine_observer observer;
     ring rings[SL_LANE_COUNT];
     uint64_t *live_bytes[SL_TIER_COUNT]; /* [op_count][SL_MEMORY_KIND_COUNT]; NULL: an empty tier */
-    uint32_t counted_tick;               /* whose bytes were written last; SL_NONE: none yet */
-    uint64_t bytes;                      /* of the file */
-    uint64_t first_step;                 /* 0: nothing was recorded yet */
+    uint32_t shown_tick[SL_TIER_COUNT];  /* whose bytes were written last; SL_NONE: none yet */
+    sl_engine_event counted;             /* the compute lane's op that was counted last */
+    bool has_counted;
+    uint64_t bytes;      /* of the file */
+    uint64_t first_step; /* 0: nothing was recorded yet */
     bool is_full;
 };
 
@@ -135,8 +137,8 @@ static sl_status add_up_memory(sl_timeline *timeline)
 {
     const sl_engine_plan *step = &timeline->step;
     uint64_t count = (uint64_t)step->program->op_count * SL_MEMORY_KIND_COUNT;
-    timeline->counted_tick = SL_NONE;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        timeline->shown_tick[tier] = SL_NONE;
         if (step->plan->peak_bytes[tier] == 0)
             continue;
         timeline->live_bytes[tier] = calloc(count + 1, sizeof(uint64_t));
@@ -244,17 +246,20 @@ static void describe_event(const sl_timeline *timeline, const sl_engine_event *e
                  first + sl_section_micro_batches(section, event->repetition));
 }
 
-/* A counter for each tier, where an op begins: the bytes planned to be alive then, by kind. */
+static const uint64_t *live_at(const sl_timeline *timeline, sl_tier tier, uint32_t tick)
+{
+    return timeline->live_bytes[tier] + (uint64_t)tick * SL_MEMORY_KIND_COUNT;
+}
+
+/* A tier's counter from a time on: the bytes planned to be alive at a tick, by kind. */
 static sl_status write_memory(sl_timeline *timeline, sl_tier tier, uint32_t tick, uint64_t start_ns)
 {
     char line[6 * NAME_BYTES];
-    const uint64_t *live = timeline->live_bytes[tier] + (uint64_t)tick * SL_MEMORY_KIND_COUNT;
-    if (timeline->counted_tick != SL_NONE) {
-        const uint64_t *last =
-            timeline->live_bytes[tier] + (uint64_t)timeline->counted_tick * SL_MEMORY_KIND_COUNT;
-        if (memcmp(live, last, SL_MEMORY_KIND_COUNT * sizeof *live) == 0)
-            return SL_OK;
-    }
+    const uint64_t *live = live_at(timeline, tier, tick);
+    const uint32_t shown = timeline->shown_tick[tier];
+    if (shown != SL_NONE &&
+        memcmp(live, live_at(timeline, tier, shown), SL_MEMORY_KIND_COUNT * sizeof *live) == 0)
+        return SL_OK;
     size_t length =
         (size_t)snprintf(line, sizeof line,
                          ",\n{\"name\":\"%s bytes\",\"ph\":\"C\",\"pid\":0,\"ts\":%.3f,\"args\":{",
@@ -264,18 +269,67 @@ static sl_status write_memory(sl_timeline *timeline, sl_tier tier, uint32_t tick
                                    kind ? "," : "", sl_memory_kind_name((sl_memory_kind)kind),
                                    live[kind]);
     snprintf(line + length, sizeof line - length, "}}");
+    timeline->shown_tick[tier] = tick;
     return add_text(timeline, line);
 }
 
+static uint64_t sum_at(const sl_timeline *timeline, sl_tier tier, uint32_t tick)
+{
+    uint64_t sum = 0;
+    for (int kind = 0; kind < SL_MEMORY_KIND_COUNT; kind++)
+        sum += live_at(timeline, tier, tick)[kind];
+    return sum;
+}
+
+static uint32_t find_fuller(const sl_timeline *timeline, sl_tier tier, uint32_t first, uint32_t end,
+                            uint32_t than)
+{
+    uint32_t fullest = than;
+    for (uint32_t tick = first; tick < end; tick++)
+        if (sum_at(timeline, tier, tick) > sum_at(timeline, tier, fullest))
+            fullest = tick;
+    return fullest;
+}
+
+/* Ops of other lanes have ticks between two ops of the compute lane, and a tier may be fullest
+ * there: the fullest of them is shown from the end of the op before, where that one was not as
+ * full. `next` is NULL at the end of the file. */
+static sl_status write_between(sl_timeline *timeline, sl_tier tier, const sl_engine_event *next)
+{
+    const sl_plan *plan = timeline->step.plan;
+    const sl_engine_event *last = &timeline->counted;
+    const uint32_t before = plan->body[last->command].tick;
+    const sl_section *commands = timeline->section_of[last->command];
+    sl_section ticks = {0, timeline->step.program->op_count, 0, 1, 0}; /* of what is repeated */
+    if (next && timeline->section_of[next->command] == commands &&
+        next->repetition > last->repetition)
+        ticks = sl_program_section(timeline->step.program, (uint32_t)(commands - plan->sections));
+    const uint32_t tick = next ? plan->body[next->command].tick : ticks.first;
+    uint32_t fullest = before;
+    if (tick > before) {
+        fullest = find_fuller(timeline, tier, before + 1, tick, fullest);
+    } else {
+        fullest = find_fuller(timeline, tier, before + 1, ticks.first + ticks.count, fullest);
+        fullest = find_fuller(timeline, tier, ticks.first, tick, fullest);
+    }
+    return fullest == before ? SL_OK : write_memory(timeline, tier, fullest, last->end_ns);
+}
+
+/* Counters of all tiers, where an op of the compute lane begins. */
 static sl_status count_memory(sl_timeline *timeline, const sl_engine_event *event)
 {
     const sl_command *command = &timeline->step.plan->body[event->command];
     if (event->lane != SL_LANE_COMPUTE || command->kind != SL_COMMAND_RUN)
         return SL_OK;
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        if (timeline->live_bytes[tier])
-            SL_TRY(write_memory(timeline, (sl_tier)tier, command->tick, event->start_ns));
-    timeline->counted_tick = command->tick;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        if (!timeline->live_bytes[tier])
+            continue;
+        if (timeline->has_counted)
+            SL_TRY(write_between(timeline, (sl_tier)tier, event));
+        SL_TRY(write_memory(timeline, (sl_tier)tier, command->tick, event->start_ns));
+    }
+    timeline->counted = *event;
+    timeline->has_counted = true;
     return SL_OK;
 }
 
@@ -390,6 +444,9 @@ sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step)
 
 sl_status sl_timeline_finish(sl_timeline *timeline)
 {
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        if (timeline->live_bytes[tier] && timeline->has_counted && !timeline->is_full)
+            SL_TRY(write_between(timeline, (sl_tier)tier, NULL));
     timeline->is_full = true;
     return add_text(timeline, "\n]\n");
 }

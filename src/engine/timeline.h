@@ -1,8 +1,9 @@
 /* What the lanes did in training steps, and when, as a file for trace viewers: a JSON array in the
  * Trace Event Format that Chrome and Perfetto read. One row a lane; an op is named after its kind
  * and what it writes, a copy after its chunk or value. A counter for each tier shows the bytes that
- * the plan has alive there as ops of the compute lane begin, by kind. Of a loop the first two and
- * the last two repetitions are drawn, with a note between them of how many are not.
+ * the plan has alive there as ops of the compute lane begin, by kind, and between two of them what
+ * is fuller at ticks of other lanes: its highest value is the peak. Of a loop the first two and the
+ * last two repetitions are drawn, with a note between them of how many are not.
  */
 #ifndef SL_ENGINE_TIMELINE_H
 #define SL_ENGINE_TIMELINE_H
