@@ -119,11 +119,20 @@ void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_
         machine->op[halves[i]][type].byte_rate *= 2;
 }
 
+static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
+                                   const sl_op_attrs *attrs, bool on_host)
+{
+    if (on_host)
+        return &machine->host_adamw[attrs->type];
+    if (sl_op_adds(attrs) && machine->adding_op[kind].is_measured)
+        return &machine->adding_op[kind].rate[attrs->type];
+    return &machine->op[kind][attrs->type];
+}
+
 double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,
                              bool on_host)
 {
-    const sl_op_rate *rate =
-        on_host ? &machine->host_adamw[attrs->type] : &machine->op[kind][attrs->type];
+    const sl_op_rate *rate = find_rate(machine, kind, attrs, on_host);
     double seconds = machine->op_seconds + rate->seconds;
     if (rate->flop_rate > 0)
         seconds += (double)sl_op_flops(kind, attrs) / rate->flop_rate;

@@ -146,12 +146,19 @@ typedef struct sl_op_rate {
     double seconds;              /* fixed cost beyond the machine's op_seconds */
 } sl_op_rate;
 
+typedef struct sl_adding_rates {
+    bool is_measured;
+    sl_op_rate rate[SL_TYPE_COUNT];
+} sl_adding_rates;
+
 /* What a machine does with one op or one copy at a time, and how much of it that takes. */
 typedef struct sl_machine {
     char name[64];
     sl_op_rate op[SL_OP_COUNT][SL_TYPE_COUNT]; /* by compute type, on the compute lane */
-    sl_op_rate host_adamw[SL_TYPE_COUNT];      /* AdamW on the host lane */
-    double copy_rate[SL_LANE_COUNT];           /* bytes a second of each lane that copies, alone */
+    /* Of an op that adds to what is there (sl_op_adds); where none were measured the op's. */
+    sl_adding_rates adding_op[SL_OP_COUNT];
+    sl_op_rate host_adamw[SL_TYPE_COUNT]; /* AdamW on the host lane */
+    double copy_rate[SL_LANE_COUNT];      /* bytes a second of each lane that copies, alone */
     double mixed_disk_rate; /* bytes a second, read and written together, when both lanes run */
     double op_seconds;      /* fixed cost of one op */
     double copy_seconds[SL_LANE_COUNT]; /* and of one copy */

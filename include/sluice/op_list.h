@@ -19,7 +19,7 @@
  * half precision written and not read. AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows
  * only the R rows from first_row on; ranges of one value are written in row order, and the one at
  * row 0 makes the value. LOOKUP: no more bytes are touched than the op's smallest LOOKUP operand
- * has.
+ * has, unless this one is written whole.
  *
  * element: TYPE: attrs.type, the compute type, of parameters and activations. GRAD:
  * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,
@@ -156,8 +156,8 @@ extern "C" {
     /* Rows of one token are added in row order. */ \
     X(EMBED_TOKENS_BACKWARD, embed_tokens_backward, 0, NO_FLOPS, \
       OP(READ, tokens, 0, I32, B, T), \
-      OP(READ, dx, 0, TYPE, B, T, I), \
-      OP(ADD, dpanel, 0, F32, P, I)) \
+      OP(READ, dx, LOOKUP, TYPE, B, T, I), \
+      OP(ADD, dpanel, LOOKUP, F32, P, I)) \
     /* The sum over b in order, then added. */ \
     X(EMBED_POSITION_BACKWARD, embed_position_backward, 0, NO_FLOPS, \
       OP(READ, dx, 0, TYPE, B, T, I), \

@@ -395,6 +395,12 @@ SL_API uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);
 /* Bytes that the op reads and writes in memory at least; what a memory-bound op costs. */
 SL_API uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
+/* True for an op that adds to an output or a gradient instead of making it. */
+static inline bool sl_op_adds(const sl_op_attrs *attrs)
+{
+    return attrs->adds_output != 0 || attrs->adds_gradient != 0;
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -217,6 +217,18 @@ sl_status sl_bench_add(sl_bench *bench, const sl_bench_row *row)
     return SL_OK;
 }
 
+/* What becomes of the results: gradients of micro-batches are summed in fp32. */
+static const char *name_result(const sl_ops_case *one)
+{
+    const sl_op_attrs *a = &one->attrs;
+    const bool is_widened = a->type != SL_TYPE_FP32 && a->grad_type == SL_TYPE_FP32;
+    if (a->adds_gradient)
+        return a->adds_output ? ", added, summed" : ", summed";
+    if (sl_ops_makes_gradient(one->kind) && is_widened)
+        return a->adds_output ? ", added, fp32 gradient" : ", fp32 gradient";
+    return a->adds_output ? ", added" : "";
+}
+
 /* "linear 768x2304, 256 rows"; sizes that an op does not have are left out. */
 static void name_case(const sl_ops_case *one, char out_name[64])
 {
@@ -224,7 +236,6 @@ static void name_case(const sl_ops_case *one, char out_name[64])
     const char *name = sl_op_info_of(one->kind)->name;
     unsigned long long rows = a->row_count ? a->row_count : a->batch * a->seq;
     unsigned long long out = a->out ? a->out : a->id_count;
-    const char *added = a->adds_output ? ", added" : "";
     if (a->element_count)
         snprintf(out_name, 64, "%s %.4g M%s", name, 1e-6 * (double)a->element_count,
                  a->grad_type ? ", half gradient" : "");
@@ -233,10 +244,10 @@ static void name_case(const sl_ops_case *one, char out_name[64])
                  (unsigned long long)a->seq, (unsigned long long)a->in);
     else if (out)
         snprintf(out_name, 64, "%s %llux%llu, %llu rows%s", name, (unsigned long long)a->in, out,
-                 rows, added);
+                 rows, name_result(one));
     else
         snprintf(out_name, 64, "%s %llu wide, %llu rows%s", name, (unsigned long long)a->in, rows,
-                 added);
+                 name_result(one));
 }
 
 static double count_flops(const sl_ops_case *one)

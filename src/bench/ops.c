@@ -68,6 +68,15 @@ static bool has_room(sl_memory *memory, const sl_ops_case *one)
 
 /* ---- the list ---- */
 
+bool sl_ops_makes_gradient(sl_op_kind kind)
+{
+    const sl_op_info *info = sl_op_info_of(kind);
+    for (uint32_t i = 0; i < info->operand_count; i++)
+        if (info->operand[i].mode == SL_MODE_GRADIENT)
+            return true;
+    return false;
+}
+
 typedef enum step_use { USE_QUICK = 1, USE_CPU = 2, USE_GPU = 4 } step_use;
 
 typedef struct step {
@@ -132,6 +141,7 @@ static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs
 static sl_status add_op(sl_ops *ops, const sl_op *op)
 {
     sl_op_attrs attrs = op->attrs;
+    attrs.scale = attrs.scale != 0; /* the same work */
     attrs.first_row = attrs.first_id = attrs.first_block = attrs.dropout_site = 0;
     if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective ||
         sl_op_info_of(op->kind)->is_input)
@@ -163,12 +173,15 @@ static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *sele
     return SL_OK;
 }
 
-static sl_status derive_step(const sl_program *forward, sl_program **out_program)
+static sl_status derive_step(const sl_program *forward, uint32_t micro_batches,
+                             sl_program **out_program)
 {
     sl_layout *layout = NULL;
     SL_TRY(sl_layout_build(forward, 0, &layout));
     sl_chunk_map map = sl_layout_chunk_map(layout);
-    sl_step_options options = {.micro_batch_count = 1, .recompute = SL_RECOMPUTE_NONE};
+    sl_step_options options = {.micro_batch_count = micro_batches,
+                               .accumulation = SL_ACCUMULATE_LAYER,
+                               .recompute = SL_RECOMPUTE_NONE};
     sl_status status = sl_program_derive_step(forward, &map, &options, out_program);
     sl_layout_close(layout);
     return status;
@@ -178,6 +191,18 @@ static sl_status derive_step(const sl_program *forward, sl_program **out_program
 static bool is_wanted(const sl_op *op, float dropout)
 {
     return dropout == 0 || op->kind == SL_OP_DROPOUT;
+}
+
+static sl_status add_training(sl_ops *ops, const sl_program *forward, uint32_t micro_batches,
+                              float dropout)
+{
+    sl_program *training = NULL;
+    sl_status status = derive_step(forward, micro_batches, &training);
+    for (uint32_t i = 0; status == SL_OK && i < training->op_count; i++)
+        if (is_wanted(&training->ops[i], dropout))
+            status = add_op(ops, &training->ops[i]);
+    sl_program_close(training);
+    return status;
 }
 
 static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *small_shape,
@@ -197,13 +222,11 @@ static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *sm
                                     .dropout = dropout};
     if (ops->device->ops->kind == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(type);
-    sl_program *forward = NULL, *training = NULL;
+    sl_program *forward = NULL;
     SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
-    sl_status status = derive_step(forward, &training);
-    for (uint32_t i = 0; status == SL_OK && i < training->op_count; i++)
-        if (is_wanted(&training->ops[i], dropout))
-            status = add_op(ops, &training->ops[i]);
-    sl_program_close(training);
+    sl_status status = add_training(ops, forward, 1, dropout);
+    if (status == SL_OK) /* of which the second one's gradients are added */
+        status = add_training(ops, forward, 2, dropout);
     sl_program_close(forward);
     return status;
 }
@@ -439,9 +462,14 @@ sl_status sl_ops_sample(sl_ops *ops)
 
 /* ---- rates ---- */
 
+typedef struct fit {
+    int kind, type;
+    bool adds;
+    double op_seconds;
+} fit;
+
 /* Writes the rate of one kind and type, if there are cases of it. */
-static sl_status fit_kind(const sl_ops *ops, int kind, int type, double op_seconds,
-                          sl_op_rate *out_rate)
+static sl_status fit_kind(const sl_ops *ops, const fit *of, sl_op_rate *out_rate)
 {
     sl_op_sample *samples = calloc((size_t)ops->count + 1, sizeof *samples);
     uint32_t count = 0;
@@ -449,9 +477,10 @@ static sl_status fit_kind(const sl_ops *ops, int kind, int type, double op_secon
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u samples", ops->count);
     for (uint32_t i = 0; i < ops->count; i++) {
         const sl_ops_case *one = &ops->cases[i];
-        if ((int)one->kind != kind || one->attrs.type != type)
+        if ((int)one->kind != of->kind || one->attrs.type != of->type ||
+            sl_op_adds(&one->attrs) != of->adds)
             continue;
-        double seconds = sl_samples_median(&one->seconds) - op_seconds;
+        double seconds = sl_samples_median(&one->seconds) - of->op_seconds;
         samples[count++] =
             (sl_op_sample){.flops = (double)sl_op_flops(one->kind, &one->attrs),
                            .traffic_bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs),
@@ -463,11 +492,23 @@ static sl_status fit_kind(const sl_ops *ops, int kind, int type, double op_secon
     return SL_OK;
 }
 
+static sl_status fit_adding(const sl_ops *ops, int kind, int type, sl_machine *machine)
+{
+    const fit of = {kind, type, true, machine->op_seconds};
+    for (uint32_t i = 0; i < ops->count; i++)
+        if ((int)ops->cases[i].kind == kind && sl_op_adds(&ops->cases[i].attrs))
+            machine->adding_op[kind].is_measured = true;
+    return fit_kind(ops, &of, &machine->adding_op[kind].rate[type]);
+}
+
 sl_status sl_ops_fit(const sl_ops *ops, sl_machine *machine)
 {
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
-        for (int kind = 0; kind < SL_OP_COUNT; kind++)
-            SL_TRY(fit_kind(ops, kind, type, machine->op_seconds, &machine->op[kind][type]));
+        for (int kind = 0; kind < SL_OP_COUNT; kind++) {
+            const fit of = {kind, type, false, machine->op_seconds};
+            SL_TRY(fit_kind(ops, &of, &machine->op[kind][type]));
+            SL_TRY(fit_adding(ops, kind, type, machine));
+        }
         machine->op[SL_OP_ATTENTION_CACHED][type] = machine->op[SL_OP_ATTENTION][type];
     }
     return SL_OK;
@@ -475,7 +516,9 @@ sl_status sl_ops_fit(const sl_ops *ops, sl_machine *machine)
 
 sl_status sl_ops_fit_host(const sl_ops *ops, sl_machine *machine)
 {
-    for (int type = 0; type < SL_TYPE_COUNT; type++)
-        SL_TRY(fit_kind(ops, SL_OP_ADAMW, type, machine->op_seconds, &machine->host_adamw[type]));
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        const fit of = {SL_OP_ADAMW, type, false, machine->op_seconds};
+        SL_TRY(fit_kind(ops, &of, &machine->host_adamw[type]));
+    }
     return SL_OK;
 }

@@ -49,6 +49,9 @@ typedef struct sl_ops {
 /* The figure whose op this is. */
 sl_bench_figure sl_ops_figure(sl_op_kind kind);
 
+/* True for an op that writes, or adds to, the gradient of a parameter. */
+bool sl_ops_makes_gradient(sl_op_kind kind);
+
 /* Gathers the selected ops for every type. They run in `memory`, borrowed until the close. */
 sl_status sl_ops_open(sl_memory *memory, const sl_ops_selection *selection, sl_ops *out_ops);
 

@@ -186,7 +186,8 @@ static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, u
 {
     const uint8_t how = table[kind].operands[i].how;
     sl_op_attrs touched = *attrs;
-    if (how & LOOKUP)
+    const bool is_made = infos[kind].operand[i].mode == SL_MODE_ADD && !attrs->adds_output;
+    if ((how & LOOKUP) && !is_made)
         return find_lookup_bytes(kind, attrs);
     if (how & ROW_RANGE) {
         touched.batch = 1;

@@ -148,6 +148,24 @@ static void matrix_products_take_arithmetic_and_traffic(void **state)
     assert_seconds(play(&s).step_seconds, 14);
 }
 
+static void ops_that_add_to_what_is_there_have_rates_of_their_own(void **state)
+{
+    (void)state;
+    static const sl_op_kind kind = SL_OP_LINEAR_WEIGHT_BACKWARD;
+    scene s;
+    open_scene(&s);
+    add_run(&s, SL_LANE_COMPUTE, 1);
+    s.ops[0] = (sl_op){.kind = kind, .attrs = {.row_count = 8, .in = 16, .out = 32}};
+    s.machine.op[kind][SL_TYPE_FP32] = (sl_op_rate){.seconds = 3};
+    s.machine.adding_op[kind].rate[SL_TYPE_FP32] = (sl_op_rate){.seconds = 7};
+    s.ops[0].attrs.adds_gradient = 1;
+    assert_seconds(play(&s).step_seconds, 3); /* none were measured */
+    s.machine.adding_op[kind].is_measured = true;
+    assert_seconds(play(&s).step_seconds, 7);
+    s.ops[0].attrs.adds_gradient = 0;
+    assert_seconds(play(&s).step_seconds, 3);
+}
+
 static void copy_into_the_only_slot_is_waited_for(void **state)
 {
     (void)state;
@@ -666,6 +684,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ops_of_one_lane_take_the_sum_of_their_times),
         cmocka_unit_test(matrix_products_take_arithmetic_and_traffic),
+        cmocka_unit_test(ops_that_add_to_what_is_there_have_rates_of_their_own),
         cmocka_unit_test(copy_into_the_only_slot_is_waited_for),
         cmocka_unit_test(copies_into_two_slots_overlap_with_compute),
         cmocka_unit_test(compute_and_host_share_the_cores_where_the_machine_says_so),

@@ -235,6 +235,14 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
         for (int type = 0; type < SL_TYPE_COUNT; type++)
             assert_rate(sl_op_info_of((sl_op_kind)kind)->name,
                         &bench.profile.machine.op[kind][type]);
+    static const sl_op_kind adding[] = {SL_OP_LINEAR_WEIGHT_BACKWARD, SL_OP_HEAD_WEIGHT_BACKWARD,
+                                        SL_OP_EMBED_TOKENS_BACKWARD};
+    for (size_t i = 0; i < sizeof adding / sizeof adding[0]; i++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++) {
+            const sl_adding_rates *rates = &bench.profile.machine.adding_op[adding[i]];
+            assert_true(rates->is_measured);
+            assert_rate("adding", &rates->rate[type]);
+        }
     assert_int_equal(sl_profile_check(&bench.profile, &(sl_profile_subject){.worker_count = 2}),
                      SL_OK);
     assert_string_equal(bench.profile.disk, directory.text);

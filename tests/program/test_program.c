@@ -375,6 +375,10 @@ static void op_table_when_asked_then_counts_by_hand_agree(void **state)
     assert_int_equal(sl_op_traffic_bytes(SL_OP_CLEAR, &chunk), 4 * 4096);
     assert_int_equal(sl_op_flops(SL_OP_ADAMW, &chunk), 0);
     assert_int_equal(sl_op_operand_bytes(SL_OP_BLOCK_NORM, &chunk, 1), sizeof(sl_norm_sum));
+    sl_op_attrs rows = {.batch = 1, .seq = 8, .in = 6, .id_count = 100}; /* the panel is made */
+    assert_int_equal(sl_op_traffic_bytes(SL_OP_EMBED_TOKENS_BACKWARD, &rows), 4 * (8 + 48 + 600));
+    rows.adds_output = 1; /* rows of the tokens alone are read and written */
+    assert_int_equal(sl_op_traffic_bytes(SL_OP_EMBED_TOKENS_BACKWARD, &rows), 4 * (8 + 3 * 48));
     const sl_op_attrs attrs = {.batch = 2, .seq = 8, .in = 6};
     assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &attrs, 0), 0); /* open */
     assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &attrs, 1), 2 * 8 * 6 * 4);

@@ -31,6 +31,10 @@ static void fill_machine(sl_machine *machine)
         machine->host_adamw[type] = (sl_op_rate){next, next + 1, next + 2};
         next += 3;
     }
+    sl_adding_rates *adding = &machine->adding_op[SL_OP_LINEAR_WEIGHT_BACKWARD];
+    adding->is_measured = true;
+    for (int type = 0; type < SL_TYPE_COUNT; type++, next += 3)
+        adding->rate[type] = (sl_op_rate){next, next + 1, next + 2};
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (!sl_lane_copies((sl_lane)lane))
             continue;
@@ -53,6 +57,11 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
     assert_int_equal(sl_profile_load("deep/er/machine.json", &loaded), SL_OK);
     const sl_machine *a = &saved.machine, *b = &loaded.machine;
     assert_memory_equal(a->op, b->op, sizeof a->op);
+    for (int kind = 0; kind < SL_OP_COUNT; kind++) {
+        assert_int_equal(a->adding_op[kind].is_measured, b->adding_op[kind].is_measured);
+        assert_memory_equal(a->adding_op[kind].rate, b->adding_op[kind].rate,
+                            sizeof a->adding_op[kind].rate);
+    }
     assert_memory_equal(a->host_adamw, b->host_adamw, sizeof a->host_adamw);
     assert_memory_equal(a->copy_rate, b->copy_rate, sizeof a->copy_rate);
     assert_memory_equal(a->copy_seconds, b->copy_seconds, sizeof a->copy_seconds);
@@ -135,6 +144,9 @@ static const damage damages[] = {
     {{"ops", "linear", "bf16"}, NULL, "linear"},
     {{"ops", "linear", "fp32", "flop_rate"}, "[-3]", "flop_rate"},
     {{"ops", "linaer"}, "[{}]", "linaer"},
+    {{"adding_ops", "linear_weight_backward", "rates"}, NULL, "linear_weight_backward"},
+    {{"adding_ops", "linear_weight_backward", "rates", "bf16"}, "[7]", "linear_weight_backward"},
+    {{"adding_ops", "linaer"}, "[{}]", "linaer"},
     {{"host_adamw"}, NULL, "host_adamw"},
     {{"host_adamw", "fp16", "seconds"}, "[[]]", "host_adamw"},
 };
@@ -163,6 +175,7 @@ static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
     sl_machine machine;
     char note[SL_PROFILE_NOTE_BYTES];
     sl_profile_init(&profile, &here);
+    profile.machine.adding_op[SL_OP_LINEAR_WEIGHT_BACKWARD].is_measured = true;
     assert_int_equal(sl_profile_save(&profile, "sound.json", NULL), SL_OK);
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         plant(&damages[i], "damaged.json");

@@ -65,6 +65,15 @@ static const sl_field rates_of_op = {.kind = SL_FIELD_MAP,
                                      .fields = &rate,
                                      .flags = SL_FIELD_OPTIONAL};
 
+static const sl_field adding_fields[] = {
+    SL_FIELD_AS(MAP, "rates", sl_adding_rates, rate, .names = "fp32|bf16|fp16",
+                .stride = sizeof(sl_op_rate), .fields = &rate),
+    {0},
+};
+
+static const sl_field adding_rates = {
+    .kind = SL_FIELD_OBJECT, .fields = adding_fields, .flags = SL_FIELD_OPTIONAL | SL_FIELD_LISTED};
+
 /* One lane that copies: an element of each of three arrays of the machine. */
 static const sl_field copy_fields[] = {
     SL_FIELD("byte_rate", sl_machine, copy_rate[0], .low = RATE_MIN),
@@ -92,6 +101,9 @@ static const sl_field copies_fields[] = {
 static const sl_field machine_fields[] = {
     SL_FIELD_AS(MAP, "ops", sl_machine, op, .names = SL_OP_LIST(OP_NAME), .fields = &rates_of_op,
                 .stride = sizeof((sl_machine *)NULL)->op[0],
+                .flags = SL_FIELD_CLOSED | SL_FIELD_OPTIONAL),
+    SL_FIELD_AS(MAP, "adding_ops", sl_machine, adding_op, .names = SL_OP_LIST(OP_NAME),
+                .fields = &adding_rates, .stride = sizeof(sl_adding_rates),
                 .flags = SL_FIELD_CLOSED | SL_FIELD_OPTIONAL),
     {.key = "copies", .kind = SL_FIELD_OBJECT, .fields = copies_fields},
     SL_FIELD("op_seconds", sl_machine, op_seconds),
