@@ -4,8 +4,7 @@
  *
  * Of an sl_nccl everything belongs to the thread that calls, but for what stands under its lock:
  * the communicator, its failure, and what is watched. The lock is held around whatever is asked of
- * NCCL, so that an abort by the watch never meets another call. Over 800 lines because sums,
- * gathers and exchanges are all made under that lock, of one struct.
+ * NCCL, so that an abort by the watch never meets another call.
  */
 #include "nccl.h"
 
@@ -22,7 +21,6 @@
 
 enum {
     ALIGN_BYTES = 256,
-    ABORT_S = 5,
     CONFIG_MAGIC = (int)0xcafebeef,
     CONFIG_VERSION = 21400, /* 2.14 */
     PAUSE_NS_FIRST = 20000,
@@ -50,68 +48,11 @@ struct sl_nccl {
 
 /* ---- failures ---- */
 
-typedef struct abort_job {
-    const sl_nccl_calls *calls;
-    void *comm;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool is_over, is_left; /* aborted; nobody waits any more */
-} abort_job;
-
-static void free_job(abort_job *job)
-{
-    pthread_cond_destroy(&job->changed);
-    pthread_mutex_destroy(&job->lock);
-    free(job);
-}
-
-static void *run_abort(void *argument)
-{
-    abort_job *job = argument;
-    (void)job->calls->abort(job->comm);
-    pthread_mutex_lock(&job->lock);
-    job->is_over = true;
-    bool is_left = job->is_left;
-    pthread_cond_signal(&job->changed);
-    pthread_mutex_unlock(&job->lock);
-    if (is_left)
-        free_job(job);
-    return NULL;
-}
-
-static void wait_for_abort(abort_job *job)
-{
-    struct timespec end;
-    int error = 0;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += ABORT_S;
-    pthread_mutex_lock(&job->lock);
-    while (!job->is_over && error == 0)
-        error = pthread_cond_timedwait(&job->changed, &job->lock, &end);
-    bool is_over = job->is_over;
-    job->is_left = !is_over;
-    pthread_mutex_unlock(&job->lock);
-    if (is_over)
-        free_job(job);
-}
-
-/* With the lock. An abort may hang: then it is left to itself, with all that it holds. */
+/* With the lock. */
 static void abort_comm(sl_nccl *it)
 {
-    pthread_t thread;
-    abort_job *job = it->comm ? calloc(1, sizeof *job) : NULL;
-    if (!job)
-        return;
-    *job = (abort_job){.calls = it->calls, .comm = it->comm};
-    pthread_mutex_init(&job->lock, NULL);
-    pthread_cond_init(&job->changed, NULL);
-    it->comm = NULL;
-    if (pthread_create(&thread, NULL, run_abort, job) != 0) {
-        free_job(job);
-        return;
-    }
-    pthread_detach(thread);
-    wait_for_abort(job);
+    if (it->comm && sl_nccl_abort(it->calls, it->comm))
+        it->comm = NULL;
 }
 
 /* Ends the world with the message that stands, unless that is what it ended with, and keeps it. */
