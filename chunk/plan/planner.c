@@ -6,7 +6,7 @@
  *     planner.c      one tier with one limit:
  *       residency.c    when an object stays away from home; victims.c says who leaves
  *       prefetch.c     how early it is fetched, how long it stays for its write-back
- *       addresses.c    where everything lies
+ *       addresses.c    where everything lies; address_cache.c: where it was found before
  *   commands.c     the commands in issue order, the places of their operands, the sums
  *   hazards.c      who waits for whom
  *
@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "address_cache.h"
 #include "base/bits.h"
 #include "hazards.h"
 #include "prefetch.h"
@@ -356,7 +357,8 @@ static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
                                         .pair_count = residency->pair_count,
                                         .base = planner->homes->fixed_bytes[tier],
                                         .alignment = state->alignment};
-    sl_status status = sl_addresses_assign(&request, &state->peak_bytes);
+    sl_address_cache *cache = planner->request->addresses;
+    sl_status status = sl_address_cache_assign(cache, &request, &state->peak_bytes);
     free(pairs);
     return status;
 }

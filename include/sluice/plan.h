@@ -149,6 +149,14 @@ typedef uint64_t (*sl_workspace_query)(const void *context, sl_op_kind kind,
 
 #define SL_PREFETCH_AUTO UINT32_MAX
 
+/* Addresses that plans have found, so that a search finds them once. One thread at a time. */
+typedef struct sl_address_cache sl_address_cache;
+
+/* SL_ERROR_SYSTEM: there is no memory for it. */
+SL_API sl_status sl_address_cache_open(sl_address_cache **out_cache);
+/* NULL is fine. */
+SL_API void sl_address_cache_close(sl_address_cache *cache);
+
 typedef struct sl_plan_request {
     const sl_program *program;
     const sl_layout *layout;
@@ -165,6 +173,7 @@ typedef struct sl_plan_request {
     /* A shortage of this tier may name too few bytes as needed (but more than the budget): it is
      * known several times as soon. */
     bool is_rough[SL_TIER_COUNT];
+    sl_address_cache *addresses; /* of plans made before, or NULL; the plan is the same */
 } sl_plan_request;
 
 /* Why a request does not fit. */

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "chunk/plan/addresses.h"
+#include "chunk/plan/address_cache.h"
 
 enum { TICKS_MAX = 64, ITEMS_MAX = 120, PAIRS_MAX = 40, CASES = 1500 };
 
@@ -268,6 +268,55 @@ static void random_items_are_placed_as_plain_first_fit_places_them(void **state)
     assert_true(joined > CASES && wrapped > CASES);
 }
 
+/* One thing of a request becomes another. */
+static void change(scene *s)
+{
+    sl_address_item *item = &s->items[draw(s, s->request.item_count ? s->request.item_count : 1)];
+    switch (draw(s, 6)) {
+    case 0:
+        s->request.base += 1000;
+        break;
+    case 1:
+        s->request.alignment *= 16;
+        break;
+    case 2:
+        s->request.pair_count /= 2;
+        break;
+    case 3:
+        s->request.item_count -= s->request.pair_count == 0 && s->request.item_count > 0;
+        break;
+    case 4:
+        item->last_tick = item->first_tick;
+        break;
+    default:
+        item->bytes += s->request.pair_count ? 0 : 700;
+    }
+}
+
+/* The same request and others like it, through one cache, in turn: it finds what is asked, and what
+ * was thrown away meanwhile again. */
+static void cached_addresses_are_those_of_the_very_request(void **state)
+{
+    (void)state;
+    static scene s, plainly;
+    sl_address_cache *cache = NULL;
+    assert_int_equal(sl_address_cache_open(&cache), SL_OK);
+    for (uint64_t ask = 0; ask < 4 * CASES; ask++) {
+        uint64_t peak = 0, plain_peak = 1;
+        open_scene(base_seed() + ask / 8 % 100, &s); /* the first come again behind the others */
+        for (uint64_t changes = ask % 4; changes > 0; changes--)
+            change(&s);
+        plainly = s;
+        plainly.request.items = plainly.items;
+        plainly.request.pairs = plainly.pairs;
+        assert_int_equal(sl_addresses_assign(&plainly.request, &plain_peak), SL_OK);
+        assert_int_equal(sl_address_cache_assign(cache, &s.request, &peak), SL_OK);
+        assert_int_equal(peak, plain_peak);
+        assert_memory_equal(s.items, plainly.items, s.request.item_count * sizeof *s.items);
+    }
+    sl_address_cache_close(cache);
+}
+
 static uint64_t assign(sl_address_item *items, uint32_t item_count, const sl_address_pair *pairs,
                        uint32_t pair_count)
 {
@@ -376,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_items_are_placed_as_plain_first_fit_places_them),
+        cmocka_unit_test(cached_addresses_are_those_of_the_very_request),
         cmocka_unit_test(paired_items_lie_at_one_offset_and_others_between_their_lives),
         cmocka_unit_test(chain_of_pairs_is_one_life),
         cmocka_unit_test(equal_sizes_that_do_not_wrap_leave_no_holes),

@@ -209,7 +209,8 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
                                .prefetch = blueprint->task.prefetch,
                                .workspace = sl_engine_workspace_bytes,
                                .workspace_context = &blueprint->task.target,
-                               .machine = &blueprint->machine};
+                               .machine = &blueprint->machine,
+                               .addresses = blueprint->task.addresses};
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         request.budget_bytes[tier] = blueprint->budget_bytes[tier];
         request.is_rough[tier] = blueprint->task.is_probe;
@@ -430,6 +431,7 @@ static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
     SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_failure), close_blueprint);
     if (!task->is_probe)
         SL_TRY_GOTO(status, sl_blueprint_verify(blueprint), close_blueprint);
+    blueprint->task.addresses = NULL;
     *out_blueprint = blueprint;
     return SL_OK;
 close_blueprint:

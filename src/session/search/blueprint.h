@@ -59,6 +59,7 @@ typedef struct sl_task {
     uint32_t disk_directory_count;
     uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */
     sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
+    sl_address_cache *addresses; /* of the search that builds, or NULL; not kept in a blueprint */
     bool is_probe; /* for searches: a failure may be found early and name too few bytes, */
                    /* and plans are not verified: whoever takes one does that */
 } sl_task;

@@ -333,7 +333,7 @@ static sl_status show_others(const improvement *self)
             sl_candidates_set(homes[i], &choice);
         else if (self->search->auto_recompute)
             choice.recompute = (sl_recompute)(i - 2);
-        if (known->count == SL_SEARCH_CANDIDATES || (i > 0 && self->builds_most == BUILDS_MAX_LONG))
+        if (known->count == SL_SEARCH_CANDIDATES)
             break;
         other.best = NULL;
         other.best_seconds = 0;

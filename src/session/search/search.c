@@ -113,6 +113,13 @@ static sl_status improve_and_verify(const sl_search *search, sl_blueprint **blue
     return status;
 }
 
+static sl_status find(sl_search *remembering, sl_blueprint **out_blueprint,
+                      sl_fit_failure *out_failure)
+{
+    sl_status status = sl_search_run(remembering, out_blueprint, out_failure);
+    return status == SL_OK ? improve_and_verify(remembering, out_blueprint) : status;
+}
+
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal)
 {
@@ -120,9 +127,9 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     sl_search_refused refused = {.count = 0};
     sl_search remembering = *search;
     remembering.refused = &refused;
-    sl_status status = sl_search_run(&remembering, out_blueprint, &refusal.failure);
-    if (status == SL_OK)
-        return improve_and_verify(&remembering, out_blueprint);
+    SL_TRY(sl_address_cache_open(&remembering.task.addresses));
+    sl_status status = find(&remembering, out_blueprint, &refusal.failure);
+    sl_address_cache_close(remembering.task.addresses);
     if (status != SL_ERROR_FIT)
         return status;
     SL_TRY(confirm_shortage(search, &refusal.failure));
@@ -131,20 +138,29 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     return fail_refused(&refusal);
 }
 
-sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
-                          sl_fit_failure *out_failure)
+static sl_status find_probe(const sl_search *probe, sl_blueprint **out_blueprint,
+                            sl_fit_failure *out_failure)
 {
-    sl_search probe = *search;
-    sl_search_refused refused = {.count = 0};
     sl_blueprint *blueprint = NULL;
-    probe.refused = &refused;
-    probe.task.is_probe = true;
-    SL_TRY(sl_search_run(&probe, &blueprint, out_failure));
-    sl_status status = sl_search_improve(&probe, &blueprint);
+    SL_TRY(sl_search_run(probe, &blueprint, out_failure));
+    sl_status status = sl_search_improve(probe, &blueprint);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;
     }
     *out_blueprint = blueprint;
     return SL_OK;
+}
+
+sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
+                          sl_fit_failure *out_failure)
+{
+    sl_search probe = *search;
+    sl_search_refused refused = {.count = 0};
+    probe.refused = &refused;
+    probe.task.is_probe = true;
+    SL_TRY(sl_address_cache_open(&probe.task.addresses));
+    sl_status status = find_probe(&probe, out_blueprint, out_failure);
+    sl_address_cache_close(probe.task.addresses);
+    return status;
 }
