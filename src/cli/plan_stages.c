@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/cluster/pipeline.h"
+#include "session/cluster/stage_steps.h"
 
 /* Memory of this machine, where stages are: device and host are the same. */
 static uint64_t count_memory(const sl_plan_stage *stage)
@@ -24,18 +24,6 @@ static const sl_plan_stage *find_twin(const sl_plan_stages *stages, const sl_tas
         if (stages->items[i].layer_count == stages->items[index].layer_count)
             return &stages->items[i];
     return NULL;
-}
-
-static void find_layers(const sl_task *task, uint32_t index, sl_plan_stage *stage)
-{
-    uint32_t first, end;
-    sl_gpt2_stage_layers(&task->shape, task->stage_count, index, &first, &end);
-    if (task->stage_count > 1 && task->stage_ends[0] > 0) {
-        first = index > 0 ? task->stage_ends[index - 1] : 0;
-        end = task->stage_ends[index];
-    }
-    stage->first_layer = first;
-    stage->layer_count = end - first;
 }
 
 static sl_status name_stage(sl_status status, const sl_trainer *trainer, uint32_t index)
@@ -94,43 +82,15 @@ static sl_status draw(sl_trainer *trainer, uint32_t index, sl_plan_stages *stage
     return status;
 }
 
-static sl_status play_passes(const sl_choice *choice, const sl_pipeline *pipeline,
-                             const uint32_t *layers, double *out_seconds)
-{
-    const bool is_long =
-        (uint64_t)pipeline->stage_count * pipeline->micro_batches > SL_PIPELINE_PASSES_MAX;
-    if (choice->accumulation == SL_ACCUMULATE_LAYER && pipeline->stage_count > 1)
-        return sl_pipeline_play_by_layer(pipeline, layers, out_seconds);
-    if (!is_long)
-        return sl_pipeline_play(pipeline, NULL, out_seconds);
-    *out_seconds = sl_pipeline_bound(pipeline);
-    return SL_OK;
-}
-
-/* The prediction of a stage is shared out evenly over its micro-batches, a third of it forward, and
- * what stages give each other takes no time. */
 static sl_status play(const sl_task *task, const sl_choice *choice, sl_plan_stages *stages)
 {
-    sl_pipeline_stage *passes = calloc((size_t)stages->count + 1, sizeof *passes);
-    uint32_t *layers = calloc((size_t)stages->count + 1, sizeof *layers);
-    const sl_pipeline pipeline = {.stages = passes,
-                                  .stage_count = stages->count,
-                                  .micro_batches = choice->accumulate,
-                                  .is_gpipe = task->schedule == SL_SCHEDULE_GPIPE};
-    sl_status status = SL_OK;
-    if (!passes || !layers) {
-        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for %u stages", stages->count);
-        goto free_both;
-    }
-    for (uint32_t s = 0; s < stages->count; s++) {
-        const double forward = stages->items[s].step_seconds / choice->accumulate / 3;
-        passes[s] = (sl_pipeline_stage){forward, 2 * forward};
-        layers[s] = stages->items[s].layer_count;
-    }
-    status = play_passes(choice, &pipeline, layers, &stages->step_seconds);
-free_both:
-    free(passes);
-    free(layers);
+    double *seconds = calloc(stages->count, sizeof *seconds);
+    if (!seconds)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u stages", stages->count);
+    for (uint32_t s = 0; s < stages->count; s++)
+        seconds[s] = stages->items[s].step_seconds;
+    sl_status status = sl_stage_steps_play(task, choice, seconds, &stages->step_seconds);
+    free(seconds);
     return status;
 }
 
@@ -140,7 +100,7 @@ static sl_status draw_all(sl_trainer *trainer, sl_plan_stages *stages, sl_refusa
     for (uint32_t i = 0; i < stages->count; i++) {
         sl_plan_stage *stage = &stages->items[i];
         const sl_plan_stage *twin;
-        find_layers(task, i, stage);
+        sl_stage_steps_layers(task, i, &stage->first_layer, &stage->layer_count);
         twin = find_twin(stages, task, i);
         if (!twin) {
             SL_TRY(draw(trainer, i, stages, out_refusal));

@@ -12,6 +12,7 @@
 #include "files/json_file.h"
 #include "kernels/kernels.h"
 #include "schedule.h"
+#include "session/cluster/stage_steps.h"
 #include "session/config/config_json.h"
 #include "session/config/recipe.h"
 #include "session/config/stages.h"
@@ -472,19 +473,41 @@ static sl_status open_sinks(sl_trainer *trainer)
     return SL_OK;
 }
 
+/* Of all stages: what the slowest rank of each is predicted to take alone, played jointly. */
+static sl_status predict_stages(const sl_trainer *trainer, const sl_blueprint *blueprint,
+                                double own, double *out_seconds)
+{
+    const sl_ranks *ranks = &trainer->ranks;
+    double stages[SL_COMM_RANKS_MAX] = {0}, all[SL_COMM_RANKS_MAX];
+    SL_TRY(sl_comm_all_gather(ranks->world, sizeof own, &own, all));
+    for (uint32_t i = 0; i < sl_comm_size(ranks->world); i++) {
+        double *stage = &stages[i / (ranks->layout.tensor * ranks->layout.data)];
+        *stage = all[i] > *stage ? all[i] : *stage;
+    }
+    return sl_stage_steps_play(&blueprint->task, &blueprint->choice, stages, out_seconds);
+}
+
+static sl_status predict(sl_trainer *trainer, const sl_blueprint *blueprint)
+{
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                            &simulation));
+    trainer->step_seconds = simulation.step_seconds;
+    if (!trainer->ranks.world || trainer->ranks.layout.stages <= 1)
+        return SL_OK;
+    return predict_stages(trainer, blueprint, simulation.step_seconds, &trainer->step_seconds);
+}
+
 /* The others begin with the same files and drew the same plan. */
-static sl_status agree(const sl_trainer *trainer, const sl_blueprint *blueprint)
+static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     char position[64];
     snprintf(position, sizeof position, "step %" PRIu64 ", row %" PRIu64, trainer->state.step,
              trainer->state.next_row);
     SL_TRY(sl_ranks_agree_on(&trainer->ranks, trainer->beginning.facts, trainer->beginning.count));
     SL_TRY(sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, position));
-    sl_simulation simulation = {0};
-    if (trainer->ranks.world)
-        SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
-                                &simulation));
-    sl_ranks_set_patience(&trainer->ranks, trainer->config->rank_timeout, simulation.step_seconds);
+    SL_TRY(predict(trainer, blueprint));
+    sl_ranks_set_patience(&trainer->ranks, trainer->config->rank_timeout, trainer->step_seconds);
     return SL_OK;
 }
 

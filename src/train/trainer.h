@@ -52,6 +52,7 @@ typedef struct sl_trainer {
     uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
     sl_step_verdicts known_steps;       /* checkpoints under --save that were written or read */
     uint32_t skips_in_a_row;
+    double step_seconds; /* predicted, of all stages together; once it is open */
 } sl_trainer;
 
 /* Waits for the other ranks that this process was started with. To be called first or not at all;

@@ -185,6 +185,11 @@ static json_t *plan_stages(const char *options)
     return plan;
 }
 
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
 /* A run ends with the largest peaks over its ranks. */
 static void stages_when_planned_then_peaks_are_those_of_the_run(void **state)
 {
@@ -210,6 +215,9 @@ static void stages_when_planned_then_peaks_are_those_of_the_run(void **state)
     const json_t *start = json_object_get(json_array_get(log, 0), "plan");
     assert_int_equal(json_integer_value(json_object_get(start, "window_bytes")),
                      json_integer_value(json_object_get(plan, "window_bytes")));
+    const double told = number_of(json_object_get(start, "ranks"), "predicted_step_ms");
+    const double planned = number_of(json_object_get(plan, "ranks"), "predicted_step_ms");
+    assert_true(told > 0 && fabs(told / planned - 1) < 1e-9);
     json_decref(log);
     json_decref(plan);
 }
@@ -245,11 +253,6 @@ static void stages_when_one_does_not_fit_then_it_is_named(void **state)
     assert_has(output, "\"stage\": 2");
     assert_code(sluice("plan " STAGES "--device-memory 64M --pp 6"), 64);
     assert_has(complaint, "too few for 6 stages");
-}
-
-static double number_of(const json_t *object, const char *key)
-{
-    return json_number_value(json_object_get(object, key));
 }
 
 /* Items may say how many stages there are, in which order they go, and what else follows. */
