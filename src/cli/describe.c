@@ -1,4 +1,5 @@
 /* Choices and wear in words: shares are named where they are part of the policy. */
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +23,7 @@ static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT]
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)
 {
     const sl_policy_options *placement = &choice->placement;
-    char host[72] = "", disk[72] = "", activations[96] = "";
+    char host[72] = "", disk[72] = "", activations[96] = "", pace[80] = "";
     bool has_host = placement->policy == SL_POLICY_STATIC;
     bool has_disk = placement->policy == SL_POLICY_NVME;
     for (int group = 0; group < SL_GROUP_COUNT; group++)
@@ -36,11 +37,16 @@ void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t 
         snprintf(activations, sizeof activations,
                  ", of the activations up to %.0f%% on the host, %.0f%% on disk",
                  100 * choice->host_activations, 100 * choice->disk_activations);
-    snprintf(out_text, capacity, "policy %s%s%s%s%s%s%s%s, recompute %s, accumulation %s",
+    if (choice->chunk_elements)
+        snprintf(pace, sizeof pace, ", chunks of %" PRIu64, choice->chunk_elements);
+    if (choice->prefetch != SL_PREFETCH_AUTO)
+        snprintf(pace + strlen(pace), sizeof pace - strlen(pace), ", prefetch %u",
+                 choice->prefetch);
+    snprintf(out_text, capacity, "policy %s%s%s%s%s%s%s%s, recompute %s, accumulation %s%s",
              sl_search_policy_name(placement->policy), has_host || has_disk ? " (" : "", host,
              has_host && has_disk ? "; " : "", disk, has_host || has_disk ? ")" : "", activations,
              updates, sl_search_recompute_name(choice->recompute),
-             sl_search_accumulation_name(choice->accumulation));
+             sl_search_accumulation_name(choice->accumulation), pace);
 }
 
 void sl_command_describe_device(const sl_task *task, char *out_text, size_t capacity)

@@ -39,6 +39,12 @@ void sl_plan_candidates_print(const sl_search *search, const sl_blueprint *bluep
     }
 }
 
+/* A number, or "auto". */
+static json_t *make_setting(uint64_t value, uint64_t automatic)
+{
+    return value == automatic ? json_string("auto") : json_integer((json_int_t)value);
+}
+
 /* NULL: no memory. */
 static json_t *make_candidate(const sl_search_candidate *it, const sl_machine *machine)
 {
@@ -47,7 +53,7 @@ static json_t *make_candidate(const sl_search_candidate *it, const sl_machine *m
     const uint64_t *peak = it->peak_bytes;
     return json_pack(
         "{s:f, s:s, s:{s:I, s:I, s:I}, s:I, s:I, s:s, s:s, s:s, s:{s:f, s:f, s:f, s:f, s:f, s:f, "
-        "s:f, s:f}}",
+        "s:f, s:f}, s:o, s:o}",
         "predicted_step_ms", 1e3 * it->seconds, "bound_by", find_bound(it, machine), "peak_bytes",
         "device", (json_int_t)peak[SL_TIER_DEVICE], "host", (json_int_t)peak[SL_TIER_HOST], "disk",
         (json_int_t)peak[SL_TIER_DISK], "link_bytes_per_step", (json_int_t)it->link_bytes,
@@ -58,7 +64,9 @@ static json_t *make_candidate(const sl_search_candidate *it, const sl_machine *m
         host[SL_GROUP_PARAM], "offload_grads", host[SL_GROUP_GRAD], "offload_optimizer",
         host[SL_GROUP_MOMENT1], "offload_activations", it->choice.host_activations, "nvme_params",
         disk[SL_GROUP_PARAM], "nvme_grads", disk[SL_GROUP_GRAD], "nvme_optimizer",
-        disk[SL_GROUP_MOMENT1], "nvme_activations", it->choice.disk_activations);
+        disk[SL_GROUP_MOMENT1], "nvme_activations", it->choice.disk_activations, "chunk_size",
+        make_setting(it->choice.chunk_elements, 0), "prefetch",
+        make_setting(it->choice.prefetch, SL_PREFETCH_AUTO));
 }
 
 sl_status sl_plan_candidates_add_json(const sl_search *search, const sl_blueprint *blueprint,

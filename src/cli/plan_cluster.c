@@ -114,7 +114,7 @@ static const char *describe_order(const sl_cluster_candidate *candidate)
 
 static void describe_policy(const sl_policy_options *placement, char *out_text, size_t capacity)
 {
-    const sl_choice choice = {.placement = *placement};
+    const sl_choice choice = {.placement = *placement, .prefetch = SL_PREFETCH_AUTO};
     sl_command_describe_choice(&choice, out_text, capacity);
     char *end = strstr(out_text, ", recompute");
     if (end)

@@ -154,7 +154,7 @@ static void advise_lane(const sl_blueprint *blueprint, const sl_measured *measur
         add(to, "more of the optimizer states on the device (--policy static), or more cores; ");
     if (lane == SL_LANE_INPUT)
         add(to, "tokens made beforehand (sluice tokenize), or a faster place for the data; ");
-    if (blueprint->task.prefetch != SL_PREFETCH_AUTO && (is_disk || is_link))
+    if (blueprint->choice.prefetch != SL_PREFETCH_AUTO && (is_disk || is_link))
         add(to, "--prefetch auto; ");
     if (to->length >= 2)
         to->at[to->length -= 2] = '\0';

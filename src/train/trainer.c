@@ -400,6 +400,8 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->recompute = choice->recompute;
     config->accumulation = choice->accumulation;
     config->chunk_size = blueprint->layout->chunk_elements;
+    if (choice->prefetch != SL_PREFETCH_AUTO)
+        config->prefetch = choice->prefetch;
     config->device_memory = blueprint->budget_bytes[SL_TIER_DEVICE];
     config->host_memory = blueprint->budget_bytes[SL_TIER_HOST];
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];

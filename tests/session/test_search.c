@@ -140,7 +140,8 @@ static void gradients_when_sums_live_long_then_are_stored_in_fp32(void **state)
 {
     (void)state;
     sl_task task = {.type = SL_TYPE_BF16};
-    sl_choice choice = {.accumulate = 1, .accumulation = SL_ACCUMULATE_MICRO};
+    sl_choice choice = {
+        .prefetch = SL_PREFETCH_AUTO, .accumulate = 1, .accumulation = SL_ACCUMULATE_MICRO};
     assert_int_equal(sl_blueprint_grad_type(&task, &choice), SL_TYPE_BF16);
     choice.accumulate = 2;
     assert_int_equal(sl_blueprint_grad_type(&task, &choice), SL_TYPE_FP32);
@@ -383,6 +384,81 @@ static void budgets_when_unset_then_hold_what_any_split_of_them_holds(void **sta
     assert_true(fitting > 5 && refused > 5);
 }
 
+/* ---- chunks and what is fetched ahead ---- */
+
+static double build(const sl_search *search, const sl_choice *choice)
+{
+    sl_blueprint *built = NULL;
+    sl_fit_failure failure;
+    assert_int_equal(sl_blueprint_build(&search->task, choice, &built, &failure), SL_OK);
+    const double seconds = simulate(built);
+    sl_blueprint_close(built);
+    return seconds;
+}
+
+static double predict(const sl_search *search, sl_choice *out_choice)
+{
+    sl_blueprint *found = NULL;
+    sl_fit_failure failure;
+    assert_int_equal(sl_search_probe(search, &found, &failure), SL_OK);
+    const double seconds = simulate(found);
+    *out_choice = found->choice;
+    sl_blueprint_close(found);
+    return seconds;
+}
+
+/* Each copy costs as much as the bytes of many: larger chunks pay, unless somebody gave their size,
+ * or other ranks must make the same ones. */
+static void chunks_when_copies_cost_much_each_then_are_larger(void **state)
+{
+    (void)state;
+    sl_config config;
+    sl_search search;
+    sl_choice open, given, ranks;
+    init(&config, &search, SETTINGS("policy=auto", "device-memory=7M", "micro-batch=2"));
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        search.task.machine.copy_seconds[lane] = 1e-3;
+    const double fast = predict(&search, &open);
+    assert_true(open.chunk_elements > 0);
+    search.fixed.chunk_elements = open.chunk_elements / 4;
+    const double slow = predict(&search, &given);
+    assert_true(given.chunk_elements == open.chunk_elements / 4);
+    if (!(fast < 0.9 * slow))
+        fail_msg("%g s with larger chunks, %g s without", fast, slow);
+    search.fixed.chunk_elements = 0;
+    search.task.dp_size = search.task.target.data_rank_count = 2;
+    (void)predict(&search, &ranks);
+    assert_true(ranks.chunk_elements == 0 && ranks.prefetch == SL_PREFETCH_AUTO);
+    sl_config_clear(&config);
+}
+
+/* A link that is slow, and less fetched ahead: room for more that stays. */
+static void prefetch_when_less_is_faster_then_is_less(void **state)
+{
+    (void)state;
+    sl_config config;
+    sl_search search;
+    sl_choice open, given;
+    uint32_t chosen = 0;
+    copy_slowness = 30;
+    for (int kib = 6000; kib <= 9000; kib += 500) {
+        char budget[64];
+        snprintf(budget, sizeof budget, "device-memory=%dK", kib);
+        init(&config, &search, SETTINGS("policy=auto", budget, "micro-batch=2"));
+        const double fast = predict(&search, &open);
+        chosen += open.prefetch != SL_PREFETCH_AUTO;
+        search.fixed.prefetch = 3;
+        (void)predict(&search, &given);
+        assert_int_equal(given.prefetch, 3);
+        open.prefetch = SL_PREFETCH_AUTO;
+        const double as_early = build(&search, &open);
+        assert_true(fast <= as_early);
+        sl_config_clear(&config);
+    }
+    copy_slowness = 1;
+    assert_true(chosen > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -397,6 +473,8 @@ int main(void)
         cmocka_unit_test(auto_when_a_fixed_policy_fits_then_is_not_refused),
         cmocka_unit_test(auto_when_the_best_are_asked_for_then_takes_the_same_plan),
         cmocka_unit_test(budgets_when_unset_then_hold_what_any_split_of_them_holds),
+        cmocka_unit_test(chunks_when_copies_cost_much_each_then_are_larger),
+        cmocka_unit_test(prefetch_when_less_is_faster_then_is_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

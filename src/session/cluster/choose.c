@@ -341,7 +341,8 @@ static sl_status draw(const sl_cluster_job *job, sl_cluster_estimate *estimate)
     const sl_cluster_candidate *candidate = &estimate->candidate;
     const sl_cluster_sample sample = sl_cluster_sample_of(job, candidate);
     sl_task task = sl_cluster_task(&sample, &candidate->layout, job->shape.layers);
-    const sl_choice choice = {.micro_batch = candidate->micro_batch,
+    const sl_choice choice = {.prefetch = SL_PREFETCH_AUTO,
+                              .micro_batch = candidate->micro_batch,
                               .accumulate = candidate->accumulate,
                               .recompute = candidate->recompute,
                               .accumulation = candidate->accumulation,

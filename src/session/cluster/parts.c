@@ -25,7 +25,6 @@ sl_task sl_cluster_task(const sl_cluster_sample *sample, const sl_comm_layout *l
                     .tp_size = sample->tensor_ranks,
                     .sequence_parallel = sample->sequence_parallel,
                     .partition_activations = sample->partition_activations,
-                    .prefetch = SL_PREFETCH_AUTO,
                     .is_probe = true};
     task.shape.layers = layers;
     task.head_logits = sl_gpt2_gpu_head_logits(sample->type);
@@ -66,7 +65,8 @@ static sl_status build(const sl_cluster_sample *sample, uint32_t layers, uint32_
     const sl_comm_layout layout = {sample->tensor_ranks, 1, 1};
     sl_task task = sl_cluster_task(sample, &layout, layers);
     sl_fit_failure failure;
-    const sl_choice choice = {.micro_batch = sample->micro_batch,
+    const sl_choice choice = {.prefetch = SL_PREFETCH_AUTO,
+                              .micro_batch = sample->micro_batch,
                               .accumulate = accumulate,
                               .recompute = sample->recompute,
                               .placement = {.policy = SL_POLICY_DEVICE},

@@ -182,7 +182,8 @@ static sl_status build_programs(sl_blueprint *blueprint)
     SL_TRY(emit_whole(blueprint));
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         SL_TRY(emit_forward(task, &blueprint->choice, i, &blueprint->programs[i]));
-    SL_TRY(sl_layout_build(blueprint->programs[0], task->chunk_elements, &blueprint->layout));
+    SL_TRY(sl_layout_build(blueprint->programs[0], blueprint->choice.chunk_elements,
+                           &blueprint->layout));
     if (task->work == SL_WORK_TRAIN)
         SL_TRY(derive_step(blueprint, &blueprint->programs[0]));
     for (uint32_t i = 0; i < blueprint->program_count; i++)
@@ -206,7 +207,7 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
                                .homes = blueprint->homes,
                                .disk_activations = blueprint->choice.disk_activations,
                                .host_activations = blueprint->choice.host_activations,
-                               .prefetch = blueprint->task.prefetch,
+                               .prefetch = blueprint->choice.prefetch,
                                .workspace = sl_engine_workspace_bytes,
                                .workspace_context = &blueprint->task.target,
                                .machine = &blueprint->machine,
@@ -466,9 +467,9 @@ static sl_status build_gathering_fewer(const sl_task *task, const sl_choice *cho
 sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
                              sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    const bool is_auto = task->prefetch == SL_PREFETCH_AUTO,
+    const bool is_auto = choice->prefetch == SL_PREFETCH_AUTO,
                gathers = task->dp_size > 1 && task->zero > 2;
-    const sl_gather_options ahead = {.ahead = is_auto ? GATHERS_AHEAD : task->prefetch};
+    const sl_gather_options ahead = {.ahead = is_auto ? GATHERS_AHEAD : choice->prefetch};
     uint32_t chunks;
     sl_status status = build_gathering(task, choice, ahead, out_blueprint, out_failure, &chunks);
     if (!gathers || status != SL_ERROR_FIT || out_failure->shortage.tier != SL_TIER_DEVICE)

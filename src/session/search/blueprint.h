@@ -46,8 +46,6 @@ typedef struct sl_task {
     bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */
     bool partition_activations; /* TRAIN: see sl_step_options */
     uint64_t head_logits;       /* TRAIN: see sl_gpt2_emit_options; 0: as suits the target */
-    uint64_t chunk_elements;    /* 0: searched */
-    uint32_t prefetch;          /* or SL_PREFETCH_AUTO */
     sl_engine_target target;    /* who computes */
     uint64_t shared_bytes; /* what device and host may take together where a budget is unset; of a
                               device with memory of its own: what the host may take */
@@ -70,6 +68,8 @@ typedef struct sl_choice {
     sl_recompute recompute;
     sl_accumulation accumulation;
     sl_policy_options placement;
+    uint64_t chunk_elements;                   /* 0: as few bytes of padding as there can be */
+    uint32_t prefetch;                         /* or SL_PREFETCH_AUTO */
     double disk_activations, host_activations; /* shares, see sl_plan_request */
     uint64_t device_memory, host_memory;       /* budgets in bytes; UINT64_MAX: unset */
     uint64_t disk_space;                       /* budget in bytes; 0 without a directory */

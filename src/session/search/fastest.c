@@ -314,6 +314,61 @@ static sl_status refine_shares(improvement *self)
     return SL_OK;
 }
 
+/* ---- the pace of chunks ---- */
+
+/* Fewer fetched ahead leave room to keep more, and collide less with what is written back. */
+static sl_status refine_prefetch(improvement *self)
+{
+    static const uint32_t prefetches[] = {8, 4, 2};
+    const sl_choice best = self->best->choice;
+    for (size_t i = 0;
+         best.prefetch == SL_PREFETCH_AUTO && i < sizeof prefetches / sizeof prefetches[0] &&
+         self->build_count < self->builds_most;
+         i++) {
+        sl_choice choice = best;
+        double seconds;
+        sl_tier short_tier;
+        choice.prefetch = prefetches[i];
+        SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
+    }
+    return SL_OK;
+}
+
+/* Larger chunks are fewer and longer copies: of a small model the fixed cost of each counts. */
+static sl_status refine_chunks(improvement *self)
+{
+    enum { DOUBLINGS = 4 };
+    sl_choice choice = self->best->choice;
+    const bool is_open = choice.chunk_elements == 0;
+    double seconds = 0, before = self->best_seconds;
+    choice.chunk_elements = self->best->layout->chunk_elements;
+    for (int i = 0;
+         is_open && i < DOUBLINGS && seconds < before && self->build_count < self->builds_most;
+         i++) {
+        sl_tier short_tier;
+        before = i > 0 ? seconds : before;
+        choice.chunk_elements *= 2;
+        SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
+    }
+    return SL_OK;
+}
+
+/* Ranks make the same chunks and gather them in one order: of several, each of which goes by the
+ * rates of its own machine, none chooses. */
+static sl_status refine_pace(improvement *self)
+{
+    const sl_task *task = &self->task;
+    const bool is_alone = task->tp_size <= 1 && task->dp_size <= 1 && task->stage_count <= 1;
+    double bound;
+    if (!self->search->auto_policy || !is_alone ||
+        self->best->choice.placement.policy == SL_POLICY_DEVICE)
+        return SL_OK;
+    SL_TRY(sl_blueprint_bound_seconds(task, &self->best->choice, &bound));
+    if (bound < gain * self->best_seconds)
+        SL_TRY(refine_chunks(self));
+    return bound < gain * self->best_seconds ? refine_prefetch(self) : SL_OK;
+}
+
 /* ---- what to show beside the best ---- */
 
 /* Whoever asks for the best three gets them, also where the bound made others needless: what
@@ -374,6 +429,8 @@ sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
     sl_status status = improve_recomputes(&self);
     if (status == SL_OK)
         status = refine_shares(&self);
+    if (status == SL_OK)
+        status = refine_pace(&self);
     if (status == SL_OK)
         status = show_others(&self);
     *blueprint = self.best;

@@ -37,6 +37,7 @@ typedef struct totals {
     sl_plan plan; /* of program 0 */
     const char *policy, *adam, *recompute, *accumulation, *precision, *gradients;
     tier_totals tiers[SL_TIER_COUNT];
+    uint64_t prefetch; /* UINT64_MAX: auto */
     double step_ms;
     sl_wear wear;
 } totals;
@@ -74,6 +75,7 @@ static const sl_field choice_fields[] = {
     SL_FIELD("nvme_grads", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_GRAD]),
     SL_FIELD("nvme_optimizer", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_MOMENT1]),
     SL_FIELD("nvme_activations", totals, blueprint.choice.disk_activations),
+    SL_FIELD("prefetch", totals, prefetch, .flags = SL_FIELD_AUTO),
     {0},
 };
 
@@ -133,6 +135,7 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
                   .accumulation = sl_search_accumulation_name(choice->accumulation),
                   .precision = sl_type_name(task->type),
                   .gradients = sl_type_name(sl_blueprint_grad_type(task, choice)),
+                  .prefetch = choice->prefetch == SL_PREFETCH_AUTO ? UINT64_MAX : choice->prefetch,
                   .step_ms = simulation.step_seconds * 1e3,
                   .wear = sl_wear_project((double)plan->moved_bytes[SL_LANE_WRITE],
                                           simulation.step_seconds, task->disk_endurance)};

@@ -229,8 +229,8 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     search.task.schedule = (sl_schedule)config->schedule;
     search.task.zero = (uint32_t)config->zero;
     search.task.target.data_rank_count = search.task.dp_size;
-    search.task.chunk_elements = unset_to(config->chunk_size, 0);
-    search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
+    search.fixed.chunk_elements = unset_to(config->chunk_size, 0);
+    search.fixed.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
     search.fixed.micro_batch =
         (uint32_t)(work == SL_WORK_GENERATE ? config->samples : config->micro_batch);
     search.fixed.accumulate = 1;
