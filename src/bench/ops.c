@@ -141,7 +141,7 @@ static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs
 static sl_status add_op(sl_ops *ops, const sl_op *op)
 {
     sl_op_attrs attrs = op->attrs;
-    attrs.scale = attrs.scale != 0; /* the same work */
+    attrs.scale = attrs.scale != 0 ? 1.0f : 0.0f; /* the same work */
     attrs.first_row = attrs.first_id = attrs.first_block = attrs.dropout_site = 0;
     if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective ||
         sl_op_info_of(op->kind)->is_input)

@@ -84,7 +84,7 @@ static sl_status draw(sl_trainer *trainer, uint32_t index, sl_plan_stages *stage
 
 static sl_status play(const sl_task *task, const sl_choice *choice, sl_plan_stages *stages)
 {
-    double *seconds = calloc(stages->count, sizeof *seconds);
+    double *seconds = calloc((size_t)stages->count + 1, sizeof *seconds);
     if (!seconds)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u stages", stages->count);
     for (uint32_t s = 0; s < stages->count; s++)
