@@ -1,12 +1,14 @@
 #!/bin/sh
-# Makes the Debian package of a build and tries it on a bare Debian: installs it there, reads the
-# manual, completes a word, asks doctor, trains, and builds a program against the library.
+# Makes the Debian package of a build and tries it on a bare Debian: installs it there, asks for help
+# and doctor, reads the manual, completes words in bash and zsh, trains, runs examples, and builds
+# programs against the library.
 #
 # usage: check_package.sh BUILD_DIR [KEEP_DIR]
 #   BUILD_DIR   a configured build folder, Release
 #   KEEP_DIR    an empty directory for the bare system, which stays; without it a temporary one
 #
-# Needs root, debootstrap and the package archive that this machine's apt uses. Takes some minutes.
+# Needs root, debootstrap and the package archive that this machine's apt uses: where one is missing it
+# says so and leaves with 77. Takes some minutes.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -16,9 +18,16 @@ fail()
     exit 1
 }
 
-[ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//; 2,9p' "$0"; exit 64; }
-[ "$(id -u)" = 0 ] || fail "needs root, to make a system of its own"
-command -v debootstrap > /dev/null || fail "needs debootstrap: apt-get install debootstrap"
+skip()
+{
+    echo "check_package.sh: skipped: $*" >&2
+    exit 77
+}
+
+[ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//; 2,11p' "$0"; exit 64; }
+[ "$(id -u)" = 0 ] || skip "needs root, to make a system of its own"
+command -v debootstrap > /dev/null || skip "needs debootstrap: apt-get install debootstrap"
+command -v cpack > /dev/null || skip "needs cpack, which comes with cmake"
 build=$(cd "$1" && pwd)
 bare=${2:-$(mktemp -d)}
 # shellcheck source=/dev/null
@@ -26,7 +35,7 @@ bare=${2:-$(mktemp -d)}
 
 clean_up()
 {
-    umount "$bare/proc" "$bare/dev" 2> /dev/null || true
+    umount "$bare/dev/pts" "$bare/proc" "$bare/dev" 2> /dev/null || true
     [ -n "${kept:-}" ] || rm -rf --one-file-system "$bare"
 }
 kept=${2:-}
@@ -46,33 +55,66 @@ site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 
 [ -e "$bare/usr/bin/dpkg" ] || debootstrap --variant=minbase "$VERSION_CODENAME" "$bare" "$site"
 mount -t proc proc "$bare/proc"
 mount --bind /dev "$bare/dev"
-rm -f "$bare"/*.deb
+mount --bind /dev/pts "$bare/dev/pts"
+rm -rf "$bare"/*.deb "$bare"/tmp/* "$bare/consumer" # of a try before this one, in a KEEP_DIR
 cp "$build"/*.deb "$bare/"
-inside sh -c 'rm -f /etc/dpkg/dpkg.cfg.d/*; apt-get update -q && apt-get install -q -y /*.deb'
-inside apt-get install -q -y man-db bash-completion
+inside sh -c 'rm -f /etc/dpkg/dpkg.cfg.d/*; apt-get update -q && apt-get install -q -y --reinstall /*.deb'
+inside apt-get install -q -y man-db bash-completion zsh
 
 inside sluice --version
-inside sh -c 'man sluice-train | grep -q -e --policy' || fail "man sluice-train says nothing"
+inside sluice --help | grep -q '^  train ' || fail "--help does not list train"
+for page in sluice sluice-train sluice-plan sluice-doctor; do
+    inside sh -c "MANWIDTH=80 man -P cat $page" > "$bare/page" 2> "$bare/complaint"
+    { [ "$(wc -l < "$bare/page")" -gt 20 ] && [ ! -s "$bare/complaint" ]; } || fail "man $page says too little"
+done
+inside sh -c 'man -P cat sluice-train' | grep -q -e --policy || fail "man sluice-train has no --policy"
 # shellcheck disable=SC2016 # for the shell inside
 inside bash -c '. /usr/share/bash-completion/bash_completion
     _completion_loader sluice
     COMP_WORDS=(sluice train --policy nv) COMP_CWORD=3
     _sluice
     [ "${COMPREPLY[*]}" = nvme ]' || fail "bash does not complete"
+# A terminal of its own, in which the tab key is pressed; what it shows is read back.
+# shellcheck disable=SC2016 # for the shell inside
+inside zsh -fc 'zmodload zsh/zpty
+    zpty -b terminal TERM=dumb zsh -f
+    zpty -w terminal "autoload -Uz compinit; compinit -u -D; PS1=; echo rea""dy"
+    for try in {1..100}; do
+        zpty -r -t terminal line && [[ $line = *ready* ]] && break
+        sleep 0.1
+    done
+    zpty -w -n terminal "sluice train --policy nv"$'"'\t'"'
+    said=
+    for try in {1..100}; do
+        zpty -r -t terminal line && said+=$line
+        [[ $said = *nvme* ]] && exit 0
+        sleep 0.1
+    done
+    print -r -- "$said" >&2
+    exit 1' || fail "zsh does not complete"
 inside sluice doctor --disk-dir /var/tmp
 inside sh -c 'cat /usr/share/doc/sluice/docs/*.md > /tmp/text && cd /tmp &&
     sluice train --layers 2 --width 128 --heads 4 --context 128 --vocab 257 --data text \
         --policy nvme --disk-dir /var/tmp --steps 5 --save run && sluice generate run --tokens 8'
+small='--layers 2 --width 128 --heads 4 --context 128 --micro-batch 2'
+inside sh -c "sh /usr/share/doc/sluice/examples/compare_policies.sh /tmp/compared $small --vocab 257 --steps 3"
+inside sh -c "sh /usr/share/doc/sluice/examples/profile_memory.sh /tmp/profiled $small --policy host"
+inside sh -c "sluice plan --layers 24 --width 2304 --heads 24 --context 2048 --vocab 51200 --ranks 32 \
+    --global-batch 512 --cluster /usr/share/doc/sluice/examples/clusters/dgx-a100-80gb.json"
 
-# A program of somebody else's, by pkg-config and by CMake.
+# Programs of somebody else's, by pkg-config and by CMake: with the shared library alone, then with what
+# the package suggests, the static one too.
 mkdir -p "$bare/consumer"
 cp "$root"/tests/package/main.c "$root"/tests/package/CMakeLists.txt "$bare/consumer/"
-inside apt-get install -q -y --no-install-recommends gcc libc6-dev cmake make pkg-config libjansson-dev \
-    libxxhash-dev liburing-dev zlib1g-dev libzstd-dev
+inside apt-get install -q -y --no-install-recommends gcc libc6-dev make cmake pkg-config
 # shellcheck disable=SC2016 # for the shell inside
 inside sh -c 'cd /consumer && gcc main.c -o main $(pkg-config --cflags --libs sluice) && ./main'
+suggested=$(dpkg-deb -f "$bare"/*.deb Suggests | tr -d ,)
+# shellcheck disable=SC2086 # a list of words
+inside apt-get install -q -y --no-install-recommends $suggested
 inside sh -c 'cd /consumer && cmake -S . -B build -DEXAMPLE=/usr/share/doc/sluice/examples/own_model.c &&
-    cmake --build build && ./build/with_shared && ./build/with_static'
+    cmake --build build && ./build/with_shared && ./build/with_static &&
+    ./build/train_with_static /usr/share/common-licenses/Apache-2.0 40'
 inside apt-get remove -q -y sluice
 [ ! -e "$bare/usr/bin/sluice" ] || fail "the package leaves sluice behind when it is removed"
 echo "check_package.sh: the package works on a bare $PRETTY_NAME"
