@@ -376,18 +376,19 @@ static sl_status refine_pace(improvement *self)
  * take the same plan. */
 static sl_status show_others(const improvement *self)
 {
+    static const uint32_t homes[] = {SL_CANDIDATES_LEAST_ON_DEVICE, 4, 11, 10, 12};
     const sl_choice *best = &self->best->choice;
     const sl_search_candidates *known = self->search->candidates;
+    const uint32_t count = sl_candidates_count(self->search);
     for (uint32_t i = 0; known && self->search->auto_policy && i < 5; i++) {
-        static const uint32_t homes[] = {SL_CANDIDATES_LEAST_ON_DEVICE, 4};
         improvement other = *self;
         sl_choice choice = *best;
         double seconds;
         sl_tier short_tier;
-        if (i < 2)
-            sl_candidates_set(homes[i], &choice);
-        else if (self->search->auto_recompute)
+        if (i >= 2 && self->search->auto_recompute)
             choice.recompute = (sl_recompute)(i - 2);
+        else if (homes[i] < count)
+            sl_candidates_set(homes[i], &choice);
         if (known->count == SL_SEARCH_CANDIDATES)
             break;
         other.best = NULL;

@@ -113,10 +113,12 @@ static sl_status improve_and_verify(const sl_search *search, sl_blueprint **blue
     return status;
 }
 
+/* Only what the first search does not fit is refused with a suggestion. */
 static sl_status find(sl_search *remembering, sl_blueprint **out_blueprint,
-                      sl_fit_failure *out_failure)
+                      sl_fit_failure *out_failure, bool *out_fits)
 {
     sl_status status = sl_search_run(remembering, out_blueprint, out_failure);
+    *out_fits = status != SL_ERROR_FIT;
     return status == SL_OK ? improve_and_verify(remembering, out_blueprint) : status;
 }
 
@@ -126,11 +128,12 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     sl_refusal refusal = {0};
     sl_search_refused refused = {.count = 0};
     sl_search remembering = *search;
+    bool fits = true;
     remembering.refused = &refused;
     SL_TRY(sl_address_cache_open(&remembering.task.addresses));
-    sl_status status = find(&remembering, out_blueprint, &refusal.failure);
+    sl_status status = find(&remembering, out_blueprint, &refusal.failure, &fits);
     sl_address_cache_close(remembering.task.addresses);
-    if (status != SL_ERROR_FIT)
+    if (fits)
         return status;
     SL_TRY(confirm_shortage(search, &refusal.failure));
     SL_TRY(sl_search_suggest(search, &refusal));
