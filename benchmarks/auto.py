@@ -47,6 +47,7 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", default="build/sluice")
     parser.add_argument("--disk-dir", required=True, help="of the disk tier")
+    parser.add_argument("--machine", help="machine profile (else the one that is found by itself)")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=90)
@@ -72,7 +73,8 @@ def draw(binary, words):
 def run_case(options, common, data, directory):
     """By policy, the medians of each round; the policies whose plan `auto` has, too; the greatest
     share of others; and the seconds of auto's answer."""
-    words = {name: [*common, *rule, "--disk-dir", options.disk_dir] for name, rule in POLICIES}
+    rest = ["--disk-dir", options.disk_dir, *(["--machine", options.machine] if options.machine else [])]
+    words = {name: [*common, *rule, *rest] for name, rule in POLICIES}
     plans = {name: draw(options.binary, one) for name, one in words.items() if name != "auto"}
     started = time.monotonic()
     plans["auto"] = draw(options.binary, words["auto"])
