@@ -3,7 +3,7 @@
  *
  *   product.c                   an op's call becomes a product: sizes, types, operands
  *   cpu/linear.c, cpu/gemm.c    cuts it into tiles by its shape, packs, hands tiles to workers
- *   cpu/simd/gemm.c             packs and multiplies in registers; contract: cpu/micro_kernel.h
+ *   cpu/simd/gemm*.c            packs and multiplies in registers; contract: cpu/micro_kernel.h
  *   cuda/linear.c, cuda/blas.c  cuBLASLt, or where there is none, own kernels: cuda/product.cu
  */
 #ifndef SL_KERNELS_PRODUCT_H

@@ -2,7 +2,7 @@
  * micro-kernel, so that a result depends on nothing else; only `chain` matters to its bits.
  *
  *   round    what is packed at a time: a range of A's strips, one of B's and one of the chains
- *   chain    terms that are summed in registers; further ones are added to fp32 sums in memory
+ *   chain    terms that are summed in registers; further ones join fp32 sums in memory
  *   strip    rows of A or columns of B of one micro-kernel; A's are equally high, within one
  *   patch    what one strip of A and one of B give of C
  *   tile     strips of A x strips of B of one round that one worker multiplies
@@ -40,17 +40,16 @@ typedef struct gemm_plan {
     gemm_cut chain;                     /* of k terms */
     gemm_cut a_round, b_round, k_round; /* of strips, strips and chains */
     gemm_cut a_tile, b_tile;            /* of a whole round's strips */
-    uint64_t a_slot, b_slot;            /* packed elements of one strip of one chain */
+    uint64_t a_slot, b_slot;            /* packed words of one strip of one chain */
     bool is_few;                        /* B is not packed */
     bool sums_in_c;
     uint64_t sums; /* fp32 sums of one worker */
 } gemm_plan;
 
 enum {
-    CHAIN_STEPS = 768,      /* a strip of B of them is 96 KiB: it streams from the L2 */
-    CHAIN_UNIT = 16,        /* what packing transposes at a time */
+    CHAIN_UNIT = 16,        /* terms that packing transposes at a time */
     PACKED_WORDS = 2 << 20, /* 8 MiB of each operand in a round, if a strip allows */
-    K_ROUND_CHAINS = 2,     /* where C itself holds the sums */
+    K_ROUND_WORDS = 1536,   /* of a row's chains, where C itself holds the sums */
     A_TILE_STRIPS = 16,     /* 224 rows: 672 KiB of A in the L2 */
     B_TILE_STRIPS = 6,
     TILE_MIN = 2,
@@ -71,7 +70,8 @@ static gemm_cut cut_evenly(uint64_t total, uint64_t most, uint64_t unit)
 static uint64_t slot_words(const gemm_plan *plan, uint64_t strip_width)
 {
     const uint64_t steps = sl_bits_divide_up(plan->chain.size, plan->micro->terms_per_step);
-    return sl_bits_round_up(steps * strip_width + SL_GEMM_SLACK, LINE_WORDS);
+    const uint64_t words = steps * strip_width * plan->micro->words_per_step;
+    return sl_bits_round_up(words + SL_GEMM_SLACK, LINE_WORDS);
 }
 
 static uint64_t fitting_strips(const gemm_plan *plan, uint64_t slot)
@@ -100,7 +100,8 @@ static void choose_tiles(gemm_plan *plan)
 static void cut_packed(gemm_plan *plan)
 {
     const sl_micro_kernel *micro = plan->micro;
-    plan->k_round = plan->sums_in_c ? cut_evenly(plan->chain.count, K_ROUND_CHAINS, 1)
+    const uint64_t chain_words = (uint64_t)micro->chain_steps * micro->words_per_step;
+    plan->k_round = plan->sums_in_c ? cut_evenly(plan->chain.count, K_ROUND_WORDS / chain_words, 1)
                                     : (gemm_cut){1, plan->chain.count};
     plan->a_slot = slot_words(plan, micro->rows);
     plan->b_slot = slot_words(plan, micro->columns);
@@ -131,6 +132,17 @@ static void cut_few(gemm_plan *plan)
         plan->sums += plan->a_strips * plan->b_tile.size * plan->micro->columns;
 }
 
+/* In an fp32 C. But a micro-kernel whose chains start from their sums comes back to them often, and
+ * rows of C, which may be a multiple of 4 KiB apart, would push each other out of the first cache:
+ * its sums lie beside C, unless there are so many terms that too few strips of them all fit. */
+static bool sums_lie_in_c(const sl_product *product, const sl_micro_kernel *micro)
+{
+    const uint64_t steps = product->k / micro->terms_per_step;
+    const uint64_t strip_words = steps * micro->words_per_step * micro->rows;
+    return product->c_type == SL_TYPE_FP32 &&
+           (!micro->starts_from_c || strip_words > PACKED_WORDS / A_TILE_STRIPS);
+}
+
 static gemm_plan plan_product(const sl_product *product)
 {
     const sl_micro_kernel *micro = sl_simd_current()->micro_kernel[product->type];
@@ -139,8 +151,10 @@ static gemm_plan plan_product(const sl_product *product)
                       .a_strips = is_few ? product->m : sl_bits_divide_up(product->m, micro->rows),
                       .b_strips = sl_bits_divide_up(product->n, micro->columns),
                       .is_few = is_few,
-                      .sums_in_c = product->c_type == SL_TYPE_FP32};
-    plan.chain = cut_evenly(product->k, (uint64_t)CHAIN_STEPS * micro->terms_per_step, CHAIN_UNIT);
+                      .sums_in_c = sums_lie_in_c(product, micro)};
+    const uint64_t terms = micro->terms_per_step;
+    plan.chain =
+        cut_evenly(product->k, micro->chain_steps * terms, terms > CHAIN_UNIT ? terms : CHAIN_UNIT);
     if (is_few)
         cut_few(&plan);
     else
@@ -148,7 +162,7 @@ static gemm_plan plan_product(const sl_product *product)
     return plan;
 }
 
-/* Packed elements and sums, in 4-byte words. */
+/* What is packed, and sums, in 4-byte words. */
 static uint64_t count_words(const gemm_plan *plan, uint32_t worker_count)
 {
     const uint64_t packed = plan->a_round.size * plan->a_slot + plan->b_round.size * plan->b_slot;
@@ -219,8 +233,9 @@ static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t s
     const uint64_t term = chain_first + part.first;
     const uint64_t first =
         along_terms ? lines.first * leading + term : term * leading + lines.first;
-    const uint64_t step = part.first / job->plan.micro->terms_per_step;
-    const uint64_t step_width = is_a ? lines.count : job->plan.micro->columns;
+    const sl_micro_kernel *micro = job->plan.micro;
+    const uint64_t step = part.first / micro->terms_per_step;
+    const uint64_t step_width = !is_a ? micro->columns : job->plan.is_few ? 1 : micro->rows;
     uint32_t *slot = is_a ? slot_a(job, chain, strip) : slot_b(job, chain, strip);
     const sl_gemm_strip all = {.from =
                                    element_at(is_a ? product->a : product->b, product->type, first),
@@ -230,8 +245,11 @@ static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t s
                                .width = lines.count,
                                .term_count = part.count,
                                .step_width = step_width,
-                               .to = slot + step * step_width};
-    job->plan.micro->pack(&all);
+                               .to = slot + step * step_width * micro->words_per_step};
+    if (is_a)
+        micro->pack_a(&all);
+    else
+        micro->pack_b(&all);
 }
 
 /* Of one chain, neighbours. */
@@ -348,12 +366,12 @@ static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
     const sl_gemm_epilogue all = {
         .sums = tile->c,
         .leading_sums = tile->leading_c,
-        .c = (char *)product->c + at * sl_type_bytes(product->type),
+        .c = (char *)product->c + at * sl_type_bytes(product->c_type),
         .bias =
             product->bias ? element_at(product->bias, product->type, tile->columns.first) : NULL,
         .residual = product->residual ? element_at(product->residual, product->type, at) : NULL,
         .gelu_x = product->gelu_x ? element_at(product->gelu_x, product->type, at) : NULL,
-        .type = product->type,
+        .type = product->c_type, /* the operands' own where there are others than C */
         .leading = product->n,
         .rows = tile->rows.count,
         .columns = tile->columns.count,
@@ -364,13 +382,24 @@ static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
 
 static void multiply_packed(const gemm_job *job, const gemm_tile *tile)
 {
+    job->plan.micro->start();
     for (uint64_t chain = 0; chain < job->chains.count; chain++)
         for (uint64_t b = tile->b.first; b < tile->b.first + tile->b.count; b++)
             for (uint64_t a = tile->a.first; a < tile->a.first + tile->a.count; a++)
                 multiply_strips(job, tile, (strip_place){chain, a, b});
+    job->plan.micro->stop();
 }
 
 /* ---- few rows */
+
+/* What a chain starts from: what C holds, or nothing. */
+static void start_sums(const gemm_tile *tile, float *sums, uint64_t leading, bool from_c)
+{
+    memset(sums, 0, tile->rows.count * leading * sizeof *sums);
+    for (uint64_t row = 0; row < tile->rows.count && from_c; row++)
+        memcpy(sums + row * leading, tile->c + row * tile->leading_c,
+               tile->columns.count * sizeof *sums);
+}
 
 static void add_sums(const gemm_tile *tile, const float *sums, uint64_t leading, bool add)
 {
@@ -407,9 +436,10 @@ static void multiply_few(const gemm_job *job, const gemm_tile *tile, uint32_t wo
         sl_gemm_few few = describe_few(job, tile, cut_span(job->product->k, plan->chain, chain));
         few.a = slot_a(job, chain, 0);
         few.sums = sums;
-        memset(sums, 0, few.rows * few.leading_sums * sizeof *sums);
+        const bool adds = adds_chain(job, chain), from_c = adds && plan->micro->starts_from_c;
+        start_sums(tile, sums, few.leading_sums, from_c);
         plan->micro->multiply_few(&few);
-        add_sums(tile, sums, few.leading_sums, adds_chain(job, chain));
+        add_sums(tile, sums, few.leading_sums, adds && !from_c);
     }
 }
 

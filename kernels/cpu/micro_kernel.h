@@ -1,7 +1,8 @@
 /* The contract of a micro-kernel: what one thread does of a matrix product, in registers. gemm.c
  * cuts a product and calls it; simd/gemm.c has one for each instruction set, and one more for pairs
- * of bf16. It is BLIS's contract (Van Zee and van de Geijn 2015): rows and columns are its MR and
- * NR, a strip is its micro-panel, a patch its micro-tile.
+ * of bf16; simd/gemm_amx.c has one for tiles of bf16. It is BLIS's contract (Van Zee and van de
+ * Geijn 2015): rows and columns are its MR and NR, a strip is its micro-panel, a patch its
+ * micro-tile.
  *
  *   pack      stores a strip of A (at most `rows` rows) or of B (at most `columns` columns) step
  *             after step, so that the inner loop reads memory in order
@@ -10,10 +11,11 @@
  *             cost more than the product
  *   epilogue  turns sums into C: bias, residual, what C held, GELU, one rounding
  *
- * A step is one term of the sums, held in fp32 whatever the operands' type, or two terms, held as a
- * pair of bf16, where the processor multiplies pairs fast. An element of C is one chain of fused
- * multiply-adds over the steps of a patch in order (two roundings where the set has no fused one),
- * so it does not depend on how C is cut.
+ * A step is one term of the sums, held in fp32 whatever the operands' type; or two terms, held as a
+ * pair of bf16, where the processor multiplies pairs fast; or the 32 terms of an AMX instruction.
+ * An element of C is one chain over the steps of a patch in order, of fused multiply-adds (two
+ * roundings where the set has no fused one) or of what the instruction sums, so it does not depend
+ * on how C is cut.
  */
 #ifndef SL_KERNELS_CPU_MICRO_KERNEL_H
 #define SL_KERNELS_CPU_MICRO_KERNEL_H
@@ -30,11 +32,11 @@ typedef struct sl_gemm_strip {
     uint64_t leading; /* elements from a row of the matrix to the next */
     bool transpose;   /* the rows of the matrix run along the terms, not along the strip */
     uint64_t width, term_count;
-    uint64_t step_width; /* elements of one packed step, >= width */
-    uint32_t *to;        /* steps * step_width elements, and SL_GEMM_SLACK of slack */
+    uint64_t step_width; /* rows or columns of one packed step, >= width */
+    uint32_t *to;        /* steps * step_width * words_per_step, and SL_GEMM_SLACK of slack */
 } sl_gemm_strip;
 
-enum { SL_GEMM_SLACK = 16 }; /* packed elements that a strip's last store may spill */
+enum { SL_GEMM_SLACK = 16 }; /* packed words that a strip's last store may spill */
 
 /* C[rows, columns] (+)= a strip of A times one of B. */
 typedef struct sl_gemm_patch {
@@ -45,15 +47,15 @@ typedef struct sl_gemm_patch {
     uint32_t rows, columns; /* at most the micro-kernel's own */
     bool add;               /* to C, else overwrite it */
 
-    /* Fetched into the second cache meanwhile, a line a step. The strides are a line's 64 bytes, or
-     * 0 where nothing is wanted. */
+    /* Fetched into the second cache meanwhile, a line a step, where a step is a term or two. The
+     * strides are a line's 64 bytes, or 0 where nothing is wanted. */
     const void *next_a, *next_b;
     uint64_t next_a_stride, next_b_stride;
 } sl_gemm_patch;
 
 /* sums[rows, b.width] += rows of A, each a strip of its own, times columns of B where they lie. */
 typedef struct sl_gemm_few {
-    const uint32_t *a; /* packed steps of a row, a_stride elements from a row to the next */
+    const uint32_t *a; /* packed steps of a row, a_stride words from a row to the next */
     uint64_t a_stride;
     uint32_t rows;
     sl_gemm_strip b; /* any width; without what packing needs */
@@ -75,8 +77,14 @@ typedef struct sl_gemm_epilogue {
 
 typedef struct sl_micro_kernel {
     uint32_t rows, columns;  /* of C in registers */
-    uint32_t terms_per_step; /* 1 or 2 */
-    void (*pack)(const sl_gemm_strip *strip);
+    uint32_t terms_per_step; /* 1, 2 or 32: a divisor of what is packed in one turn */
+    uint32_t words_per_step; /* of a row or column: 1 or 16 */
+    uint32_t chain_steps;    /* a chain's length at most */
+    bool starts_from_c;      /* a chain that is added goes on from C, else it is summed first */
+    void (*pack_a)(const sl_gemm_strip *strip);
+    void (*pack_b)(const sl_gemm_strip *strip);
+    void (*start)(void); /* before a thread's first patch of a tile */
+    void (*stop)(void);  /* after its last */
     void (*multiply)(const sl_gemm_patch *patch);
     void (*multiply_few)(const sl_gemm_few *few);
     void (*epilogue)(const sl_gemm_epilogue *epilogue);

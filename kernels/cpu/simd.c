@@ -1,13 +1,19 @@
 /* Which instruction sets were compiled, which of them this processor has, and which is in use. */
 #include "simd.h"
 
+#if defined(__x86_64__)
+#define _GNU_SOURCE /* syscall */
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <stdatomic.h>
 #include <stddef.h>
 
 #if defined(__x86_64__)
-#include <cpuid.h>
-
-extern const sl_simd sl_simd_table_avx512_bf16, sl_simd_table_avx512, sl_simd_table_avx2;
+extern const sl_simd sl_simd_table_amx, sl_simd_table_avx512_bf16, sl_simd_table_avx512,
+    sl_simd_table_avx2;
 
 /* The one feature that __builtin_cpu_supports does not know in every compiler. */
 static bool has_f16c(void)
@@ -30,6 +36,18 @@ static bool has_avx512(void)
 static bool has_pairs(void)
 {
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+/* Tiles are a state of 8 KiB, which a process has to ask for once (Linux 5.16 and newer); the
+ * kernel refuses where a thread's signal stack has no room for it, and where a container forbids
+ * the call. */
+static bool has_amx(void)
+{
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24 };
+    unsigned eax, ebx, ecx, edx;
+    return has_avx512() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
+           (edx & (BF16 | TILES)) == (BF16 | TILES) &&
+           syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }
 
 /* AMD's processors multiply pairs of bf16 at twice the rate of fp32, Intel's at half of it (Emerald
@@ -56,8 +74,9 @@ static const struct compiled {
     bool (*runs_here)(void);
 } all[] = {
 #if defined(__x86_64__)
-    {&sl_simd_table_avx512_bf16, has_fast_pairs}, {&sl_simd_table_avx512, has_avx512},
-    {&sl_simd_table_avx512_bf16, has_slow_pairs}, {&sl_simd_table_avx2, has_avx2},
+    {&sl_simd_table_amx, has_amx},        {&sl_simd_table_avx512_bf16, has_fast_pairs},
+    {&sl_simd_table_avx512, has_avx512},  {&sl_simd_table_avx512_bf16, has_slow_pairs},
+    {&sl_simd_table_avx2, has_avx2},
 #endif
     {&sl_simd_table_plain, has_anything},
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "kernels/kernels.h"
 
 enum { CHAINS = 12, TILES_A_WORKER = 4, LOOPS = 400000, LOOP_TILE = 131072 };
 
@@ -54,6 +55,33 @@ static void run_pairs(void *job, uint64_t tile, uint32_t worker)
     uint64_t left = LOOPS;
     LOOP("vdpbf16ps", "z");
 }
+
+/* Six tiles of sums hide a latency of 52 cycles at one instruction every 16. */
+#define TILE(n) "tdpbf16ps %%tmm7, %%tmm6, %%tmm" #n "\n\t"
+#define TILES TILE(0) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5)
+
+static void run_tiles(void *job, uint64_t tile, uint32_t worker)
+{
+    (void)job, (void)tile, (void)worker;
+    uint8_t shapes[64] = {1}; /* the palette; bytes of a row from 16 on, rows from 48 on */
+    uint16_t numbers[16 * 32];
+    uint64_t left = LOOPS, row = 64;
+    for (int i = 0; i < 8; i++) {
+        shapes[16 + 2 * i] = 64;
+        shapes[48 + i] = 16;
+    }
+    for (int i = 0; i < 16 * 32; i++)
+        numbers[i] = 0x3bff;
+    __asm__ volatile("ldtilecfg (%1)\n\t"
+                     "tileloadd (%2,%3,1), %%tmm6\n\t"
+                     "tileloadd (%2,%3,1), %%tmm7\n\t"
+                     "1:\n\t" TILES TILES "dec %0\n\t"
+                     "jnz 1b\n\t"
+                     "tilerelease\n\t"
+                     : "+r"(left)
+                     : "r"(shapes), "r"(numbers), "r"(row)
+                     : "memory", "cc");
+}
 #endif
 
 static void run_plain(void *job, uint64_t tile, uint32_t worker)
@@ -91,6 +119,8 @@ double sl_roofs_flops(sl_workers *workers, sl_type type)
         double pairs = time_arithmetic(workers, run_pairs, 64);
         rate = pairs > rate ? pairs : rate;
     }
+    if (type == SL_TYPE_BF16 && strcmp(sl_kernels_cpu()->description(), "amx") == 0)
+        rate = time_arithmetic(workers, run_tiles, 16384);
     if (rate > 0)
         return rate;
 #endif

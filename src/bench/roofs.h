@@ -9,7 +9,7 @@
 #include "memory.h"
 
 /* FLOP/s of multiply-adds on all workers for some 10 ms: fp32 vectors as wide as this processor
- * has; for bf16 its dot product of pairs where that is faster. */
+ * has; for bf16 its tiles or its dot product of pairs where those are faster. */
 double sl_roofs_flops(sl_workers *workers, sl_type type);
 
 typedef enum sl_memory_loop {

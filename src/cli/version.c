@@ -13,6 +13,8 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+enum { AMX_BF16 = 1 << 22 };
+
 /* __builtin_cpu_supports takes literals only. */
 #define ADD_FEATURE(name)                                                                          \
     if (__builtin_cpu_supports(name))                                                              \
@@ -41,6 +43,8 @@ void sl_command_describe_cpu(char *out_text, size_t capacity)
     ADD_FEATURE("avx512bw");
     ADD_FEATURE("avx512vl");
     ADD_FEATURE("avx512bf16");
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & AMX_BF16) != 0)
+        append_word(out_text, capacity, "amx_bf16");
 #endif
     if (!*out_text)
         append_word(out_text, capacity, "none that is used");

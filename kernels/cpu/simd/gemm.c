@@ -7,6 +7,8 @@
  * ROWS <= LANES. */
 enum { ROWS = LANES == 16 ? 14 : LANES == 8 ? 6 : 4, VECTORS = 2, COLUMNS = VECTORS * LANES };
 
+enum { CHAIN_STEPS = 768 }; /* a strip of B of them is 96 KiB: it streams from the second cache */
+
 /* ---- packing: what differs between single terms as fp32 and pairs of bf16 is how LANES elements
  * of a step are read; both ways are functions that are inlined here */
 
@@ -179,10 +181,14 @@ SL_INLINE void multiply_rows(const sl_gemm_patch *patch, const uint32_t rows, ad
             sum[i][0] = add(sum[i][0], a + i, b0);
             sum[i][1] = add(sum[i][1], a + i, b1);
         }
-        a += rows;
+        a += ROWS;
         b += COLUMNS;
     }
     store_sums(patch, rows, sum);
+}
+
+static void gemm_set_up_nothing(void)
+{
 }
 
 typedef void (*multiply_patch)(const sl_gemm_patch *patch);
@@ -360,7 +366,7 @@ SL_INLINE void gemm_epilogue_typed(sl_type type, const sl_gemm_epilogue *f)
     }
 }
 
-static void gemm_epilogue(const sl_gemm_epilogue *f)
+void SL_SIMD(gemm_epilogue)(const sl_gemm_epilogue *f)
 {
     SL_BY_TYPE(f->type, gemm_epilogue_typed, f);
 }
@@ -369,10 +375,15 @@ const sl_micro_kernel SL_SIMD(micro_kernel) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .terms_per_step = 1,
-    .pack = gemm_pack,
+    .words_per_step = 1,
+    .chain_steps = CHAIN_STEPS,
+    .pack_a = gemm_pack,
+    .pack_b = gemm_pack,
+    .start = gemm_set_up_nothing,
+    .stop = gemm_set_up_nothing,
     .multiply = gemm_multiply,
     .multiply_few = gemm_multiply_few,
-    .epilogue = gemm_epilogue,
+    .epilogue = SL_SIMD(gemm_epilogue),
 };
 
 /* ---- pairs of bf16 */
@@ -452,10 +463,15 @@ const sl_micro_kernel sl_simd_micro_kernel_pairs = {
     .rows = ROWS,
     .columns = COLUMNS,
     .terms_per_step = 2,
-    .pack = gemm_pack_pairs,
+    .words_per_step = 1,
+    .chain_steps = CHAIN_STEPS,
+    .pack_a = gemm_pack_pairs,
+    .pack_b = gemm_pack_pairs,
+    .start = gemm_set_up_nothing,
+    .stop = gemm_set_up_nothing,
     .multiply = gemm_multiply_pairs,
     .multiply_few = gemm_multiply_few_pairs,
-    .epilogue = gemm_epilogue,
+    .epilogue = SL_SIMD(gemm_epilogue),
 };
 
 #endif

@@ -26,4 +26,12 @@ const sl_simd sl_simd_table_avx512_bf16 = {.isa = "avx512_bf16",
                                            SL_SIMD_LIST(X)
 #undef X
 };
+
+/* The same, but products of bf16 in AMX's tiles. */
+const sl_simd sl_simd_table_amx = {.isa = "amx",
+                                   .micro_kernel = MICRO_KERNELS(&sl_simd_micro_kernel_amx),
+#define X(name, arguments) .name = SL_SIMD(name),
+                                   SL_SIMD_LIST(X)
+#undef X
+};
 #endif

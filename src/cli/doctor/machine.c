@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/workers.h"
 #include "findings.h"
+#include "kernels/kernels.h"
 
 enum { DESCRIPTOR_COUNT = 4096 }; /* a folder of text is one for each file, for a while */
 
@@ -40,6 +41,12 @@ static void add_cpu(sl_findings *all)
     sl_finding *cpu = sl_findings_add(all, "cpu features", "%.600s", features);
     if (!strstr(features, "avx512f"))
         sl_finding_cost(cpu, SL_FINDING_DEGRADED, "matrix products at half the rate or less");
+    else if (strstr(features, "amx_bf16") && strcmp(sl_kernels_cpu()->description(), "amx") != 0) {
+        sl_finding_cost(
+            cpu, SL_FINDING_DEGRADED,
+            "products of bf16 at a fraction of their rate, for the system refuses AMX's tiles");
+        sl_finding_mend(cpu, "Linux 5.16 or newer, in a container that allows arch_prctl");
+    }
 }
 
 static void add_cores(sl_findings *all)
