@@ -4,6 +4,8 @@ stream_like.c, which is compiled with the system's compiler. Each round measures
 changing, so that a machine that changes its speed does so under both; reported are the medians of the ratios of
 neighbours, and how far single ratios lie apart. fio runs on a file of the same directory, as large as the store of
 the bench, written before with random bytes; same block (1 MiB), depth (32) and engine (io_uring, registered, direct).
+The bench's roof of the disk, plain calls from ordinary pages, stands beside fio with ordinary pages; its store, which
+has huge ones and checksums, beside fio with huge pages where some are set aside.
 
 usage: bench_pair.py --disk-dir DIR [--sluice build/sluice] [--rounds 7] [--json FILE]
 """
@@ -19,9 +21,11 @@ import tempfile
 import time
 
 MIB = 1 << 20
-DISK = {"read": "read 1 MiB, the depth of a lane", "write": "write 1 MiB, the depth of a lane"}
-MEMORY = {"scale": "scale, as STREAM counts", "triad": "triad, as STREAM counts"}
-WITHIN = {"read": 0.10, "write": 0.10, "scale": 0.05, "triad": 0.05}
+READ, WRITE = "read 1 MiB, the depth of a lane", "write 1 MiB, the depth of a lane"
+DISK = {"read": (READ, "roof"), "write": (WRITE, "roof"), "store read": (READ, "median"),
+        "store write": (WRITE, "median")}
+MEMORY = {"scale": ("scale, as STREAM counts", "median"), "triad": ("triad, as STREAM counts", "median")}
+WITHIN = {**dict.fromkeys(DISK, 0.10), **dict.fromkeys(MEMORY, 0.05)}
 
 
 def parse():
@@ -47,8 +51,8 @@ def bench(options, figure, names):
         said = json.loads(run([options.sluice, "bench", "--only", figure, "--json", "--quiet", "--threads",
                                str(options.threads), "--disk-dir", options.disk_dir, "--output",
                                os.path.join(scratch, "profile")]))
-    rates = {row["name"]: row["median"] for row in said["rows"]}
-    return {key: rates[name] for key, name in names.items()}, said
+    rows = {row["name"]: row for row in said["rows"]}
+    return {key: rows[name][rate] for key, (name, rate) in names.items()}, said
 
 
 def find_huge_pages():
@@ -61,12 +65,13 @@ def find_huge_pages():
 
 def fio(options, path):
     rates = {}
-    for kind in ("read", "write"):
+    for key in DISK:
+        kind = key.split()[-1]
         text = run(["fio", "--output-format=json", f"--name={kind}", f"--rw={kind}", f"--filename={path}",
                     "--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1", "--direct=1", "--bs=1M",
                     "--iodepth=32", "--overwrite=1", "--thread", f"--size={options.mib * MIB}",
-                    *find_huge_pages()])
-        rates[kind] = json.loads(text[text.index("{"):])["jobs"][0][kind]["bw_bytes"]
+                    *(find_huge_pages() if "store" in key else [])])
+        rates[key] = json.loads(text[text.index("{"):])["jobs"][0][kind]["bw_bytes"]
     return rates
 
 
@@ -115,7 +120,7 @@ def report(rounds, names, who):
                       "sluice": statistics.median(pair["sluice"][key] for pair in rounds),
                       "other": statistics.median(pair["other"][key] for pair in rounds),
                       "holds": abs(middle - 1) <= WITHIN[key]}
-        print(f"{key:6} sluice {found[key]['sluice'] * 1e-9:7.2f} GB/s, {who} {found[key]['other'] * 1e-9:7.2f} GB/s, "
+        print(f"{key:11} sluice {found[key]['sluice'] * 1e-9:7.2f} GB/s, {who} {found[key]['other'] * 1e-9:7.2f} GB/s, "
               f"ratio {middle:.3f} ({min(ratios):.3f} to {max(ratios):.3f}), within {WITHIN[key]:.0%}: "
               f"{'yes' if found[key]['holds'] else 'no'}", flush=True)
     return found

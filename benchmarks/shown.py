@@ -8,8 +8,9 @@
   profile    the step of `profile` beside the step of `train` in pairs: what profiling costs
 
 A case counts where its own repetitions differ by less than 5 % (largest less least, of the median);
-one that differs more is measured anew up to --retries times, and then counted as excluded. Run `sluice bench --disk-dir DIR` before, or let --profile-every
-measure the machine anew as the script goes: the speed of a shared machine moves within minutes.
+one that differs more is measured anew up to --retries times, and then counted as excluded. Run
+`sluice bench --disk-dir DIR` before, or let --profile-every measure the machine anew as the script
+goes: the speed of a shared machine moves within minutes.
 --minutes bounds all of it: cases that no time is left for are said to be left out."""
 
 import argparse
@@ -80,6 +81,7 @@ def parse_options():
     parser.add_argument("--binary", default="build/sluice")
     parser.add_argument("--disk-dir", help="of the disk tier (else cases with one are left out)")
     parser.add_argument("--parts", nargs="+", default=["predicted", "budgets", "profile"])
+    parser.add_argument("--only", default="", metavar="PART", help="cases whose name has this in it")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--retries", type=int, default=1, help="of a case that is noisy")
     parser.add_argument("--minutes", type=float, default=120)
@@ -135,7 +137,7 @@ class Shown:
     def show(self, part, cases, limit):
         """`cases` are names and calls that return a ratio, whose best is 1, and the noise."""
         close = counted = excluded = left_out = 0
-        for name, call in cases:
+        for name, call in (case for case in cases if self.options.only in case[0]):
             if time.monotonic() > self.end:
                 left_out += 1
                 continue
