@@ -1,17 +1,15 @@
 /* Which instruction sets were compiled, which of them this processor has, and which is in use. */
-#include "simd.h"
-
-#if defined(__x86_64__)
 #define _GNU_SOURCE /* syscall */
-#include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
+#include "simd.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 extern const sl_simd sl_simd_table_amx, sl_simd_table_avx512_bf16, sl_simd_table_avx512,
     sl_simd_table_avx2;
 
