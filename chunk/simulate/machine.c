@@ -75,7 +75,7 @@ sl_machine sl_machine_default(uint32_t worker_count)
         machine.host_adamw[type] = rate;
     }
     set_copies(&machine, core_bytes / 2, 1.0);
-    snprintf(machine.name, sizeof machine.name, "cpu, %u workers, not measured", workers);
+    snprintf(machine.name, sizeof machine.name, "cpu, %u workers, a guess", workers);
     return machine;
 }
 
@@ -104,9 +104,69 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
         machine.host_adamw[type] = (sl_op_rate){core_flops * workers, host_bytes, 0};
     }
     set_copies(&machine, link_bytes, 0);
-    snprintf(machine.name, sizeof machine.name, "GPU of %u multiprocessors, not measured",
+    snprintf(machine.name, sizeof machine.name, "GPU of %u multiprocessors, a guess",
              multiprocessors);
     return machine;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static void scale_rate(sl_op_rate *rate, double flops, double bytes)
+{
+    rate->flop_rate *= flops;
+    rate->byte_rate *= bytes;
+}
+
+static void scale_ops(sl_machine *machine, double flops, double bytes)
+{
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++) {
+            if (sl_op_info_of((sl_op_kind)kind)->is_collective)
+                continue;
+            scale_rate(&machine->op[kind][type], flops, bytes);
+            scale_rate(&machine->adding_op[kind].rate[type], flops, bytes);
+        }
+}
+
+static void share_disk(sl_machine *machine, double ranks)
+{
+    machine->copy_rate[SL_LANE_READ] /= ranks;
+    machine->copy_rate[SL_LANE_WRITE] /= ranks;
+    machine->mixed_disk_rate /= ranks;
+}
+
+void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_count)
+{
+    const double measured = machine->worker_count, ranks = rank_count;
+    const double cores = machine->core_count > measured ? machine->core_count : measured;
+    const uint32_t saturating =
+        machine->shares_cores ? saturating_cores : saturating_cores_beside_gpu;
+    if (measured <= 0 || (worker_count == measured && rank_count == 1))
+        return;
+    const double flops = smaller(worker_count, cores / ranks) / measured;
+    const double bytes = smaller(reading_bytes(worker_count, saturating),
+                                 reading_bytes((uint32_t)cores, saturating) / ranks) /
+                         reading_bytes((uint32_t)measured, saturating);
+    if (machine->shares_cores)
+        scale_ops(machine, flops, bytes);
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        scale_rate(&machine->host_adamw[type], flops, bytes);
+    share_disk(machine, ranks);
+    machine->worker_count = worker_count;
+    machine->core_count = cores / ranks > worker_count ? cores / ranks : worker_count;
+    machine->is_scaled = true;
+}
+
+const char *sl_machine_basis(const sl_machine *machine)
+{
+    if (!machine->is_measured)
+        return "a guess";
+    if (machine->is_quick)
+        return machine->is_scaled ? "a quick bench, scaled" : "a quick bench";
+    return machine->is_scaled ? "measured rates, scaled" : "measured rates";
 }
 
 void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce)

@@ -153,7 +153,7 @@ typedef struct sl_adding_rates {
 
 /* What a machine does with one op or one copy at a time, and how much of it that takes. */
 typedef struct sl_machine {
-    char name[64];
+    char name[96];
     sl_op_rate op[SL_OP_COUNT][SL_TYPE_COUNT]; /* by compute type, on the compute lane */
     /* Of an op that adds to what is there (sl_op_adds); where none were measured the op's. */
     sl_adding_rates adding_op[SL_OP_COUNT];
@@ -166,7 +166,9 @@ typedef struct sl_machine {
     double worker_count; /* compute workers, each of which keeps a core busy; 0: one a core */
     double copy_cores[SL_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
     bool shares_cores;                /* compute and host lane share the cores: their times add */
-    bool is_measured;
+    bool is_measured;                 /* false: the rates are a guess */
+    bool is_quick;                    /* measured, by few rounds of few shapes */
+    bool is_scaled;                   /* measured with other workers than it has now */
 } sl_machine;
 
 /* A plain guess for the cpu device with `worker_count` threads. */
@@ -175,6 +177,17 @@ SL_API sl_machine sl_machine_default(uint32_t worker_count);
 /* The same for a GPU of `multiprocessor_count` (0: that of a large one) beside a host whose lane
  * has `worker_count` threads. */
 SL_API sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count);
+
+/* Scales measured rates to what one process has of the machine: `worker_count` >= 1 compute
+ * workers, while `rank_count` >= 1 ranks compute beside each other on its cores, memory and drive.
+ * Arithmetic follows the cores, memory traffic the cores that saturate it, the drive is shared
+ * evenly; exchanges between ranks keep their rates. Of a GPU only what the host does is scaled.
+ * Does nothing where nothing differs. */
+SL_API void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_count);
+
+/* What the rates rest on, as a phrase after "by": "a guess", "measured rates", "a quick bench",
+ * and where they were scaled ", scaled". */
+SL_API const char *sl_machine_basis(const sl_machine *machine);
 
 /* Gives the exchanges between ranks the rate of an all-reduce. What is half of one, but counts the
  * same bytes, for it works in place, has twice the bytes a second. */

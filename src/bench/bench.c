@@ -443,14 +443,15 @@ sl_status sl_bench_format(const sl_bench *bench, json_t **out_object)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
     }
     json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:f, s:i, s:i, "
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:f, s:i, s:i, "
         "s:o}",
         "host", profile->host, "gpu", profile->gpu, "cpu", profile->cpu, "kernels",
-        profile->kernels, "version", profile->version, "date", profile->date, "core_count",
-        (int)profile->core_count, "thread_count", (int)profile->thread_count, "disk", profile->disk,
-        "disk_note", bench->disk_note, "fio_note", bench->fio_note, "numa_note", bench->numa_note,
-        "against", bench->old_note, "against_ratio", bench->old_ratio, "worse_count",
-        (int)bench->worse_count, "better_count", (int)bench->better_count, "rows", rows);
+        profile->kernels, "version", profile->version, "date", profile->date, "quick",
+        (int)profile->is_quick, "core_count", (int)profile->core_count, "thread_count",
+        (int)profile->thread_count, "disk", profile->disk, "disk_note", bench->disk_note,
+        "fio_note", bench->fio_note, "numa_note", bench->numa_note, "against", bench->old_note,
+        "against_ratio", bench->old_ratio, "worse_count", (int)bench->worse_count, "better_count",
+        (int)bench->better_count, "rows", rows);
     if (!object)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
     *out_object = object;

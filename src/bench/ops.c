@@ -351,7 +351,10 @@ static sl_status take_scratch(sl_ops *ops)
 
 sl_status sl_ops_open(sl_memory *memory, const sl_ops_selection *selection, sl_ops *out_ops)
 {
-    sl_ops ops = {.memory = memory, .device = memory->device, .figures = selection->figures};
+    sl_ops ops = {.memory = memory,
+                  .device = memory->device,
+                  .figures = selection->figures,
+                  .is_quick = selection->is_quick};
     sl_status status = add_list(&ops, selection);
     if (status == SL_OK)
         status = take_scratch(&ops);
@@ -487,7 +490,7 @@ static sl_status fit_kind(const sl_ops *ops, const fit *of, sl_op_rate *out_rate
                            .seconds = seconds > 1e-8 ? seconds : 1e-8};
     }
     if (count)
-        *out_rate = sl_samples_fit(samples, count);
+        *out_rate = sl_samples_fit(samples, count, !ops->is_quick);
     free(samples);
     return SL_OK;
 }

@@ -41,6 +41,7 @@ typedef struct sl_ops {
     sl_ops_case *cases;
     uint32_t count, capacity;
     uint32_t figures;               /* of the selection */
+    bool is_quick;                  /* of the selection */
     sl_kernel_call *calls;          /* of one sample */
     struct sl_ops_scratch *scratch; /* device memory: operands that are no plain numbers */
     uint64_t scratch_bytes;

@@ -127,7 +127,7 @@ static sl_op_rate fit_type(const sl_rank_sums *it, sl_type type, double op_secon
                 .traffic_bytes = (double)sl_op_traffic_bytes(SL_OP_ALL_REDUCE, &attrs),
                 .seconds = seconds > 1e-8 ? seconds : 1e-8};
     }
-    return sl_samples_fit(samples, count);
+    return sl_samples_fit(samples, count, true);
 }
 
 void sl_rank_sums_fit(const sl_rank_sums *it, sl_machine *machine)

@@ -121,12 +121,28 @@ static double sum_errors(const sl_op_sample *samples, uint32_t count, const doub
     return sum;
 }
 
-sl_op_rate sl_samples_fit(const sl_op_sample *samples, uint32_t count)
+/* Whether samples of at least three sizes are among them. */
+static bool has_three_sizes(const sl_op_sample *samples, uint32_t count)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count && found < 3; i++) {
+        bool is_new = true;
+        for (uint32_t j = 0; j < i && is_new; j++)
+            is_new = samples[i].flops != samples[j].flops ||
+                     samples[i].traffic_bytes != samples[j].traffic_bytes;
+        found += is_new;
+    }
+    return found == 3;
+}
+
+sl_op_rate sl_samples_fit(const sl_op_sample *samples, uint32_t count, bool with_constant)
 {
     double scale[TERMS] = {0}, best[TERMS] = {samples[0].seconds}, least = HUGE_VAL;
-    for (int term = 0; term < TERMS; term++)
+    for (int term = 1; term < TERMS; term++)
         for (uint32_t i = 0; i < count; i++)
             scale[term] = fmax(scale[term], read_term(&samples[i], term));
+    if ((scale[1] <= 0 && scale[2] <= 0) || (with_constant && has_three_sizes(samples, count)))
+        scale[0] = 1;
     for (int set = 1; set < SETS; set++) {
         equations s = build_equations(samples, count, set, scale);
         double cost[TERMS] = {0};

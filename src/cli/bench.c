@@ -121,6 +121,8 @@ static void print_comparison(const sl_bench *bench)
 static void print_table(const sl_bench *bench)
 {
     const sl_profile *profile = &bench->profile;
+    if (profile->is_quick)
+        printf("a quick bench: few shapes, few rounds\n");
     if (*profile->gpu)
         printf("%s beside ", profile->gpu);
     printf("%s, %u workers of %u cores; %s\n", profile->cpu, profile->thread_count,
@@ -137,7 +139,7 @@ static void print_table(const sl_bench *bench)
 static void keep_disk_of_cpu(sl_profile *profile)
 {
     char *path = NULL;
-    if (profile->device != SL_DEVICE_CPU && sl_profile_find_path(SL_DEVICE_CPU, &path) == SL_OK)
+    if (profile->device != SL_DEVICE_CPU && sl_profile_find_path(SL_DEVICE_CPU, 0, &path) == SL_OK)
         sl_profile_keep_disk(profile, path);
     free(path);
 }
@@ -186,14 +188,15 @@ static sl_status parse_figures(const sl_config *config, uint32_t *out_figures)
 static sl_status find_path(const sl_config *config, sl_device_kind device, char **out_path)
 {
     if (!config->output)
-        return sl_profile_find_path(device, out_path);
+        return sl_profile_find_path(device, (uint32_t)config->threads, out_path);
     *out_path = strdup(config->output);
     if (!*out_path)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
     return SL_OK;
 }
 
-/* The profile whose rates stand in for what --only leaves out, if it is of this machine. */
+/* The profile that this one would replace, if it is of this machine: its rates stand in for what
+ * --only leaves out, and a quick run leaves a full one alone. */
 static bool load_base(const sl_config *config, const sl_bench_options *options, sl_profile *base)
 {
     char *path = NULL;
@@ -238,21 +241,33 @@ static sl_status print_bench(const sl_config *config, const sl_bench *bench, con
     return SL_OK;
 }
 
-/* A profile of some rates alone would be taken for all of them: it is written where the others are
- * known. */
+/* Why no profile is written; NULL: one is. One of some rates alone would be taken for all of them,
+ * and few rounds know less than many. A file that --output names is the user's to replace. */
+static const char *find_objection(const sl_config *config, const sl_bench_options *options,
+                                  const sl_profile *old)
+{
+    if (options->figures && !options->base)
+        return "there is none of this machine with the rates that --only leaves out";
+    if (config->quick && !config->output && old && !old->is_quick)
+        return "a full one of this machine exists and stays; --output FILE keeps this quick one";
+    return NULL;
+}
+
 static sl_status finish_bench(const sl_config *config, const sl_bench_options *options,
-                              sl_bench *bench)
+                              const sl_profile *old, sl_bench *bench)
 {
     json_t *object = NULL;
     if (config->against)
         SL_TRY(sl_bench_compare(bench, config->against));
+    /* Rates of before that --only leaves as they are may be a quick run's, too. */
+    bench->profile.is_quick = config->quick || (options->base && old->is_quick);
     SL_TRY(sl_bench_format(bench, &object));
     sl_status status = SL_OK;
-    if (!options->figures || options->base)
+    const char *objection = find_objection(config, options, old);
+    if (!objection)
         status = save_profile(config, bench, object);
     else if (!config->quiet)
-        fprintf(stderr, "sluice: no machine profile is written: there is none of this machine with "
-                        "the rates that --only leaves out\n");
+        fprintf(stderr, "sluice: no machine profile is written: %s\n", objection);
     if (status == SL_OK)
         status = print_bench(config, bench, object);
     json_decref(object);
@@ -263,7 +278,7 @@ static sl_status measure_machine(const sl_config *config)
 {
     sl_device_kind device;
     int index;
-    sl_profile base;
+    sl_profile old;
     sl_bench bench = {0};
     SL_TRY(sl_config_parse_device(config->device, &device, &index));
     sl_bench_options options = {.device = device,
@@ -277,11 +292,12 @@ static sl_status measure_machine(const sl_config *config)
     SL_TRY(parse_figures(config, &options.figures));
     if (config->against) /* a wrong file is said before a minute has passed */
         SL_TRY(sl_bench_compare(&bench, config->against));
-    if (options.figures && load_base(config, &options, &base))
-        options.base = &base.machine;
+    const bool has_old = load_base(config, &options, &old);
+    if (options.figures && has_old)
+        options.base = &old.machine;
     bench = (sl_bench){0};
     SL_TRY(sl_bench_run(&options, &bench));
-    sl_status status = finish_bench(config, &options, &bench);
+    sl_status status = finish_bench(config, &options, has_old ? &old : NULL, &bench);
     sl_bench_close(&bench);
     return status;
 }

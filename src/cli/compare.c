@@ -169,8 +169,9 @@ static void print_rows(const compared *items, uint32_t count, const sl_search *s
     if (has_stages)
         puts("of stages: the bytes of the fullest one, the moves of the one that takes most "
              "memory, and the time of all with their waits");
-    if (!search->task.machine.is_measured)
-        puts("times are a guess: this machine was not measured (sluice bench)");
+    printf("times are predicted by %s%s\n", sl_machine_basis(&search->task.machine),
+           search->task.machine.is_measured ? ""
+                                            : ": this machine was not measured (sluice bench)");
 }
 
 static sl_status print_json(compared *items, uint32_t count)

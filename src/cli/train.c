@@ -21,6 +21,14 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
            sl_command_format_size(blueprint->budget_bytes[tier]).text);
 }
 
+/* By what auto chose, and by what the step is predicted. */
+static void print_basis(const sl_trainer *trainer, const sl_machine *machine)
+{
+    printf("rates   %s%s%s\n", machine->name,
+           trainer->search.auto_policy ? ": auto chose by them" : "",
+           machine->is_measured ? "" : "; sluice bench measures this machine in a minute");
+}
+
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     const sl_choice *choice = &blueprint->choice;
@@ -34,6 +42,7 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
            choice->micro_batch, trainer->config->seq, sl_type_name(blueprint->task.type));
     sl_command_describe_choice(choice, text, sizeof text);
     printf("plan    %s, %u chunks\n", text, blueprint->layout->chunk_count);
+    print_basis(trainer, &blueprint->machine);
     print_tier(blueprint, SL_TIER_DEVICE);
     print_tier(blueprint, SL_TIER_HOST);
     if (sl_blueprint_peak_bytes(blueprint, SL_TIER_DISK) > 0) {
@@ -100,9 +109,9 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
                sl_tier_name(tier), end->planned_peak_bytes[tier], end->measured_peak_bytes[tier]);
     print_wear(trainer, end);
     if (end->run_steps)
-        printf("  step   predicted %.1f ms, measured %.1f ms (mean of %" PRIu64 ")\n",
-               1e3 * trainer->step_seconds, 1e3 * end->seconds / (double)end->run_steps,
-               end->run_steps);
+        printf("  step   predicted %.1f ms by %s, measured %.1f ms (mean of %" PRIu64 ")\n",
+               1e3 * trainer->step_seconds, sl_machine_basis(&trainer->session->blueprint->machine),
+               1e3 * end->seconds / (double)end->run_steps, end->run_steps);
 }
 
 /* Data are read, memory is taken, a plan is searched: nothing of it is missed. */

@@ -266,6 +266,12 @@ static double find_byte_roof(const sl_machine *machine, sl_type type)
     return fmax(machine->op[SL_OP_ADAMW][type].byte_rate, machine->host_adamw[type].byte_rate);
 }
 
+/* A rate of 0 bounds nothing. */
+static double seconds_at(double work, double rate)
+{
+    return rate > 0 ? work / rate : 0;
+}
+
 static void add_op(const filling *self, uint32_t index, const sl_machine *machine, op_sums *sums)
 {
     const sl_record_command *ran = &sl_record_commands(self->source->record)[index];
@@ -279,8 +285,9 @@ static void add_op(const filling *self, uint32_t index, const sl_machine *machin
     sums->ns += ran->run_ns;
     sums->flops += runs * flops;
     sums->bytes += runs * bytes;
-    sums->roof_seconds += runs * fmax(flops / self->account->flop_roof,
-                                      bytes / find_byte_roof(machine, self->blueprint->task.type));
+    const double byte_roof = find_byte_roof(machine, self->blueprint->task.type);
+    sums->roof_seconds +=
+        runs * fmax(seconds_at(flops, self->account->flop_roof), seconds_at(bytes, byte_roof));
     sums->alone_seconds += runs * sl_machine_op_seconds(machine, op->kind, &op->attrs, on_host);
     self->out->phase_ms[op->phase] += ms_a_step(self, ran->run_ns);
 }
@@ -310,7 +317,8 @@ static sl_measured_op describe_op(const filling *self, const op_sums *of, sl_op_
                             .share = lane_ms > 0 ? ms_a_step(self, of->ns) / lane_ms : 0,
                             .flop_rate = of->flops / seconds,
                             .byte_rate = of->bytes / seconds,
-                            .roof_share = has_roof ? of->roof_seconds / seconds : NAN,
+                            .roof_share =
+                                has_roof && of->roof_seconds > 0 ? of->roof_seconds / seconds : NAN,
                             .bench_share = has_roof ? of->alone_seconds / seconds : NAN};
 }
 

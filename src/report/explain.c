@@ -253,6 +253,9 @@ void sl_explain_plan(const sl_blueprint *blueprint, const sl_account *account,
     if (!blueprint->machine.is_measured)
         add_line(out_explanation,
                  "Times are a guess: this machine was not measured. sluice bench does that, once.");
+    else if (blueprint->machine.is_quick || blueprint->machine.is_scaled)
+        add_line(out_explanation, "Times are predicted by %s.",
+                 sl_machine_basis(&blueprint->machine));
 }
 
 /* ---- rules of thumb ---- */

@@ -430,7 +430,7 @@ function summary(tiers) {
   main.append(el('h1', {}, data.title), el('p', { class: 'quiet' }, data.subtitle));
   if (data.refusal) main.append(el('div', { class: 'refusal' }, el('b', {}, 'It does not fit: '), data.refusal.replace(/^it does not fit: /, '')));
   main.append(el('ul', { class: 'tiles' },
-    tile(measured ? 'step, measured' : 'step, predicted', seconds(step), measured ? 'predicted ' + seconds(time.step_seconds) : data.machine),
+    tile(measured ? 'step, measured' : 'step, predicted', seconds(step), measured ? 'predicted ' + seconds(time.step_seconds) + ' (' + data.machine + ')' : data.machine),
     tile('tokens a second', amount(account.tokens / step, ''), count(account.tokens) + ' tokens a step'),
     tile('bound by', time.bound_by, seconds(time.resource_seconds[time.bound_by]) + ' of the step'),
     tile('model FLOPs used', percent(account.model_flops / step, time.flop_roof), amount(account.model_flops, 'FLOP') + ' a step'),

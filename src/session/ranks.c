@@ -285,10 +285,9 @@ void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)
 sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
 {
     sl_binding_share share;
-    uint32_t count;
     if (!ranks->world)
         return SL_OK;
-    sl_comm_local(ranks->world, &config->local_rank, &count);
+    sl_comm_local(ranks->world, &config->local_rank, &config->machine_ranks);
     SL_TRY(sl_binding_find(ranks->world, &share));
     if (config->threads == SL_CONFIG_UNSET)
         config->threads = share.worker_count;
@@ -307,7 +306,10 @@ sl_status sl_ranks_plan_cores(sl_config *config)
     const uint64_t count =
         config->ranks == SL_CONFIG_UNSET ? config->tp * config->pp * data : config->ranks;
     sl_binding_share share;
-    if (count <= 1 || count > SL_COMM_RANKS_MAX || config->threads != SL_CONFIG_UNSET)
+    if (count <= 1 || count > SL_COMM_RANKS_MAX)
+        return SL_OK;
+    config->machine_ranks = (uint32_t)count;
+    if (config->threads != SL_CONFIG_UNSET)
         return SL_OK;
     SL_TRY(sl_binding_plan((uint32_t)count, &share));
     config->threads = share.worker_count;

@@ -120,7 +120,38 @@ static void bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again
     assert_int_equal(access("one.json", R_OK), 0);
     assert_int_equal(access("sluice/machine.json", R_OK), 0);
     assert_code(sluice("doctor"), 0); /* uses all cores: another number may not be 2 */
-    assert_has(output, "measured");
+    assert_has(output, "quick bench");
+    assert_code(sluice("plan " TINY "--data text --policy device --threads 1"), 0);
+    assert_has(output, "scaled from 2, quick bench");
+    assert_code(sluice("plan " TINY "--data text --policy device --tp 2"), 0);
+    assert_has(output, "in each of 2 ranks, quick bench");
+    assert_int_equal(unlink("sluice/machine.json"), 0);
+}
+
+/* Copies the profile of a quick run to where that of a full one lies. */
+static void pretend_full(const char *from)
+{
+    json_t *profile = json_load_file(from, 0, NULL);
+    assert_int_equal(json_object_set_new(profile, "quick", json_false()), 0);
+    assert_int_equal(json_dump_file(profile, "sluice/machine.json", 0), 0);
+    json_decref(profile);
+}
+
+static void bench_when_quick_and_a_full_one_exists_then_that_stays(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip_because("a whole bench is too long with sanitizers");
+#endif
+    setenv("XDG_CONFIG_HOME", work_directory, 1);
+    assert_code(sluice("bench --quick --quiet"), 0);
+    assert_has(output, "a quick bench");
+    pretend_full("sluice/machine.json");
+    assert_code(sluice("bench --quick --only memory"), 0);
+    assert_has(complaint, "a full one of this machine exists and stays");
+    json_t *kept = json_load_file("sluice/machine.json", 0, NULL);
+    assert_true(json_is_false(json_object_get(kept, "quick")));
+    json_decref(kept);
     assert_int_equal(unlink("sluice/machine.json"), 0);
 }
 
@@ -433,6 +464,9 @@ static void plan_when_auto_then_shows_the_best_three_and_that_times_are_a_guess(
     assert_code(sluice("plan %s", options), 0);
     assert_non_null(strstr(output, "by a guess (this machine was not measured: sluice bench)"));
     assert_non_null(strstr(output, "bound by "));
+    assert_code(sluice("train %s --steps 2", options), 0);
+    assert_has(output, "a guess: auto chose by them; sluice bench");
+    assert_has(output, "by a guess, measured");
 }
 
 static void plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run(void **state)
@@ -503,6 +537,7 @@ int main(void)
         cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
         cmocka_unit_test(help_and_version_when_asked_then_are_printed),
         cmocka_unit_test(bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again),
+        cmocka_unit_test(bench_when_quick_and_a_full_one_exists_then_that_stays),
         cmocka_unit_test(train_when_plain_then_learns_and_logs_by_the_contract),
         cmocka_unit_test(train_when_placed_in_any_way_then_numbers_are_the_same),
         cmocka_unit_test(train_when_data_are_sequential_then_rows_follow_the_formula),

@@ -83,7 +83,7 @@ static void fit_when_samples_are_exact_then_their_times_come_back(void **state)
             samples[i].traffic_bytes = draw(&random, 1e4, 1e8);
             samples[i].seconds = cost_of(made, samples[i].flops, samples[i].traffic_bytes);
         }
-        sl_op_rate found = sl_samples_fit(samples, 8);
+        sl_op_rate found = sl_samples_fit(samples, 8, true);
         assert_true(found.flop_rate >= 0 && found.byte_rate >= 0 && found.seconds >= 0);
         for (int i = 0; i < 8; i++) {
             double seconds = cost_of(found, samples[i].flops, samples[i].traffic_bytes);
@@ -98,15 +98,33 @@ static void fit_when_a_term_would_be_negative_then_left_out(void **state)
     (void)state;
     /* more bytes in less time: a line through both would need a negative rate */
     sl_op_sample samples[2] = {{0, 1e6, 2e-3}, {0, 2e6, 1e-3}};
-    sl_op_rate found = sl_samples_fit(samples, 2);
+    sl_op_rate found = sl_samples_fit(samples, 2, true);
     assert_true(found.flop_rate == 0 && found.byte_rate >= 0 && found.seconds >= 0);
     double seconds = cost_of(found, 0, 1e6);
     assert_true(seconds > 0.5e-3 && seconds < 2.5e-3);
     sl_op_sample lone = {5e9, 1e6, 0.02};
-    found = sl_samples_fit(&lone, 1);
+    found = sl_samples_fit(&lone, 1, true);
     assert_true(fabs(cost_of(found, 5e9, 1e6) - 0.02) < 1e-9);
     sl_op_sample empty = {0, 0, 1e-6};
-    assert_true(sl_samples_fit(&empty, 1).seconds == 1e-6);
+    assert_true(sl_samples_fit(&empty, 1, true).seconds == 1e-6);
+}
+
+/* Few sizes do not tell a fixed cost from one that grows: an op of another size must not be thought
+ * to take the same. */
+static void fit_when_of_few_sizes_then_larger_ops_take_longer(void **state)
+{
+    (void)state;
+    const sl_op_sample one_size[3] = {{0, 1e6, 1e-3}, {0, 1e6, 2e-3}, {0, 1e6, 1e-3}};
+    for (uint32_t count = 1; count <= 3; count++) {
+        sl_op_rate found = sl_samples_fit(one_size, count, true);
+        assert_true(found.byte_rate > 0 && found.seconds == 0);
+    }
+    const sl_op_sample two_sizes[2] = {{1e9, 1e6, 1e-2}, {2e9, 2e6, 1.2e-2}};
+    assert_true(sl_samples_fit(two_sizes, 2, true).seconds == 0);
+    const sl_op_sample three_sizes[3] = {{0, 1e6, 2e-3}, {0, 2e6, 3e-3}, {0, 3e6, 4e-3}};
+    assert_true(fabs(sl_samples_fit(three_sizes, 3, true).seconds - 1e-3) < 1e-9);
+    assert_true(sl_samples_fit(three_sizes, 3, false).seconds == 0);
+    assert_true(sl_samples_fit(three_sizes, 3, false).byte_rate > 0);
 }
 
 /* ---- memory ---- */
@@ -248,6 +266,8 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
     assert_string_equal(bench.profile.disk, directory.text);
     assert_true(*bench.disk_note);
     const sl_machine *machine = &bench.profile.machine;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        assert_true(machine->host_adamw[type].byte_rate > 0);
     assert_true(machine->mixed_disk_rate > 0);
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (!sl_lane_copies((sl_lane)lane))
@@ -434,6 +454,7 @@ int main(void)
         cmocka_unit_test(samples_when_there_are_too_many_then_the_first_stay),
         cmocka_unit_test(fit_when_samples_are_exact_then_their_times_come_back),
         cmocka_unit_test(fit_when_a_term_would_be_negative_then_left_out),
+        cmocka_unit_test(fit_when_of_few_sizes_then_larger_ops_take_longer),
         cmocka_unit_test(memory_when_taken_then_random_apart_and_inside),
         cmocka_unit_test(timed_device_when_work_is_timed_then_it_alone_counts),
         cmocka_unit_test(timed_device_when_there_is_no_such_device_then_says_so),

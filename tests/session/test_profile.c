@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/workers.h"
 #include "scratch_dir.h"
 #include "session/machine/profile.h"
 
@@ -199,7 +200,7 @@ static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
 static void save_default(const sl_profile *profile)
 {
     char *path = NULL;
-    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, &path), SL_OK);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, 0, &path), SL_OK);
     assert_int_equal(sl_profile_save(profile, path, NULL), SL_OK);
     free(path);
 }
@@ -208,13 +209,14 @@ static void default_profile_when_of_this_machine_then_used_else_a_guess_with_a_r
 {
     (void)state;
     sl_machine found;
-    const sl_profile_subject more = {.worker_count = WORKERS + 1};
     char note[SL_PROFILE_NOTE_BYTES], directory[4096];
     assert_non_null(getcwd(directory, sizeof directory));
     setenv("XDG_CONFIG_HOME", directory, 1);
     assert_int_equal(sl_profile_find_machine(NULL, &here, &found, note), SL_OK);
     assert_false(found.is_measured);
-    assert_non_null(strstr(note, "sluice bench"));
+    assert_non_null(strstr(found.name, "a guess"));
+    assert_string_equal(sl_machine_basis(&found), "a guess");
+    assert_string_equal(note, "");
 
     sl_profile profile;
     sl_profile_init(&profile, &here);
@@ -223,11 +225,6 @@ static void default_profile_when_of_this_machine_then_used_else_a_guess_with_a_r
     assert_int_equal(sl_profile_find_machine("", &here, &found, note), SL_OK);
     assert_true(found.is_measured && found.op_seconds == 0.5);
     assert_string_equal(note, "");
-
-    assert_int_equal(sl_profile_find_machine(NULL, &more, &found, note), SL_OK);
-    assert_false(found.is_measured);
-    assert_true(found.core_count == WORKERS + 1);
-    assert_non_null(strstr(note, "3 compute workers, not 4"));
 
     snprintf(profile.cpu, sizeof profile.cpu, "Z80");
     save_default(&profile);
@@ -243,6 +240,87 @@ static void default_profile_when_of_this_machine_then_used_else_a_guess_with_a_r
     assert_non_null(strstr(note, "JSON"));
 }
 
+/* Rates of 4 workers on 4 cores, without the ops that have none. */
+static void save_four(double flops, double bytes)
+{
+    sl_profile profile;
+    sl_profile_init(&profile, &(sl_profile_subject){.worker_count = 4});
+    profile.core_count = 4;
+    profile.machine.op[SL_OP_LINEAR][SL_TYPE_FP32] = (sl_op_rate){flops, bytes, 1e-6};
+    profile.machine.host_adamw[SL_TYPE_FP32] = (sl_op_rate){flops, bytes, 0};
+    profile.machine.op[SL_OP_ALL_REDUCE][SL_TYPE_FP32] = (sl_op_rate){0, 7e9, 0};
+    profile.machine.copy_rate[SL_LANE_READ] = 4e9;
+    profile.machine.mixed_disk_rate = 2e9;
+    save_default(&profile);
+}
+
+/* What a rank has, and what fewer workers have, comes from the rates that were measured: never from
+ * a guess, and never in silence. */
+static void profile_when_of_other_workers_or_ranks_then_scaled_and_named_so(void **state)
+{
+    (void)state;
+    static const struct {
+        sl_profile_subject subject;
+        double flops, bytes, disk;
+        const char *name;
+    } cases[] = {
+        {{.worker_count = 4}, 1, 1, 1, "cpu, 4 workers, measured"},
+        {{.worker_count = 2}, 0.5, 0.5, 1, "cpu, 2 workers, scaled from 4, measured"},
+        {{.worker_count = 2, .rank_count = 2}, 0.5, 0.5, 0.5, "cpu, 2 workers in each of 2 ranks"},
+        /* more workers than a rank's part of the cores find no more of them */
+        {{.worker_count = 4, .rank_count = 4}, 0.25, 0.25, 0.25, "in each of 4 ranks"},
+    };
+    char note[SL_PROFILE_NOTE_BYTES], directory[4096];
+    sl_machine found;
+    assert_non_null(getcwd(directory, sizeof directory));
+    setenv("XDG_CONFIG_HOME", directory, 1);
+    save_four(1e12, 1e11);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(sl_profile_find_machine(NULL, &cases[i].subject, &found, note), SL_OK);
+        const sl_op_rate *linear = &found.op[SL_OP_LINEAR][SL_TYPE_FP32];
+        assert_true(found.is_measured && found.is_scaled == (i > 0));
+        assert_true(fabs(linear->flop_rate / (cases[i].flops * 1e12) - 1) < 1e-12);
+        assert_true(fabs(linear->byte_rate / (cases[i].bytes * 1e11) - 1) < 1e-12);
+        assert_true(linear->seconds == 1e-6);
+        assert_true(found.host_adamw[SL_TYPE_FP32].byte_rate == linear->byte_rate);
+        assert_true(found.op[SL_OP_ALL_REDUCE][SL_TYPE_FP32].byte_rate == 7e9);
+        assert_true(found.copy_rate[SL_LANE_READ] == cases[i].disk * 4e9);
+        assert_true(found.mixed_disk_rate == cases[i].disk * 2e9);
+        assert_non_null(strstr(found.name, cases[i].name));
+        assert_string_equal(note, "");
+    }
+    assert_int_equal(unlink("sluice/machine.json"), 0);
+}
+
+static void profile_when_kept_for_this_number_of_workers_then_preferred(void **state)
+{
+    (void)state;
+    const sl_profile_subject five = {.worker_count = 5};
+    char note[SL_PROFILE_NOTE_BYTES], directory[4096], *path = NULL;
+    sl_machine found;
+    sl_profile own;
+    assert_non_null(getcwd(directory, sizeof directory));
+    setenv("XDG_CONFIG_HOME", directory, 1);
+    save_four(1e12, 1e11);
+    sl_profile_init(&own, &five);
+    own.machine.op_seconds = 0.125;
+    own.is_quick = true;
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, sl_workers_usable_cpu_count(), &path),
+                     SL_OK);
+    assert_non_null(strstr(path, "/sluice/machine.json"));
+    free(path);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, 5, &path), SL_OK);
+    assert_non_null(strstr(path, "/sluice/machine-5.json"));
+    assert_int_equal(sl_profile_save(&own, path, NULL), SL_OK);
+    assert_int_equal(sl_profile_find_machine(NULL, &five, &found, note), SL_OK);
+    assert_true(found.op_seconds == 0.125 && !found.is_scaled && found.is_quick);
+    assert_non_null(strstr(found.name, "cpu, 5 workers, quick bench"));
+    assert_string_equal(sl_machine_basis(&found), "a quick bench");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink("sluice/machine.json"), 0);
+    free(path);
+}
+
 static void profile_when_named_and_foreign_then_used_and_noted(void **state)
 {
     (void)state;
@@ -250,10 +328,11 @@ static void profile_when_named_and_foreign_then_used_and_noted(void **state)
     sl_machine found;
     char note[SL_PROFILE_NOTE_BYTES];
     sl_profile_init(&profile, &(sl_profile_subject){.worker_count = 64});
+    snprintf(profile.cpu, sizeof profile.cpu, "Z80");
     assert_int_equal(sl_profile_save(&profile, "big.json", NULL), SL_OK);
     assert_int_equal(sl_profile_find_machine("big.json", &here, &found, note), SL_OK);
     assert_true(found.is_measured && found.core_count == 64);
-    assert_non_null(strstr(note, "64 compute workers"));
+    assert_non_null(strstr(note, "another processor (Z80"));
 }
 
 /* ---- of a GPU ---- */
@@ -295,7 +374,7 @@ static void profile_when_of_another_kind_of_device_then_never_used(void **state)
     assert_non_null(strstr(sl_status_message(), "device cpu, not cuda"));
 
     sl_profile_init(&cuda, &there);
-    assert_int_equal(sl_profile_find_path(SL_DEVICE_CUDA, &path), SL_OK);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CUDA, 0, &path), SL_OK);
     assert_non_null(strstr(path, "/sluice/machine-cuda.json"));
     assert_int_equal(sl_profile_save(&cuda, path, NULL), SL_OK);
     free(path);
@@ -333,11 +412,11 @@ static void path_when_no_directory_is_absolute_then_missing(void **state)
     char *path = NULL;
     setenv("XDG_CONFIG_HOME", "relative", 1);
     setenv("HOME", "/home/of", 1);
-    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, &path), SL_OK);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, 0, &path), SL_OK);
     assert_string_equal(path, "/home/of/.config/sluice/machine.json");
     free(path);
     unsetenv("HOME");
-    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, &path), SL_ERROR_MISSING);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, 0, &path), SL_ERROR_MISSING);
 }
 
 /* ---- set-up: a directory of its own to stand in ---- */
@@ -367,6 +446,8 @@ int main(void)
         cmocka_unit_test(disk_when_not_measured_again_then_kept_of_the_same_machine_only),
         cmocka_unit_test(file_when_damaged_then_refused_by_key_and_not_used),
         cmocka_unit_test(default_profile_when_of_this_machine_then_used_else_a_guess_with_a_reason),
+        cmocka_unit_test(profile_when_of_other_workers_or_ranks_then_scaled_and_named_so),
+        cmocka_unit_test(profile_when_kept_for_this_number_of_workers_then_preferred),
         cmocka_unit_test(profile_when_named_and_foreign_then_used_and_noted),
         cmocka_unit_test(gpu_when_saved_then_comes_back_with_its_name_and_shares_no_cores),
         cmocka_unit_test(profile_when_of_another_kind_of_device_then_never_used),

@@ -143,17 +143,17 @@ static void add_profile(sl_findings *all, const char *name, const sl_profile_sub
     sl_finding *profile;
     char *path = NULL, note[SL_PROFILE_NOTE_BYTES];
     sl_machine machine = {0};
-    if (sl_profile_find_path(subject->device, &path) != SL_OK ||
+    if (sl_profile_find_path(subject->device, 0, &path) != SL_OK ||
         sl_profile_find_machine(NULL, subject, &machine, note) != SL_OK)
         profile = sl_findings_add(all, name, "%.240s", sl_status_message());
     else if (machine.is_measured)
-        profile = sl_findings_add(all, name, "%.120s: %s", path, machine.name);
+        profile = sl_findings_add(all, name, "%s", machine.name);
     else
-        profile = sl_findings_add(all, name, "%.240s", note);
-    if (!path || !machine.is_measured) {
-        sl_finding_cost(profile, SL_FINDING_DEGRADED,
-                        "predicted times and --policy auto go by a plain guess of this machine's "
-                        "rates");
+        profile = sl_findings_add(all, name, "%.240s",
+                                  *note ? note : "none: this machine was not measured");
+    if (!path || !machine.is_measured || machine.is_quick) {
+        sl_finding_cost(profile, SL_FINDING_DEGRADED, "predicted times and --policy auto go by %s",
+                        sl_machine_basis(&machine));
         sl_finding_mend(profile, "sluice bench --device %s --disk-dir DIR, a minute",
                         subject->device == SL_DEVICE_CUDA ? "cuda" : "cpu");
     }

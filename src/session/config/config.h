@@ -106,8 +106,9 @@ typedef struct sl_config {
     bool given[SL_CONFIG_ROW_COUNT]; /* set by a file or on the command line */
     bool solves_micro_batch; /* of a foreign file: it follows from --global-batch, unless given */
     char *explanation;       /* what foreign files mean here, as lines; NULL: none was read */
-    uint32_t local_rank; /* which of the ranks of its machine this process is: --device cuda:N is
-                            its GPU number N + local_rank */
+    uint32_t local_rank;    /* which of the ranks of its machine this process is: --device cuda:N is
+                               its GPU number N + local_rank */
+    uint32_t machine_ranks; /* ranks of its machine, this one included; 0: one */
 } sl_config;
 
 typedef struct sl_config_row {

@@ -47,6 +47,7 @@ static const sl_field subject_fields[] = {
     SL_FIELD_AS(CHARS, "disk", sl_profile, disk),
     SL_FIELD("core_count", sl_profile, core_count, .low = 1, .high = THREADS_MAX),
     SL_FIELD("thread_count", sl_profile, thread_count, .low = 1, .high = THREADS_MAX),
+    SL_FIELD("quick", sl_profile, is_quick, .flags = SL_FIELD_OPTIONAL),
     {0},
 };
 
@@ -176,15 +177,21 @@ sl_status sl_profile_save(const sl_profile *profile, const char *path, const jso
 
 /* ---- reading the file ---- */
 
-static void name_machine(sl_profile *profile)
+/* Names what the machine has, what was measured of it, and when. */
+static void name_machine(const sl_profile *profile, uint32_t worker_count, uint32_t rank_count,
+                         sl_machine *machine)
 {
-    char *name = profile->machine.name;
-    size_t capacity = sizeof profile->machine.name;
+    char share[48] = "";
+    if (rank_count > 1)
+        snprintf(share, sizeof share, " in each of %u ranks", rank_count);
+    else if (worker_count != profile->thread_count)
+        snprintf(share, sizeof share, ", scaled from %u", profile->thread_count);
     if (profile->device == SL_DEVICE_CPU)
-        snprintf(name, capacity, "cpu, %u workers, measured %.10s", profile->thread_count,
-                 profile->date);
+        snprintf(machine->name, sizeof machine->name, "cpu, %u workers%s, %s %.10s", worker_count,
+                 share, profile->is_quick ? "quick bench" : "measured", profile->date);
     else
-        snprintf(name, capacity, "%.40s, measured %.10s", profile->gpu, profile->date);
+        snprintf(machine->name, sizeof machine->name, "%.40s, %s %.10s", profile->gpu,
+                 profile->is_quick ? "quick bench" : "measured", profile->date);
 }
 
 /* What takes other ranks is not measured by one: there the guess stands. */
@@ -212,10 +219,11 @@ static sl_status read_profile(const char *path, const json_t *root, sl_profile *
     SL_TRY(sl_fields_read(path, root, machine_fields, machine));
     keep_guesses(&guess, machine);
     machine->is_measured = true;
+    machine->is_quick = profile.is_quick;
     machine->worker_count = profile.thread_count;
     machine->core_count =
         profile.core_count > profile.thread_count ? profile.core_count : profile.thread_count;
-    name_machine(&profile);
+    name_machine(&profile, profile.thread_count, 1, machine);
     *out_profile = profile;
     return SL_OK;
 }
@@ -233,16 +241,18 @@ sl_status sl_profile_load(const char *path, sl_profile *out_profile)
 
 static const char *const device_names[SL_DEVICE_KIND_COUNT] = {"cpu", "cuda"};
 
-sl_status sl_profile_find_path(sl_device_kind device, char **out_path)
+sl_status sl_profile_find_path(sl_device_kind device, uint32_t worker_count, char **out_path)
 {
-    static const char *const files[SL_DEVICE_KIND_COUNT] = {"machine.json", "machine-cuda.json"};
+    static const char *const names[SL_DEVICE_KIND_COUNT] = {"machine", "machine-cuda"};
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    char *path;
+    char *path, workers[16] = "";
     int length;
+    if (worker_count != 0 && worker_count != sl_workers_usable_cpu_count())
+        snprintf(workers, sizeof workers, "-%u", worker_count);
     if (config && config[0] == '/')
-        length = asprintf(&path, "%s/sluice/%s", config, files[device]);
+        length = asprintf(&path, "%s/sluice/%s%s.json", config, names[device], workers);
     else if (home && home[0] == '/')
-        length = asprintf(&path, "%s/.config/sluice/%s", home, files[device]);
+        length = asprintf(&path, "%s/.config/sluice/%s%s.json", home, names[device], workers);
     else
         SL_FAIL(SL_ERROR_MISSING, "there is no place for a machine profile: neither "
                                   "XDG_CONFIG_HOME nor HOME is an absolute path");
@@ -309,7 +319,8 @@ static sl_status check_device(const sl_profile *profile, sl_device_kind device)
     return SL_OK;
 }
 
-sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *subject)
+/* Whether a profile is of this machine; the number of workers may be another. */
+static sl_status check_machine(const sl_profile *profile, const sl_profile_subject *subject)
 {
     sl_profile here;
     SL_TRY(check_device(profile, subject->device));
@@ -320,12 +331,18 @@ sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *
     if (strcmp(profile->cpu, here.cpu) != 0)
         SL_FAIL(SL_ERROR_DATA, "it was measured on another processor (%s; this one is %s)",
                 profile->cpu, here.cpu);
-    if (profile->thread_count != subject->worker_count)
-        SL_FAIL(SL_ERROR_DATA, "it was measured with %u compute workers, not %u",
-                profile->thread_count, subject->worker_count);
     if (strcmp(profile->kernels, here.kernels) != 0)
         SL_FAIL(SL_ERROR_DATA, "it was measured with other kernels (%s; these are %s)",
                 profile->kernels, here.kernels);
+    return SL_OK;
+}
+
+sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *subject)
+{
+    SL_TRY(check_machine(profile, subject));
+    if (profile->thread_count != subject->worker_count)
+        SL_FAIL(SL_ERROR_DATA, "it was measured with %u compute workers, not %u",
+                profile->thread_count, subject->worker_count);
     return SL_OK;
 }
 
@@ -344,26 +361,49 @@ void sl_profile_keep_disk(sl_profile *profile, const char *path)
     memcpy(profile->disk, old.disk, sizeof old.disk);
 }
 
+/* The rates of a profile of this machine, for the subject's workers and ranks. */
+static sl_machine scale_machine(const sl_profile *profile, const sl_profile_subject *subject)
+{
+    sl_machine machine = profile->machine;
+    const uint32_t ranks = subject->rank_count ? subject->rank_count : 1;
+    sl_machine_scale(&machine, subject->worker_count, ranks);
+    name_machine(profile, subject->worker_count, ranks, &machine);
+    return machine;
+}
+
+static sl_status load_for(const char *path, const sl_profile_subject *subject,
+                          sl_profile *out_profile)
+{
+    SL_TRY(sl_profile_load(path, out_profile));
+    sl_status status = check_machine(out_profile, subject);
+    return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
+}
+
+/* The profile of this number of workers, else that of all cores. */
+static sl_status find_profile(const sl_profile_subject *subject, sl_profile *out_profile)
+{
+    char *path = NULL;
+    SL_TRY(sl_profile_find_path(subject->device, subject->worker_count, &path));
+    sl_status status = load_for(path, subject, out_profile);
+    free(path);
+    if (status == SL_OK && out_profile->thread_count == subject->worker_count)
+        return SL_OK;
+    SL_TRY(sl_profile_find_path(subject->device, 0, &path));
+    status = load_for(path, subject, out_profile);
+    free(path);
+    return status;
+}
+
 /* A file that nobody named may be missing, damaged or foreign: then a guess does, with a note. */
 static void find_default(const sl_profile_subject *subject, sl_machine *out_machine, char *out_note)
 {
     sl_profile profile;
-    char *path = NULL;
-    sl_status status = sl_profile_find_path(subject->device, &path);
-    if (status == SL_OK)
-        status = sl_profile_load(path, &profile);
-    bool is_sound = status == SL_OK;
-    if (is_sound)
-        status = sl_profile_check(&profile, subject);
-    *out_machine = status == SL_OK ? profile.machine : guess_machine(subject);
-    if (status == SL_ERROR_MISSING)
+    sl_status status = find_profile(subject, &profile);
+    *out_machine = status == SL_OK ? scale_machine(&profile, subject) : guess_machine(subject);
+    if (status != SL_OK && status != SL_ERROR_MISSING)
         snprintf(out_note, SL_PROFILE_NOTE_BYTES,
-                 "this machine was not measured; sluice bench does that in a minute");
-    else if (status != SL_OK)
-        snprintf(out_note, SL_PROFILE_NOTE_BYTES,
-                 "the machine profile is not used: %s%s%.300s; sluice bench makes a new one",
-                 is_sound ? path : "", is_sound ? ": " : "", sl_status_message());
-    free(path);
+                 "the machine profile is not used: %.400s; sluice bench makes a new one",
+                 sl_status_message());
 }
 
 sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *subject,
@@ -379,9 +419,10 @@ sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *su
     sl_status status = check_device(&profile, subject->device);
     if (status != SL_OK)
         return sl_status_prefix(status, "%s", path);
-    if (sl_profile_check(&profile, subject) != SL_OK)
+    bool is_foreign = check_machine(&profile, subject) != SL_OK;
+    if (is_foreign)
         snprintf(out_note, SL_PROFILE_NOTE_BYTES, "%.150s describes another machine: %.300s", path,
                  sl_status_message());
-    *out_machine = profile.machine;
+    *out_machine = is_foreign ? profile.machine : scale_machine(&profile, subject);
     return SL_OK;
 }

@@ -93,6 +93,7 @@ static const sl_field fields[] = {
                 .fields = &count, .names = "h2d|d2h|host|read|write|comm|input",
                 .stride = sizeof(uint64_t)),
     SL_FIELD("predicted_step_ms", totals, step_ms),
+    SL_FIELD_AS(CHARS, "predicted_by", totals, blueprint.machine.name),
     SL_FIELD("chunk_elements", totals, layout.chunk_elements),
     SL_FIELD("chunk_count", totals, layout.chunk_count),
     SL_FIELD("padding_fraction", totals, layout.padding_fraction),

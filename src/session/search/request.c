@@ -115,16 +115,19 @@ static sl_status init_device(const sl_config *config, sl_search *search)
     return target->device == SL_DEVICE_CPU ? SL_OK : init_gpu(config, search);
 }
 
-/* What was measured of this machine, if it was; a file that was named must be there. */
+/* What was measured of this machine, if it was; a file that was named must be there. Of several
+ * ranks one of each machine says why a profile is not used. */
 static sl_status init_machine(const sl_config *config, sl_search *search)
 {
     char note[SL_PROFILE_NOTE_BYTES];
     const sl_task *task = &search->task;
     bool is_gpu_here = *task->device_info.name != '\0';
-    const sl_profile_subject subject = {task->target.device, task->target.worker_count,
-                                        is_gpu_here ? &task->device_info : NULL};
+    const sl_profile_subject subject = {.device = task->target.device,
+                                        .worker_count = task->target.worker_count,
+                                        .info = is_gpu_here ? &task->device_info : NULL,
+                                        .rank_count = config->machine_ranks};
     SL_TRY(sl_profile_find_machine(config->machine, &subject, &search->task.machine, note));
-    if (config->machine && *note)
+    if (*note && config->local_rank == 0)
         sl_log_write(SL_LOG_WARNING, "%s", note);
     return SL_OK;
 }
