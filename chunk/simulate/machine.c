@@ -75,7 +75,8 @@ sl_machine sl_machine_default(uint32_t worker_count)
         machine.host_adamw[type] = rate;
     }
     set_copies(&machine, core_bytes / 2, 1.0);
-    snprintf(machine.name, sizeof machine.name, "cpu, %u workers, a guess", workers);
+    snprintf(machine.name, sizeof machine.name, "cpu, %u worker%s, a guess", workers,
+             workers == 1 ? "" : "s");
     return machine;
 }
 

@@ -187,8 +187,9 @@ static void name_machine(const sl_profile *profile, uint32_t worker_count, uint3
     else if (worker_count != profile->thread_count)
         snprintf(share, sizeof share, ", scaled from %u", profile->thread_count);
     if (profile->device == SL_DEVICE_CPU)
-        snprintf(machine->name, sizeof machine->name, "cpu, %u workers%s, %s %.10s", worker_count,
-                 share, profile->is_quick ? "quick bench" : "measured", profile->date);
+        snprintf(machine->name, sizeof machine->name, "cpu, %u worker%s%s, %s %.10s", worker_count,
+                 worker_count == 1 ? "" : "s", share,
+                 profile->is_quick ? "quick bench" : "measured", profile->date);
     else
         snprintf(machine->name, sizeof machine->name, "%.40s, %s %.10s", profile->gpu,
                  profile->is_quick ? "quick bench" : "measured", profile->date);
