@@ -1,5 +1,5 @@
-/* How a request that the kernel was too busy for is tried again: after pauses of 32 us, 64 us, ...
- * up to 65 ms, an eighth of a second in all. */
+/* Pauses before a kernel that was too busy is asked again: 32 us, 64 us, ... up to 65 ms, an eighth
+ * of a second in all. */
 #ifndef SL_OFFLOAD_BACKOFF_H
 #define SL_OFFLOAD_BACKOFF_H
 

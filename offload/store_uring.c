@@ -1,7 +1,9 @@
 /* Requests by io_uring, one ring a lane; the one file that knows liburing.
  *
  * The ring holds `depth` submissions and twice as many completions, and at most `depth` requests
- * are out, so the completion queue cannot overflow. Files and the buffer are registered where the
+ * are out, so the completion queue cannot overflow. A request that the kernel is too busy for (it
+ * has no memory for it just now) stays in the ring and is offered again by every wait; the lane's
+ * limit of time is the only one. Files and the buffer are registered where the
  * kernel allows it; a request whose memory is not inside one registered part goes unregistered.
  * Each registration counts against the limit of locked memory, whatever else has locked the same
  * pages. So a second ring shares that of its sibling where the kernel can do that (from 6.12 on).
@@ -25,6 +27,7 @@
 #include <unistd.h>
 
 #include "backoff.h"
+#include "base/clock.h"
 
 enum {
     REGISTERED_BYTES_MAX = 1 << 30, /* of one part of the buffer: the kernel's limit */
@@ -44,12 +47,10 @@ struct sl_transport {
     bool has_files, has_buffer; /* registered */
     char *buffer;
     uint64_t buffer_bytes;
-    sl_transport_request **refused; /* [depth]: never reached the kernel; result says why */
-    uint32_t refused_count;
-    uint32_t out_count; /* in the kernel */
-    bool is_broken;     /* submissions are stuck in the ring; it takes no more */
-    struct __kernel_timespec wait;
-    uint64_t locked_bytes; /* by this ring's registration, not by that of its sibling */
+    uint32_t out_count; /* in the ring or in the kernel */
+    uint32_t wait_ms;
+    struct __kernel_timespec wait; /* the same */
+    uint64_t locked_bytes;         /* by this ring's registration, not by that of its sibling */
     char note[160];
 };
 
@@ -85,87 +86,67 @@ static void prepare_entry(const sl_transport *transport, struct io_uring_sqe *en
     io_uring_sqe_set_data(entry, request);
 }
 
-/* Submits `count` prepared entries to the kernel; returns how many it took, and why not all. */
-static uint32_t submit_entries(sl_transport *transport, uint32_t count, int *out_error)
+static bool is_busy(int error)
 {
-    uint32_t taken = 0, pauses = 0;
-    *out_error = 0;
-    while (taken < count) {
+    return error == EINTR || error == EAGAIN || error == EBUSY;
+}
+
+/* Offers the kernel what stands in the ring; 0, or the errno with which it did not take all. */
+static int offer_entries(sl_transport *transport)
+{
+    while (io_uring_sq_ready(&transport->ring) > 0) {
         int result = io_uring_submit(&transport->ring);
-        if (result > 0) {
-            taken += (uint32_t)result;
-            pauses = 0;
-            continue;
-        }
-        bool is_busy = result == 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY;
-        if (!is_busy || pauses == SL_BACKOFF_MAX) {
-            *out_error = result == 0 ? EBUSY : -result;
-            break;
-        }
-        sl_backoff_pause(pauses++);
+        if (result <= 0)
+            return result == 0 ? EBUSY : -result;
     }
-    return taken;
+    return 0;
 }
 
-static void refuse_request(sl_transport *transport, sl_transport_request *request, int error)
-{
-    request->result = -error;
-    transport->refused[transport->refused_count++] = request;
-}
-
+/* What the kernel does not take now stands in the ring until wait offers it again, which also says
+ * why, where the kernel never will. */
 static sl_status submit_requests(sl_transport *transport, sl_transport_request *const *requests,
                                  uint32_t count)
 {
-    if (transport->is_broken)
-        SL_FAIL(SL_ERROR_IO, "the io_uring ring takes no more requests");
-    uint32_t prepared = 0;
-    int error;
-    while (prepared < count) {
-        struct io_uring_sqe *entry = io_uring_get_sqe(&transport->ring);
-        if (entry == NULL)
-            break;
-        prepare_entry(transport, entry, requests[prepared++]);
-    }
-    uint32_t taken = submit_entries(transport, prepared, &error);
-    transport->out_count += taken;
-    transport->is_broken = taken < count;
-    for (uint32_t i = taken; i < count; i++)
-        refuse_request(transport, requests[i], error != 0 ? error : EBUSY);
+    if (io_uring_sq_space_left(&transport->ring) < count)
+        SL_FAIL(SL_ERROR_INTERNAL, "%u more requests than the ring has room for", count);
+    for (uint32_t i = 0; i < count; i++)
+        prepare_entry(transport, io_uring_get_sqe(&transport->ring), requests[i]);
+    transport->out_count += count;
+    (void)offer_entries(transport);
     return SL_OK;
 }
 
-static uint32_t take_refused(sl_transport *transport, sl_transport_request **out_requests,
-                             uint32_t most)
-{
-    uint32_t count = 0;
-    while (count < most && transport->refused_count > 0)
-        out_requests[count++] = transport->refused[--transport->refused_count];
-    return count;
-}
-
-/* Blocks until the kernel has finished something, or for wait_ms; only a broken ring fails. */
-static sl_status wait_for_completion(sl_transport *transport)
+/* Waits once for what the kernel has; 0 or an errno. */
+static int await_kernel(sl_transport *transport)
 {
     struct io_uring_cqe *entry;
+    int error = offer_entries(transport);
+    bool has_some = transport->out_count > io_uring_sq_ready(&transport->ring);
+    if (has_some && (error == 0 || is_busy(error)))
+        error = -io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->wait);
+    return error == ETIME ? 0 : error;
+}
+
+/* Blocks until the kernel has finished something, or for wait_ms, in which one that is busy is
+ * asked again and again. */
+static sl_status wait_for_completion(sl_transport *transport)
+{
+    uint64_t end_ns = sl_clock_now_ns() + transport->wait_ms * UINT64_C(1000000);
     uint32_t pauses = 0;
-    int result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->wait);
-    while (result == -EINTR ||
-           ((result == -EAGAIN || result == -EBUSY) && pauses < SL_BACKOFF_MAX)) {
-        if (result != -EINTR)
-            sl_backoff_pause(pauses++);
-        result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->wait);
+    int error = await_kernel(transport);
+    while (is_busy(error) && sl_clock_now_ns() < end_ns) {
+        sl_backoff_pause(pauses);
+        pauses += pauses < SL_BACKOFF_MAX - 1;
+        error = await_kernel(transport);
     }
-    if (result != 0 && result != -ETIME)
-        SL_FAIL(SL_ERROR_IO, "waiting for io_uring: %s", strerror(-result));
+    if (error != 0 && !is_busy(error))
+        SL_FAIL(SL_ERROR_IO, "waiting for io_uring: %s", strerror(error));
     return SL_OK;
 }
 
 static sl_status wait_for_requests(sl_transport *transport, sl_transport_request **out_requests,
                                    uint32_t most, uint32_t *out_count)
 {
-    *out_count = take_refused(transport, out_requests, most);
-    if (*out_count > 0)
-        return SL_OK;
     SL_TRY(wait_for_completion(transport));
     struct io_uring_cqe *entry;
     uint32_t count = 0;
@@ -184,11 +165,11 @@ static sl_status wait_for_requests(sl_transport *transport, sl_transport_request
 static void close_ring(sl_transport *transport)
 {
     io_uring_queue_exit(&transport->ring);
-    free(transport->refused);
     free(transport);
 }
 
-/* 0 or an errno. Newer kernels' flags first. */
+/* 0 or an errno. Newer kernels' flags first. Kernels before 5.11 have no waits with a time limit
+ * (EXT_ARG): there liburing submits a time-out beside whatever stands in the ring. */
 static int open_ring(sl_transport *transport)
 {
     const unsigned flags[] = {IORING_SETUP_COOP_TASKRUN, 0};
@@ -199,7 +180,8 @@ static int open_ring(sl_transport *transport)
         return -result;
     struct io_uring_probe *probe = io_uring_get_probe_ring(&transport->ring);
     bool is_known = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
-                    io_uring_opcode_supported(probe, IORING_OP_WRITE);
+                    io_uring_opcode_supported(probe, IORING_OP_WRITE) &&
+                    (transport->ring.features & IORING_FEAT_EXT_ARG) != 0;
     io_uring_free_probe(probe);
     if (is_known)
         return 0;
@@ -267,22 +249,17 @@ static void register_all(sl_transport *transport, const sl_transport_options *op
 static sl_status open_uring(const sl_transport_options *options, sl_transport **out_transport)
 {
     sl_transport *transport = calloc(1, sizeof *transport);
-    sl_transport_request **refused = calloc(options->depth, sizeof(sl_transport_request *));
-    if (transport == NULL || refused == NULL) {
-        free(refused);
-        free(transport);
+    if (transport == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a ring");
-    }
     transport->files = options->files;
     transport->depth = options->depth;
     transport->buffer = options->buffer;
     transport->buffer_bytes = options->buffer != NULL ? options->buffer_bytes : 0;
-    transport->refused = refused;
+    transport->wait_ms = options->wait_ms;
     transport->wait = (struct __kernel_timespec){
         .tv_sec = options->wait_ms / 1000, .tv_nsec = (long long)options->wait_ms % 1000 * 1000000};
     int error = open_ring(transport);
     if (error != 0) {
-        free(refused);
         free(transport);
         SL_FAIL(SL_ERROR_SYSTEM, "%s", strerror(error));
     }

@@ -42,13 +42,14 @@ typedef struct sl_transport_ops {
     /* SL_ERROR_SYSTEM: not possible here; the message says why. */
     sl_status (*open)(const sl_transport_options *options, sl_transport **out_transport);
 
-    /* Hands `count` requests to the kernel at once. A failure means that none was taken; what the
-     * kernel refuses after it took others comes back from wait with the reason as its result. */
+    /* Hands over `count` requests; what the kernel is too busy for now, wait offers it again. A
+     * failure means that none was taken. */
     sl_status (*submit)(sl_transport *transport, sl_transport_request *const *requests,
                         uint32_t count);
 
     /* Blocks until at least one request has come back, or for wait_ms; writes up to `most` of those
-     * that have, and fewer than `most` only where that is all. */
+     * that have, and fewer than `most` only where that is all. Fails where the system will never
+     * say what became of the requests. */
     sl_status (*wait)(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
                       uint32_t *out_count);
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -262,9 +263,18 @@ static void buffer_when_larger_than_a_part_serves_transfers_across_the_border(vo
 
 /* ---- a kernel that is busy ---- */
 
-static _Atomic int busy_waits; /* so many waits for the ring are sent away */
+static _Atomic int busy_waits, busy_submissions; /* so many calls are sent away */
 
-/* Stands before the library's function of this name. */
+/* True for each of the first *count calls. */
+static bool is_sent_away(_Atomic int *count)
+{
+    bool is_busy = atomic_load(count) > 0;
+    if (is_busy)
+        atomic_fetch_sub(count, 1);
+    return is_busy;
+}
+
+/* Stand before the library's functions of these names. */
 struct io_uring;
 struct io_uring_cqe;
 struct __kernel_timespec;
@@ -278,43 +288,73 @@ int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **out,
     wait_function *real;
     void *symbol = dlsym(RTLD_NEXT, "io_uring_wait_cqe_timeout");
     memcpy(&real, &symbol, sizeof real);
-    if (atomic_load(&busy_waits) > 0) {
-        atomic_fetch_sub(&busy_waits, 1);
-        return -EAGAIN;
-    }
-    return real(ring, out, limit);
+    return is_sent_away(&busy_waits) ? -EAGAIN : real(ring, out, limit);
 }
 
-/* Writes one item while the kernel is busy so often; returns what became of it. */
-static sl_status write_while_busy(const char *directory, int waits)
+int io_uring_submit(struct io_uring *ring);
+int io_uring_submit(struct io_uring *ring)
 {
-    store_case test;
+    typedef int submit_function(struct io_uring *);
+    submit_function *real;
+    void *symbol = dlsym(RTLD_NEXT, "io_uring_submit");
+    memcpy(&real, &symbol, sizeof real);
+    return is_sent_away(&busy_submissions) ? -EAGAIN : real(ring);
+}
+
+static bool can_be_busy(void)
+{
+    return strcmp(sl_store_probe(), "io_uring") == 0 && dlsym(RTLD_NEXT, "io_uring_submit");
+}
+
+static sl_store *open_with_limit(const char *directory, uint32_t limit_ms)
+{
     const char *const names[] = {directory};
     sl_store *store = NULL;
-    store_case_init(&test, BYTES, MIB, 8);
-    sl_store_options options = {.directories = names, .directory_count = 1, .bytes = BYTES};
+    sl_store_options options = {
+        .directories = names, .directory_count = 1, .bytes = BYTES, .limit_ms = limit_ms};
     scratch_need(sl_store_open(&options, &store) == SL_OK, sl_status_message());
-    atomic_store(&busy_waits, waits);
-    sl_status status = store_case_write(&test, store, 0);
-    atomic_store(&busy_waits, 0);
-    sl_store_close(store);
-    store_case_close(&test);
-    return status;
+    return store;
 }
 
-/* As many tries as backoff.h says, and not one more: then somebody is told. */
-static void kernel_when_busy_is_asked_again_as_often_as_is_said(void **state)
+/* Nine pauses more than backoff.h has, each of the longest: half a second and more. */
+static void kernel_when_busy_for_longer_than_the_pauses_is_waited_for(void **state)
 {
-    const char *directory = ((scratch_path *)*state)->text;
-    if (strcmp(sl_store_probe(), "io_uring") != 0) {
-        skip_because("%s", sl_store_probe());
+    if (!can_be_busy()) {
+        skip_because("io_uring is no library of this program: %s", sl_store_probe());
     }
-    if (!dlsym(RTLD_NEXT, "io_uring_wait_cqe_timeout")) {
-        skip_because("liburing is part of this program");
+    store_case test;
+    store_case_init(&test, BYTES, MIB, 8);
+    sl_store *store = open_with_limit(((scratch_path *)*state)->text, 0);
+    _Atomic int *const counts[] = {&busy_submissions, &busy_waits};
+    for (int i = 0; i < 2; i++) {
+        atomic_store(counts[i], SL_BACKOFF_MAX + 9);
+        assert_int_equal(store_case_write(&test, store, 0), SL_OK);
+        for (uint32_t index = 1; index < test.item_count; index++)
+            assert_int_equal(store_case_write(&test, store, index), SL_OK);
+        for (uint32_t index = 0; index < test.item_count; index++)
+            assert_true(store_case_read(&test, store, index) == SL_OK &&
+                        store_case_holds(&test, index));
+        atomic_store(counts[i], 0);
     }
-    assert_int_equal(write_while_busy(directory, SL_BACKOFF_MAX), SL_OK);
-    assert_int_equal(write_while_busy(directory, SL_BACKOFF_MAX + 1), SL_ERROR_IO);
-    assert_non_null(strstr(sl_status_message(), "waiting for io_uring: Resource temporarily"));
+    assert_int_equal(sl_store_close(store), 0);
+    store_case_close(&test);
+}
+
+static void kernel_when_busy_for_ever_fails_the_lane_at_its_limit(void **state)
+{
+    if (!can_be_busy()) {
+        skip_because("io_uring is no library of this program: %s", sl_store_probe());
+    }
+    store_case test;
+    store_case_init(&test, BYTES, MIB, 8);
+    sl_store *store = open_with_limit(((scratch_path *)*state)->text, LIMIT_MS);
+    atomic_store(&busy_submissions, INT_MAX);
+    assert_int_equal(store_case_write(&test, store, 0), SL_ERROR_IO);
+    assert_non_null(strstr(sl_status_message(), "has not finished it for "));
+    atomic_store(&busy_submissions, 0);
+    assert_int_equal(store_case_write(&test, store, 0), SL_ERROR_IO);
+    assert_int_equal(sl_store_close(store), 0);
+    store_case_close(&test);
 }
 
 /* ---- a process that is stopped ---- */
@@ -405,7 +445,8 @@ int main(void)
         TEST(store_when_io_uring_is_forbidden_uses_threads_and_says_why),
         TEST(store_when_little_memory_may_be_locked_goes_unregistered),
         TEST(store_when_memory_may_be_locked_once_says_what_is),
-        TEST(kernel_when_busy_is_asked_again_as_often_as_is_said),
+        TEST(kernel_when_busy_for_longer_than_the_pauses_is_waited_for),
+        TEST(kernel_when_busy_for_ever_fails_the_lane_at_its_limit),
         TEST(requests_when_the_process_was_stopped_are_not_overdue),
         TEST(buffer_when_registered_in_part_serves_all_transfers),
         TEST(buffer_when_larger_than_a_part_serves_transfers_across_the_border),
