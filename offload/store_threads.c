@@ -1,7 +1,12 @@
-/* Requests by threads that block in pread and pwrite: for systems that do not allow io_uring. */
+/* Requests by threads that block in pread and pwrite: for systems that do not allow io_uring.
+ *
+ * The transport has descriptors of its own of the files it is given, closed when its last thread
+ * has left. So a thread that nobody waits for any more never reads or writes by a number that
+ * meanwhile is another file's. */
 #define _GNU_SOURCE /* pthread_setname_np */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,11 +30,11 @@ struct sl_transport {
     pthread_cond_t work_came, work_done;
     request_queue pending, done;
     bool stop;
-    bool is_abandoned;   /* closed with requests out: they and the files are no longer there */
+    bool is_abandoned;   /* closed with requests out: they are no longer there */
     uint32_t left_count; /* threads that have left */
     uint32_t out_count, wait_ms;
-    const int *files;
-    uint32_t depth, thread_count;
+    int *files; /* [file_count]: descriptors of its own */
+    uint32_t file_count, depth, thread_count;
     pthread_t threads[THREADS_MAX];
     char note[32];
 };
@@ -56,11 +61,19 @@ static int32_t perform_request(int file, const sl_transport_request *request)
     return moved < 0 ? -errno : (int32_t)moved;
 }
 
+static void close_files(sl_transport *transport)
+{
+    for (uint32_t i = 0; i < transport->file_count; i++)
+        close(transport->files[i]);
+    free(transport->files);
+}
+
 static void free_transport(sl_transport *transport)
 {
     pthread_cond_destroy(&transport->work_done);
     pthread_cond_destroy(&transport->work_came);
     pthread_mutex_destroy(&transport->lock);
+    close_files(transport);
     free(transport->pending.requests);
     free(transport);
 }
@@ -86,9 +99,8 @@ static void *serve_requests(void *argument)
             break;
         sl_transport_request *request = take_request(transport, &transport->pending);
         sl_transport_request own = *request;
-        int file = transport->files[own.file]; /* while they are there: see is_abandoned */
         pthread_mutex_unlock(&transport->lock);
-        own.result = perform_request(file, &own);
+        own.result = perform_request(transport->files[own.file], &own);
         pthread_mutex_lock(&transport->lock);
         if (transport->is_abandoned)
             break;
@@ -214,6 +226,34 @@ fail:
     SL_FAIL(SL_ERROR_SYSTEM, "cannot create the locks of the disk tier's threads");
 }
 
+/* What was opened is closed by free_transport. */
+static sl_status open_files(sl_transport *transport, const int *files, uint32_t count)
+{
+    transport->files = calloc(count, sizeof *transport->files);
+    if (transport->files == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u files of the disk tier", count);
+    while (transport->file_count < count) {
+        int fd = fcntl(files[transport->file_count], F_DUPFD_CLOEXEC, 0);
+        if (fd < 0)
+            SL_FAIL(SL_ERROR_SYSTEM, "cannot open the disk tier's files for its threads: %s",
+                    strerror(errno));
+        transport->files[transport->file_count++] = fd;
+    }
+    return SL_OK;
+}
+
+/* Takes over the queues. Without threads there is nobody to wait for. */
+static sl_status open_parts(sl_transport *transport, const sl_transport_options *options)
+{
+    sl_status status = open_files(transport, options->files, options->file_count);
+    if (status == SL_OK)
+        status =
+            start_threads(transport, options->depth < THREADS_MAX ? options->depth : THREADS_MAX);
+    if (status != SL_OK)
+        free_transport(transport);
+    return status;
+}
+
 static sl_status open_threads(const sl_transport_options *options, sl_transport **out_transport)
 {
     sl_transport *transport = calloc(1, sizeof *transport);
@@ -231,14 +271,9 @@ static sl_status open_threads(const sl_transport_options *options, sl_transport 
     }
     transport->pending.requests = queues;
     transport->done.requests = queues + options->depth;
-    transport->files = options->files;
     transport->depth = options->depth;
     transport->wait_ms = options->wait_ms;
-    status = start_threads(transport, options->depth < THREADS_MAX ? options->depth : THREADS_MAX);
-    if (status != SL_OK) {
-        close_threads(transport);
-        return status;
-    }
+    SL_TRY(open_parts(transport, options));
     snprintf(transport->note, sizeof transport->note, "%u a lane", transport->thread_count);
     *out_transport = transport;
     return SL_OK;

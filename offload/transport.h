@@ -55,7 +55,8 @@ typedef struct sl_transport_ops {
 
     /* Closes at once; the caller waits for its requests before. One that has not come back is
      * abandoned: the system may read or write its `data` at any later time, so that memory must
-     * stay mapped, and unused, until the process ends. */
+     * stay mapped, and unused, until the process ends. The files it was given may be closed: no
+     * request goes to what has their numbers then. */
     void (*close)(sl_transport *transport);
 
     /* What is special about it: "registered buffers"; "" if nothing. */

@@ -1,14 +1,16 @@
 /* Requests that the system never returns. What could be wrong: the store waits for ever, fails
  * without saying what it waited for, fails while all is merely slow, asks a dead lane for more,
- * hangs when it is closed, or touches what a late answer finds gone. With limits of milliseconds
- * where the default is two minutes: every request of a workload in turn over a disk in memory, and
- * each real transport with a file that never answers. */
+ * hangs when it is closed, or touches what a late answer finds gone, or what has come in its place.
+ * With limits of milliseconds where the default is two minutes: every request of a workload in turn
+ * over a disk in memory, and each real transport with a file that never answers. */
 #define _GNU_SOURCE
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <cmocka.h>
@@ -113,12 +115,23 @@ static void requests_when_only_slow_are_waited_for(void **state)
 
 /* ---- the transports ---- */
 
-static sem_t answers; /* of pread, for the threads */
+static sem_t answers; /* of pread and pwrite, for the threads */
+static sem_t writes_done;
+static bool has_writes_held;
 
 ssize_t pread(int fd, void *data, size_t bytes, off_t offset)
 {
     sem_wait(&answers);
     return syscall(SYS_pread64, fd, data, bytes, offset);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    if (has_writes_held)
+        sem_wait(&answers);
+    ssize_t moved = syscall(SYS_pwrite64, fd, data, bytes, offset);
+    sem_post(&writes_done);
+    return moved;
 }
 
 /* A pipe into which nobody writes. */
@@ -158,12 +171,64 @@ static void transport_when_nothing_comes_back_gives_up_and_closes(void **state)
     alarm(0);
 }
 
+static int open_nameless(void)
+{
+    int fd = memfd_create("store", MFD_CLOEXEC);
+    scratch_need(fd >= 0, "memfd_create");
+    return fd;
+}
+
+/* Closes `file` and opens another one until that has its number. */
+static void replace_file(int file)
+{
+    close(file);
+    int other = open_nameless();
+    if (other == file)
+        return;
+    scratch_need(dup2(other, file) == file, "dup2");
+    close(other);
+}
+
+/* A thread that is about to write when the transport and its file are closed, and another file gets
+ * the number of that. */
+static void thread_when_given_up_before_its_write_touches_no_other_file(void **state)
+{
+    (void)state;
+    static char page[SL_STORE_ALIGNMENT];
+    int file = open_nameless();
+    uint32_t count = 1;
+    struct stat info;
+    sl_transport *transport = NULL;
+    sl_transport_request request = {.is_write = true, .data = page, .bytes = sizeof page};
+    sl_transport_request *one = &request;
+    sl_transport_options options = {
+        .files = &file, .file_count = 1, .depth = 2, .wait_ms = LIMIT_MS};
+    alarm(HANG_SECONDS);
+    assert_int_equal(sem_init(&answers, 0, 0), 0);
+    assert_int_equal(sem_init(&writes_done, 0, 0), 0);
+    has_writes_held = true;
+    assert_int_equal(sl_transport_threads.open(&options, &transport), SL_OK);
+    assert_int_equal(sl_transport_threads.submit(transport, &one, 1), SL_OK);
+    assert_int_equal(sl_transport_threads.wait(transport, &one, 1, &count), SL_OK);
+    assert_int_equal(count, 0);
+    sl_transport_threads.close(transport);
+    replace_file(file);
+    sem_post(&answers);
+    sem_wait(&writes_done);
+    alarm(0);
+    has_writes_held = false;
+    assert_int_equal(fstat(file, &info), 0);
+    assert_int_equal(info.st_size, 0);
+    close(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(request_when_it_never_comes_back_fails_its_lane),
         cmocka_unit_test(requests_when_only_slow_are_waited_for),
         cmocka_unit_test(transport_when_nothing_comes_back_gives_up_and_closes),
+        cmocka_unit_test(thread_when_given_up_before_its_write_touches_no_other_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
