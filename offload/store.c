@@ -98,6 +98,14 @@ static uint32_t find_wait_ms(uint32_t limit_ms)
     return share_ms < WAIT_MOST_MS ? share_ms : WAIT_MOST_MS;
 }
 
+static bool has_cached_file(const sl_store *store)
+{
+    bool is_cached = false;
+    for (uint32_t i = 0; i < store->file_count; i++)
+        is_cached = is_cached || !store->files[i].is_direct;
+    return is_cached;
+}
+
 static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
                             const sl_store_options *options)
 {
@@ -107,6 +115,7 @@ static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
         .file_bytes =
             sl_bits_divide_up(options->bytes, (uint64_t)SL_STORE_PIECE_BYTES * store->file_count) *
             SL_STORE_PIECE_BYTES,
+        .is_cached = has_cached_file(store),
         .depth = store->depth,
         .wait_ms = find_wait_ms(store->limit_ms),
         .buffer = options->buffer,

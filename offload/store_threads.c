@@ -3,7 +3,7 @@
  * The transport has descriptors of its own of the files it is given, closed when its last thread
  * has left. So a thread that nobody waits for any more never reads or writes by a number that
  * meanwhile is another file's. */
-#define _GNU_SOURCE /* pthread_setname_np */
+#define _GNU_SOURCE /* pthread_setname_np, pwritev2 */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -29,7 +30,7 @@ struct sl_transport {
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t work_came, work_done;
     request_queue pending, done;
-    bool stop;
+    bool stop, is_cached;
     bool is_abandoned;   /* closed with requests out: they are no longer there */
     uint32_t left_count; /* threads that have left */
     uint32_t out_count, wait_ms;
@@ -53,11 +54,18 @@ static sl_transport_request *take_request(sl_transport *transport, request_queue
     return request;
 }
 
-static int32_t perform_request(int file, const sl_transport_request *request)
+static ssize_t write_through(int file, const sl_transport_request *request)
+{
+    const struct iovec data = {request->data, request->bytes};
+    return pwritev2(file, &data, 1, (off_t)request->offset, RWF_DSYNC);
+}
+
+static int32_t perform_request(int file, const sl_transport_request *request, bool is_cached)
 {
     off_t offset = (off_t)request->offset;
-    ssize_t moved = request->is_write ? pwrite(file, request->data, request->bytes, offset)
-                                      : pread(file, request->data, request->bytes, offset);
+    ssize_t moved = !request->is_write ? pread(file, request->data, request->bytes, offset)
+                    : is_cached        ? write_through(file, request)
+                                       : pwrite(file, request->data, request->bytes, offset);
     return moved < 0 ? -errno : (int32_t)moved;
 }
 
@@ -100,7 +108,7 @@ static void *serve_requests(void *argument)
         sl_transport_request *request = take_request(transport, &transport->pending);
         sl_transport_request own = *request;
         pthread_mutex_unlock(&transport->lock);
-        own.result = perform_request(transport->files[own.file], &own);
+        own.result = perform_request(transport->files[own.file], &own, transport->is_cached);
         pthread_mutex_lock(&transport->lock);
         if (transport->is_abandoned)
             break;
@@ -273,6 +281,7 @@ static sl_status open_threads(const sl_transport_options *options, sl_transport 
     transport->done.requests = queues + options->depth;
     transport->depth = options->depth;
     transport->wait_ms = options->wait_ms;
+    transport->is_cached = options->is_cached;
     SL_TRY(open_parts(transport, options));
     snprintf(transport->note, sizeof transport->note, "%u a lane", transport->thread_count);
     *out_transport = transport;

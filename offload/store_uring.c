@@ -45,6 +45,7 @@ struct sl_transport {
     const int *files;
     uint32_t depth;
     bool has_files, has_buffer; /* registered */
+    bool is_cached;
     char *buffer;
     uint64_t buffer_bytes;
     uint32_t out_count; /* in the ring or in the kernel */
@@ -81,6 +82,8 @@ static void prepare_entry(const sl_transport *transport, struct io_uring_sqe *en
         io_uring_prep_read_fixed(entry, file, request->data, request->bytes, request->offset, part);
     else
         io_uring_prep_read(entry, file, request->data, request->bytes, request->offset);
+    if (request->is_write && transport->is_cached)
+        entry->rw_flags = RWF_DSYNC;
     if (transport->has_files)
         entry->flags |= IOSQE_FIXED_FILE;
     io_uring_sqe_set_data(entry, request);
@@ -255,6 +258,7 @@ static sl_status open_uring(const sl_transport_options *options, sl_transport **
     transport->depth = options->depth;
     transport->buffer = options->buffer;
     transport->buffer_bytes = options->buffer != NULL ? options->buffer_bytes : 0;
+    transport->is_cached = options->is_cached;
     transport->wait_ms = options->wait_ms;
     transport->wait = (struct __kernel_timespec){
         .tv_sec = options->wait_ms / 1000, .tv_nsec = (long long)options->wait_ms % 1000 * 1000000};

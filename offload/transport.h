@@ -27,6 +27,8 @@ typedef struct sl_transport_options {
     const int *files; /* open descriptors; borrowed; NULL where owns_files */
     uint32_t file_count;
     uint64_t file_bytes; /* of the largest file */
+    bool is_cached;      /* a file of them goes through the page cache: a write comes back when its
+                            bytes are on the disk, so that the kernel can forget them */
     uint32_t depth;
     uint32_t wait_ms; /* how long one wait waits for the kernel */
     void *buffer;     /* to register, or NULL */

@@ -1,9 +1,9 @@
 /* The files of the disk store. What could be wrong: a file others can read, a name that stays
  * behind after the end, an error or a kill; space that is only found missing in the middle of a
- * run; a directory that someone else controls; a file system without O_TMPFILE, O_DIRECT or
- * fallocate that makes the store give up or mix direct with buffered transfers; a descriptor that
- * leaks when a call fails. Found by making the calls fail, by disks of many sizes, and by looking
- * at the open file itself through /proc. */
+ * run; a page cache beside the planned memory; a directory that someone else controls; a file
+ * system without O_TMPFILE, O_DIRECT or fallocate that makes the store give up or mix direct with
+ * buffered transfers; a descriptor that leaks when a call fails. Found by making the calls fail, by
+ * disks of many sizes, and by looking at the open file itself through /proc. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,10 +11,12 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include "offload/transport.h"
@@ -213,6 +215,67 @@ static void file_when_system_lacks_something_works_and_says_so(void **state)
     sl_store_close(store);
 }
 
+/* Pages of the file that the kernel keeps in memory. */
+static uint64_t count_cached_pages(int fd)
+{
+    static unsigned char pages[BYTES / SL_STORE_ALIGNMENT];
+    uint64_t count = 0;
+    void *memory = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    scratch_need(memory != MAP_FAILED && sysconf(_SC_PAGESIZE) == SL_STORE_ALIGNMENT, "mmap");
+    scratch_need(mincore(memory, BYTES, pages) == 0, "mincore");
+    for (size_t i = 0; i < sizeof pages; i++)
+        count += pages[i] & 1;
+    munmap(memory, BYTES);
+    return count;
+}
+
+static bool is_memory(const char *directory)
+{
+    struct statfs info;
+    scratch_need(statfs(directory, &info) == 0, directory);
+    return info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
+}
+
+/* Writes and reads the whole store without direct I/O; what stays in the page cache. */
+static void move_through_cache(const char *directory, const sl_transport_ops *ops)
+{
+    static _Alignas(SL_STORE_ALIGNMENT) char data[BYTES];
+    sl_store *store = NULL;
+    store_calls = (store_calls_plan){.no_direct_open = EINVAL};
+    sl_store_options options = {
+        .directories = &directory, .directory_count = 1, .bytes = BYTES, .transport = ops};
+    if (sl_store_open(&options, &store) != SL_OK) {
+        print_message("%s: %s: skipped\n", ops->name, sl_status_message());
+        return;
+    }
+    for (uint64_t i = 0; i < BYTES; i++)
+        data[i] = (char)store_word(1, 1, i);
+    int fd = find_file(directory);
+    assert_int_equal(sl_store_write(store, 0, data, BYTES), SL_OK);
+    assert_true(count_cached_pages(fd) < BYTES / SL_STORE_ALIGNMENT / 16);
+    assert_int_equal(sl_store_read(store, 0, data, BYTES), SL_OK);
+    assert_true(count_cached_pages(fd) < BYTES / SL_STORE_ALIGNMENT / 16);
+    sl_store_close(store);
+}
+
+/* Every byte passes through the page cache there, and none may stay in it. */
+static void cache_when_there_is_no_direct_io_keeps_nothing(void **state)
+{
+    (void)state;
+    char here[SCRATCH_PATH_BYTES]; /* mostly a disk */
+    scratch_need(getcwd(here, sizeof here) != NULL, "getcwd");
+    scratch_path path = scratch_join(here, "sluice-test-XXXXXX");
+    scratch_need(mkdtemp(path.text) != NULL, path.text);
+    bool has_cache = !is_memory(path.text);
+    if (has_cache) {
+        move_through_cache(path.text, &sl_transport_uring);
+        move_through_cache(path.text, &sl_transport_threads);
+    }
+    rmdir(path.text);
+    if (!has_cache)
+        skip_because("the working directory is memory: its files are their own cache");
+}
+
 static void file_when_a_call_fails_is_an_error_and_leaves_nothing(void **state)
 {
     const char *directory = ((scratch_path *)*state)->text;
@@ -405,6 +468,7 @@ int main(void)
         TEST(file_when_open_is_private_nameless_and_reserved),
         TEST(files_when_striped_have_what_their_pieces_need),
         TEST(file_when_system_lacks_something_works_and_says_so),
+        TEST(cache_when_there_is_no_direct_io_keeps_nothing),
         TEST(file_when_a_call_fails_is_an_error_and_leaves_nothing),
         TEST(directory_when_unsafe_is_refused_by_name),
         TEST(space_when_refused_is_an_error_with_need_and_free),
