@@ -186,6 +186,7 @@ static int print_page(sl_status (*print)(const char *word, FILE *stream), int ar
 int main(int argc, char **argv)
 {
     raise_descriptor_limit();
+    sl_json_file_guard_memory();
     argp_err_exit_status = EXIT_USAGE;
     sl_log_set_callback(print_remark, NULL);
     if (argc < 2) {

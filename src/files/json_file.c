@@ -1,7 +1,6 @@
 /* Small JSON files; see json_file.h. */
 #include "json_file.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +11,12 @@
 /* ---- jansson's memory ---- */
 
 /* Where jansson is refused memory for a token, it leaves characters out and goes on, or aborts. So
- * each parse has a reserve, from which it takes what it is refused; it is then given no more text,
- * and so needs no more than what is read already makes: values of BUFFERED_BYTES of text, at most
- * VALUE_BYTES for each of them, and one token and one table copied to twice their size
- * (GROWTH_BYTES a byte of text). What it made is given up, and the reserve with it. */
+ * each parse takes a reserve first. In a guarded process it keeps that, and takes from it what it
+ * is refused; it is then given no more text, and so needs no more than what is read already makes:
+ * values of BUFFERED_BYTES of text, at most VALUE_BYTES for each of them, and one token and one
+ * table copied to twice their size (GROWTH_BYTES a byte of text). What it made is given up, and the
+ * reserve with it. In another process the reserve is given back before the parse: so much was
+ * there. */
 enum {
     BUFFERED_BYTES = 1024,
     VALUE_BYTES = 256,
@@ -24,6 +25,7 @@ enum {
     ALIGNMENT = 16
 };
 
+static bool is_guarded;
 static json_malloc_t allocate_before;
 static json_free_t free_before;
 
@@ -52,16 +54,23 @@ static void release(void *memory)
         free_before(memory);
 }
 
-static void install(void)
+void sl_json_file_guard_memory(void)
 {
+    if (is_guarded)
+        return;
     json_get_alloc_funcs(&allocate_before, &free_before);
     json_set_alloc_funcs(allocate, release);
+    is_guarded = true;
+}
+
+static void close_reserve(void)
+{
+    free(reserve.memory);
+    reserve.memory = NULL;
 }
 
 static sl_status open_reserve(uint64_t text_bytes)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install);
     uint64_t bytes, buffered = text_bytes < BUFFERED_BYTES ? text_bytes : BUFFERED_BYTES;
     SL_TRY(sl_bits_multiply(text_bytes, GROWTH_BYTES, "a parse", &bytes));
     SL_TRY(sl_bits_add(bytes, buffered * VALUE_BYTES + LEAST_BYTES, "a parse", &bytes));
@@ -71,13 +80,9 @@ static sl_status open_reserve(uint64_t text_bytes)
     reserve.was_needed = false;
     if (!reserve.memory)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse JSON");
+    if (!is_guarded)
+        close_reserve();
     return SL_OK;
-}
-
-static void close_reserve(void)
-{
-    free(reserve.memory);
-    reserve.memory = NULL;
 }
 
 /* ---- writing ---- */

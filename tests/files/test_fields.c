@@ -11,9 +11,15 @@
 
 #include <cmocka.h>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "base/hash.h"
 #include "files/fields.h"
 #include "files/json_file.h"
+#include "sanitizer_share.h"
+#include "skip.h"
 
 typedef struct part {
     bool is_there;
@@ -295,9 +301,78 @@ static void text_when_it_is_no_utf8_then_its_bytes_are_told(void **state)
     }
 }
 
+static uint64_t host_allocations;
+
+static void *allocate_for_host(size_t bytes)
+{
+    host_allocations++;
+    return malloc(bytes);
+}
+
+/* jansson's allocator is the process's: a program that has set one finds it as it was, and used. */
+static void allocator_when_json_is_parsed_and_written_stays_the_programs(void **state)
+{
+    (void)state;
+    json_malloc_t allocate;
+    json_free_t release;
+    json_t *root = NULL;
+    static const char text[] = "{\"a\": [1, 2.5, \"three\"]}";
+    json_set_alloc_funcs(allocate_for_host, free);
+    assert_int_equal(sl_json_file_parse("a file", text, strlen(text), &root), SL_OK);
+    char *written = sl_json_file_dump(root, JSON_COMPACT);
+    json_decref(root);
+    json_get_alloc_funcs(&allocate, &release);
+    json_set_alloc_funcs(malloc, free);
+    assert_string_equal(written, "{\"a\":[1,2.5,\"three\"]}");
+    free(written);
+    assert_true(allocate == allocate_for_host && release == free);
+    assert_true(host_allocations > 0);
+}
+
+/* Address space for the text and little more: a parse may need ten times as much. */
+static int parse_in_little_memory(void)
+{
+    enum { TEXT_BYTES = 1 << 20, MORE_BYTES = 4 << 20, PAGE_BYTES = 4096 };
+    unsigned long pages = 0;
+    json_t *root = NULL;
+    char *text = malloc(TEXT_BYTES);
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!text || !file || fscanf(file, "%lu", &pages) != 1)
+        return 1;
+    fclose(file);
+    memset(text, ' ', TEXT_BYTES);
+    text[0] = '{';
+    text[TEXT_BYTES - 1] = '}';
+    if (sl_json_file_parse("a file", text, TEXT_BYTES, &root) != SL_OK)
+        return 2;
+    json_decref(root);
+    rlim_t bytes = (rlim_t)pages * PAGE_BYTES + MORE_BYTES;
+    if (setrlimit(RLIMIT_AS, &(struct rlimit){bytes, bytes}) != 0)
+        return 3;
+    return sl_json_file_parse("a file", text, TEXT_BYTES, &root) == SL_ERROR_SYSTEM ? 0 : 4;
+}
+
+static void parse_when_the_most_it_can_need_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    int result;
+    if (SANITIZER_SHARE > 1) {
+        skip_because("sanitizers take all address space");
+    }
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(parse_in_little_memory());
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(allocator_when_json_is_parsed_and_written_stays_the_programs),
+        cmocka_unit_test(parse_when_the_most_it_can_need_is_not_there_is_refused),
         cmocka_unit_test(text_when_it_is_no_utf8_then_its_bytes_are_told),
         cmocka_unit_test(struct_when_written_then_every_key_stands_in_order),
         cmocka_unit_test(struct_when_read_then_every_member_comes_back),

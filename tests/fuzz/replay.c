@@ -64,8 +64,13 @@ static void give_directory(const char *path)
     free(entries);
 }
 
+/* Of the rooms that a target is built from; not all have it. */
+__attribute__((weak)) void sl_json_file_guard_memory(void);
+
 int main(int argc, char **argv)
 {
+    if (sl_json_file_guard_memory)
+        sl_json_file_guard_memory();
     for (int i = 1; i < argc; i++) {
         struct stat info;
         if (strcmp(argv[i], "--refuse-memory") == 0) {
