@@ -324,37 +324,31 @@ static sl_status seal(const sl_token_cache_args *args, const place *where)
     return sl_files_sync_directory(where->inside, where->path);
 }
 
-/* Takes a damaged entry out of the way. */
-static sl_status move_away(const char *entry)
+static void remove_damaged(const char *path)
 {
-    place old;
-    if (unlink(entry) == 0) /* it was no directory */
-        return SL_OK;
-    SL_TRY(open_place(entry, &old));
-    int error = rename(entry, old.path) == 0 ? 0 : errno; /* in the place of the empty one */
-    remove_entry(old.path);
-    close_place(&old);
-    if (error != 0 && error != ENOENT)
+    if (unlink(path) != 0) /* it is a directory, as it should be */
+        remove_entry(path);
+}
+
+/* A damaged entry changes places with this run's in one step, so that its name is never missing and
+ * nobody has to wait for anybody. What comes out goes with the place: if by then it is another
+ * run's whole one, it has the same ids. Where the file system cannot exchange, the damaged one is
+ * removed first; of two runs that find it at once, one may then miss what the other removed. */
+static sl_status replace_damaged(const char *entry, const char *path)
+{
+    int error = sl_files_rename(AT_FDCWD, path, entry, SL_RENAME_EXCHANGE);
+    if (error == EINVAL || error == ENOSYS)
+        remove_damaged(entry);
+    else if (error == 0)
+        remove_damaged(path);
+    else if (error != ENOENT) /* by now nothing is there */
         SL_FAIL(SL_ERROR_IO, "%s: cannot be replaced: %s", sl_files_show(entry).text,
                 strerror(error));
-    return SL_OK;
+    return error == 0 ? sl_files_sync_parent(entry) : SL_OK;
 }
 
-/* Who judges an entry and takes its place has the directory meanwhile, so that nobody moves away
- * what another run has just made and opens. -1: there are no locks here. Release with close. */
-static int lock_directory(const char *directory)
-{
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (fd >= 0 && flock(fd, LOCK_EX) != 0)
-        if (errno != EINTR) {
-            close(fd);
-            return -1;
-        }
-    return fd;
-}
-
-/* Another run may have been first; then its entry holds if it is whole. */
-static sl_status take_place(const sl_token_cache_args *args, const place *where, char *entry)
+/* Another run may have been first. */
+static sl_status publish(const sl_token_cache_args *args, const place *where, char *entry)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
         bool is_whole;
@@ -366,18 +360,11 @@ static sl_status take_place(const sl_token_cache_args *args, const place *where,
         SL_TRY(look(args, entry, false, &is_whole));
         if (is_whole)
             return SL_OK;
-        SL_TRY(move_away(entry));
+        SL_TRY(replace_damaged(entry, where->path));
+        if (!is_named(where->path, where->inside))
+            return SL_OK; /* this run's is the entry now */
     }
     return fail_making(entry, EBUSY);
-}
-
-static sl_status publish(const sl_token_cache_args *args, const place *where, char *entry)
-{
-    int lock = lock_directory(args->directory);
-    sl_status status = take_place(args, where, entry);
-    if (lock >= 0)
-        close(lock);
-    return status;
 }
 
 static sl_status fill_place(const sl_token_cache_args *args, const place *where, char *entry)

@@ -298,6 +298,22 @@ static void runs_when_at_once_then_all_have_the_ids(void **state)
     }
 }
 
+/* No run waits for what another one holds: it may be suspended, or on another machine. */
+static void ids_when_the_directory_is_locked_then_made_at_once(void **state)
+{
+    (void)state;
+    run_shell("mkdir -p held");
+    for (int damaged = 0; damaged < 2; damaged++) {
+        if (damaged)
+            run_shell("truncate -s -2 held/tokens-*/tokens.bin");
+        run_shell("exec 8<held; flock 8; timeout 60 \"$SLUICE\" train " TINY
+                  "--tokenizer voc " ORDER
+                  "--data lines.jsonl --log-json log --cache-dir held 2>/dev/null 8<&-");
+        assert_same_steps("ids.log", "log", 1, 3);
+        run_shell("test $(ls -A held | wc -l) -eq 1");
+    }
+}
+
 /* The directory of a run that died goes with the next one; that of one that lives stays. */
 static void remains_when_of_a_dead_run_then_removed(void **state)
 {
@@ -551,6 +567,7 @@ int main(void)
         cmocka_unit_test(ids_when_kept_by_another_user_then_left_and_told),
         cmocka_unit_test(ids_when_kept_are_damaged_then_made_anew),
         cmocka_unit_test(runs_when_at_once_then_all_have_the_ids),
+        cmocka_unit_test(ids_when_the_directory_is_locked_then_made_at_once),
         cmocka_unit_test(remains_when_of_a_dead_run_then_removed),
         cmocka_unit_test(text_when_it_fails_then_nothing_is_left),
         cmocka_unit_test(directory_when_there_is_none_then_64),
