@@ -223,7 +223,7 @@ static void print_report(const job *self, const sl_tokenize_report *report, doub
                report->short_documents, SL_TOKENIZE_CLEAN_IDS, report->repeated_documents);
     printf("%" PRIu64 " documents, %" PRIu64 " tokens of %u, %.2f bytes a token, %.1f MB/s: %s",
            report->documents, report->ids, sl_vocabulary_count(self->vocabulary),
-           (double)report->text_bytes / (double)report->ids,
+           (double)report->kept_bytes / (double)report->ids,
            (double)report->text_bytes / MB / seconds, sl_files_show(config->output).text);
     printf(report->files > 1 ? " and %u more files\n" : "\n", report->files - 1);
 }
@@ -231,11 +231,14 @@ static void print_report(const job *self, const sl_tokenize_report *report, doub
 static sl_status encode(const job *self)
 {
     const sl_config *config = self->config;
+    char tokenizer[SL_VOCABULARY_NAME_BYTES];
+    SL_TRY(sl_vocabulary_name(self->vocabulary, tokenizer));
     sl_meter progress = start_meter(config, "tokenizing");
     const sl_tokenize_args args = describe(self, &progress);
     const sl_token_writer_args output = {.path = config->output,
                                          .format = (sl_token_format)config->format,
-                                         .vocab = sl_vocabulary_count(self->vocabulary)};
+                                         .vocab = sl_vocabulary_count(self->vocabulary),
+                                         .tokenizer = tokenizer};
     sl_tokenize_report report;
     sl_status status = sl_tokenize_run(&args, self->vocabulary, &output, &report);
     sl_meter_end_line(&progress);

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "json_file.h"
+#include "json_records.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little endian");
 
@@ -30,6 +31,7 @@ enum {
     JSON_LINE_BYTES = 65536, /* of a first line that may be JSON */
     SAMPLE_COUNT = 64,
     SAMPLE_BYTES = 4096,
+    PIECE_TOKENS = BUFFER_BYTES, /* looked at together for the largest id */
     OPEN_FILES_MAX = 256 /* that keep their descriptors; further ones are opened for each read */
 };
 
@@ -151,11 +153,32 @@ static sl_status find_json_line(const sl_file *file, bool *out_found)
     return SL_OK;
 }
 
+/* Text in name alone: a document of records, or what stands beside a file of tokens. */
+static sl_status refuse_json(const sl_file *file)
+{
+    char start[SL_JSON_RECORDS_START_BYTES];
+    uint64_t bytes = file->bytes < sizeof start ? file->bytes : sizeof start;
+    sl_token_description description;
+    bool is_description = false;
+    SL_TRY(sl_files_read_at(file, 0, bytes, start));
+    if (sl_json_records_start(start, bytes))
+        return sl_json_records_refuse(file->path);
+    if (sl_files_name_ends(file->path, ".json"))
+        SL_TRY(sl_token_description_read(file->path, &description, &is_description));
+    if (is_description)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: says how the file of tokens beside it was made: give that file instead",
+                sl_files_show(file->path).text);
+    return SL_OK;
+}
+
 static sl_status set_text(sl_token_file *file, const void *start, uint64_t start_bytes)
 {
     file->is_json = sl_files_name_ends(file->file.path, ".jsonl");
     if (!file->is_json)
         SL_TRY(find_json_line(&file->file, &file->is_json));
+    if (!file->is_json)
+        SL_TRY(refuse_json(&file->file));
     file->is_packed = sl_files_packing(start, start_bytes) != SL_PACKING_NONE;
     if (!file->is_packed && memchr(start, '\0', start_bytes))
         sl_log_write(SL_LOG_WARNING,
@@ -166,7 +189,7 @@ static sl_status set_text(sl_token_file *file, const void *start, uint64_t start
     return SL_OK;
 }
 
-static sl_status recognise(sl_token_file *file)
+static sl_status recognise_kind(sl_token_file *file)
 {
     int32_t header[HEADER_WORDS] = {0};
     uint64_t bytes = file->file.bytes < HEADER_BYTES ? file->file.bytes : HEADER_BYTES;
@@ -182,6 +205,37 @@ static sl_status recognise(sl_token_file *file)
     if (sl_files_name_ends(file->file.path, ".bin"))
         return set_bin(file);
     return set_text(file, header, bytes);
+}
+
+/* A description that does not fit was left beside another file: of this one it says nothing. */
+static sl_status check_description(const sl_token_file *file, const char *path)
+{
+    const sl_token_description *of = &file->description;
+    if (of->bytes == file->file.bytes && of->tokens == file->token_count)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA,
+            "%s: describes a file of %llu bytes and %llu tokens, but %s has %llu bytes and %llu "
+            "tokens: it is of another file; remove it, or make the tokens again",
+            sl_files_show(path).text, (unsigned long long)of->bytes, (unsigned long long)of->tokens,
+            sl_files_show(file->file.path).text, (unsigned long long)file->file.bytes,
+            (unsigned long long)file->token_count);
+}
+
+static sl_status read_description(sl_token_file *file)
+{
+    char *path = NULL;
+    SL_TRY(sl_token_description_path(file->file.path, &path));
+    sl_status status = sl_token_description_read(path, &file->description, &file->is_described);
+    if (status == SL_OK && file->is_described)
+        status = check_description(file, path);
+    free(path);
+    return status;
+}
+
+static sl_status recognise(sl_token_file *file)
+{
+    SL_TRY(recognise_kind(file));
+    return file->kind == SL_TOKEN_TEXT ? SL_OK : read_description(file);
 }
 
 /* ---- opening ---- */
@@ -322,6 +376,16 @@ uint32_t sl_tokens_file_count(const sl_tokens *tokens)
     return tokens->file_count;
 }
 
+const char *sl_tokens_file_path(const sl_tokens *tokens, uint32_t file)
+{
+    return tokens->files[file].file.path;
+}
+
+const sl_token_description *sl_tokens_file_description(const sl_tokens *tokens, uint32_t file)
+{
+    return tokens->files[file].is_described ? &tokens->files[file].description : NULL;
+}
+
 void sl_tokens_file_range(const sl_tokens *tokens, uint32_t file, uint64_t *out_first,
                           uint64_t *out_count)
 {
@@ -424,6 +488,58 @@ sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t
         token_count -= part;
         out_ids += part;
     }
+    return SL_OK;
+}
+
+/* ---- the largest id ---- */
+
+static sl_status look_at_piece(const sl_token_file *file, uint64_t first, uint64_t count,
+                               sl_largest_id *largest)
+{
+    static const sl_tokens any = {0};
+    int32_t ids[BUFFER_BYTES];
+    SL_TRY(read_stored(&any, file, first, count, ids));
+    for (uint64_t i = 0; i < count; i++)
+        if (largest->looked_at + i == 0 || (uint32_t)ids[i] > largest->id) {
+            largest->id = (uint32_t)ids[i];
+            largest->token = first + i;
+        }
+    largest->looked_at += count;
+    return SL_OK;
+}
+
+/* Piece i of n starts at i / (n - 1) of what lies before the last one. */
+static sl_status look_at_pieces(const sl_token_file *file, uint64_t piece_count,
+                                sl_largest_id *largest)
+{
+    const uint64_t last = file->token_count - PIECE_TOKENS, step_count = piece_count - 1;
+    for (uint64_t i = 0; i < piece_count; i++) {
+        uint64_t first = last / step_count * i + last % step_count * i / step_count;
+        SL_TRY(look_at_piece(file, first, PIECE_TOKENS, largest));
+    }
+    return SL_OK;
+}
+
+static sl_status look_at_all(const sl_token_file *file, sl_largest_id *largest)
+{
+    for (uint64_t at = 0; at < file->token_count; at += PIECE_TOKENS) {
+        uint64_t left = file->token_count - at;
+        SL_TRY(look_at_piece(file, at, left < PIECE_TOKENS ? left : PIECE_TOKENS, largest));
+    }
+    return SL_OK;
+}
+
+sl_status sl_tokens_find_largest(const sl_tokens *tokens, uint32_t file, uint64_t token_budget,
+                                 sl_largest_id *out_largest)
+{
+    const sl_token_file *of = &tokens->files[file];
+    uint64_t pieces = token_budget / PIECE_TOKENS > 2 ? token_budget / PIECE_TOKENS : 2;
+    sl_largest_id largest = {0};
+    if (of->token_count > pieces * PIECE_TOKENS)
+        SL_TRY(look_at_pieces(of, pieces, &largest));
+    else
+        SL_TRY(look_at_all(of, &largest));
+    *out_largest = largest;
     return SL_OK;
 }
 

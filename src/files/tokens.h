@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "files.h"
+#include "token_description.h"
 
 typedef struct sl_tokens sl_tokens;
 
@@ -32,8 +33,9 @@ enum {
 
 /* Opens `path_count` >= 1 files in this order. `vocab_limit`: tokens not below it are an error when
  * they are read; 0: no limit yet. Blocks for a few small reads a file.
- * SL_ERROR_MISSING: a file is not there. SL_ERROR_DATA: not a regular file, empty, or against its
- * format. SL_ERROR_USAGE: a text file, and a limit below SL_TOKENS_BYTE_VOCAB. */
+ * SL_ERROR_MISSING: a file is not there. SL_ERROR_DATA: not a regular file, empty, against its
+ * format, or not the one that FILE.json beside it describes (token_description.h).
+ * SL_ERROR_USAGE: a text file, and a limit below SL_TOKENS_BYTE_VOCAB. */
 sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
                          sl_tokens **out_tokens);
 
@@ -63,6 +65,26 @@ bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file);
 bool sl_tokens_file_is_wrapped(const sl_tokens *tokens, uint32_t file);
 
 uint32_t sl_tokens_file_count(const sl_tokens *tokens);
+
+/* The path of one file as it was given; borrowed. */
+const char *sl_tokens_file_path(const sl_tokens *tokens, uint32_t file);
+
+/* What stands beside a file of tokens, borrowed; NULL: nothing, or the file is text. */
+const sl_token_description *sl_tokens_file_description(const sl_tokens *tokens, uint32_t file);
+
+/* The largest id that was seen. */
+typedef struct sl_largest_id {
+    uint32_t id;
+    uint64_t token;     /* its position in the file */
+    uint64_t looked_at; /* so many tokens of the file */
+} sl_largest_id;
+
+/* Looks for the largest id of one file that is not text, of which at most about `token_budget`
+ * tokens are read: all of a file that has no more, else pieces of 16384 tokens, evenly spread, the
+ * first and the last among them. The limit of the vocabulary is not looked at. SL_ERROR_IO,
+ * SL_ERROR_DATA as sl_tokens_read. */
+sl_status sl_tokens_find_largest(const sl_tokens *tokens, uint32_t file, uint64_t token_budget,
+                                 sl_largest_id *out_largest);
 
 /* The tokens of one file in the run of all. */
 void sl_tokens_file_range(const sl_tokens *tokens, uint32_t file, uint64_t *out_first,

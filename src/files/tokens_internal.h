@@ -3,6 +3,7 @@
 #define SL_FILES_TOKENS_INTERNAL_H
 
 #include "megatron_index.h"
+#include "token_description.h"
 #include "tokens.h"
 
 /* Fingerprints hold these numbers: new ones come last. */
@@ -21,9 +22,11 @@ typedef struct sl_token_file {
     sl_megatron_index index; /* MEGATRON; else zeros */
     sl_token_kind kind;
     bool is_packed, is_json; /* of text: its bytes are not its tokens */
-    uint64_t data_offset;    /* bytes before the first token */
-    uint64_t first_token;    /* in the run of all files */
-    uint64_t token_count;    /* with the end-of-text token of a text file */
+    bool is_described;       /* of tokens: FILE.json stands beside them */
+    sl_token_description description;
+    uint64_t data_offset; /* bytes before the first token */
+    uint64_t first_token; /* in the run of all files */
+    uint64_t token_count; /* with the end-of-text token of a text file */
 } sl_token_file;
 
 struct sl_tokens {

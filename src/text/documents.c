@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "files/files.h"
 #include "files/json_file.h"
+#include "files/json_records.h"
+#include "files/token_description.h"
 #include "files/tokens.h"
 #include "text_stream.h"
 #include "words.h"
@@ -21,14 +24,35 @@ struct sl_documents {
     uint64_t line;
     char *buffer; /* [capacity]; first .. first + count is still to be given */
     uint64_t capacity, first, count;
+    uint64_t piece_limit;            /* bytes of a line, or of text without a space, of this file */
     uint64_t file_bytes, done_bytes; /* of all files; of those before the open one */
 };
 
-/* Ids read as text would be learnt from and written as documents. */
-static sl_status refuse_tokens(const char *path, sl_text_stream *stream)
+static bool is_named_jsonl(const char *path)
 {
-    char start[SL_TOKENS_START_BYTES];
+    return sl_files_name_ends(path, ".jsonl") || sl_files_name_ends(path, ".jsonl.gz") ||
+           sl_files_name_ends(path, ".jsonl.zst");
+}
+
+/* What stands beside a file of tokens. */
+static sl_status refuse_description(const char *path)
+{
+    sl_token_description description;
+    bool is_description = false;
+    if (sl_files_name_ends(path, ".json"))
+        SL_TRY(sl_token_description_read(path, &description, &is_description));
+    if (is_description)
+        SL_FAIL(SL_ERROR_DATA, "%s: says how a file of tokens was made, and text is asked for",
+                sl_files_show(path).text);
+    return SL_OK;
+}
+
+/* Ids and records read as text would be learnt from and written as documents. */
+static sl_status refuse_others(const char *path, sl_text_stream *stream)
+{
+    char start[SL_JSON_RECORDS_START_BYTES];
     uint64_t count = 0, got = 1;
+    SL_TRY(refuse_description(path));
     if (sl_files_name_ends(path, ".bin") || sl_files_name_ends(path, ".idx"))
         SL_FAIL(SL_ERROR_DATA,
                 "%s: is named as a file of tokens, and text is asked for: if it is text, name it "
@@ -39,6 +63,8 @@ static sl_status refuse_tokens(const char *path, sl_text_stream *stream)
     const char *what = sl_tokens_name_start(start, count);
     if (what)
         SL_FAIL(SL_ERROR_DATA, "%s: is %s, and text is asked for", sl_files_show(path).text, what);
+    if (!is_named_jsonl(path) && sl_json_records_start(start, count))
+        return sl_json_records_refuse(path);
     return SL_OK;
 }
 
@@ -47,7 +73,7 @@ static sl_status look_at_files(sl_documents *self)
     for (uint32_t i = 0; i < self->args.path_count; i++) {
         sl_text_stream *stream = NULL;
         SL_TRY(sl_text_stream_open(self->args.paths[i], &stream));
-        sl_status status = refuse_tokens(self->args.paths[i], stream);
+        sl_status status = refuse_others(self->args.paths[i], stream);
         self->file_bytes += sl_text_stream_file_bytes(stream);
         sl_text_stream_close(stream);
         SL_TRY(status);
@@ -121,12 +147,6 @@ static sl_status fill(sl_documents *self)
 
 /* ---- files ---- */
 
-static bool is_named_jsonl(const char *path)
-{
-    return sl_files_name_ends(path, ".jsonl") || sl_files_name_ends(path, ".jsonl.gz") ||
-           sl_files_name_ends(path, ".jsonl.zst");
-}
-
 /* Reads on until the first line ends; *out_bytes is 0 where it is above its limit. */
 static sl_status read_first_line(sl_documents *self, uint64_t *out_bytes)
 {
@@ -159,6 +179,23 @@ static bool is_json_lines(const sl_documents *self, const json_t *object, uint64
     return json_is_object(object) && !is_settings;
 }
 
+/* In a directory a file of settings may look so, too: it is read, but not without a word. */
+static void tell_if_records(const sl_documents *self, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        if (!json_is_object(json_array_get(value, 0)))
+            continue;
+        sl_log_write(SL_LOG_WARNING,
+                     "%s: is one JSON object that holds records, and is read as text; a line for "
+                     "each record (jq -c '.NAME[]' FILE >FILE.jsonl) is read by --json-key",
+                     sl_files_show(self->args.paths[self->file]).text);
+        return;
+    }
+}
+
 /* True if the first line is one JSON object, whatever room the buffer had. */
 static sl_status find_json(sl_documents *self, bool *out_found)
 {
@@ -173,6 +210,8 @@ static sl_status find_json(sl_documents *self, bool *out_found)
     SL_TRY(sl_json_file_load(self->buffer, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error,
                              &object));
     *out_found = is_json_lines(self, object, bytes);
+    if (!*out_found)
+        tell_if_records(self, object);
     json_decref(object);
     return SL_OK;
 }

@@ -37,8 +37,8 @@ typedef struct sl_piece {
 
 typedef struct sl_documents sl_documents;
 
-/* Looks at each file's size and start. Statuses of sl_files_open. SL_ERROR_DATA: a file of tokens
- * is among them. */
+/* Looks at each file's size and start. Statuses of sl_files_open. SL_ERROR_DATA: a file of tokens,
+ * or a JSON document of records (files/json_records.h), is among them. */
 sl_status sl_documents_open(const sl_documents_args *args, sl_documents **out_documents);
 
 /* NULL is fine. */

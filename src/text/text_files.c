@@ -10,17 +10,21 @@
 
 #include "base/log.h"
 #include "files/files.h"
+#include "files/json_records.h"
+#include "files/token_description.h"
 #include "files/tokens.h"
 #include "text_stream.h"
 
-enum { START_BYTES = 8000 };
+enum { START_BYTES = SL_JSON_RECORDS_START_BYTES };
 
 typedef enum content {
     CONTENT_EMPTY,
     CONTENT_TEXT,
     CONTENT_BINARY,
     CONTENT_TOKENS,
-    CONTENT_UNKNOWN, /* named as tokens without a header are */
+    CONTENT_UNKNOWN,     /* named as tokens without a header are */
+    CONTENT_DESCRIPTION, /* FILE.json of a file of tokens */
+    CONTENT_RECORDS,     /* a JSON document of records */
     CONTENT_COUNT
 } content;
 
@@ -37,6 +41,17 @@ static sl_status has_index(const char *path, bool *out_has)
     return status;
 }
 
+/* True if FILE.json says that a .bin holds tokens. */
+static sl_status is_described(const char *path, bool *out_is_described)
+{
+    sl_token_description description;
+    char *beside = NULL;
+    SL_TRY(sl_token_description_path(path, &beside));
+    sl_status status = sl_token_description_read(beside, &description, out_is_described);
+    free(beside);
+    return status;
+}
+
 static sl_status read_start(const char *path, char *start, uint64_t *out_count)
 {
     sl_text_stream *stream = NULL;
@@ -50,23 +65,43 @@ static sl_status read_start(const char *path, char *start, uint64_t *out_count)
     return status;
 }
 
+/* By a name that files of tokens have, or their descriptions. */
+static sl_status look_beside(const char *path, bool *out_is_tokens, bool *out_is_description)
+{
+    sl_token_description description;
+    *out_is_tokens = *out_is_description = false;
+    if (sl_files_name_ends(path, ".json"))
+        return sl_token_description_read(path, &description, out_is_description);
+    if (!sl_files_name_ends(path, ".bin"))
+        return SL_OK;
+    SL_TRY(has_index(path, out_is_tokens));
+    return *out_is_tokens ? SL_OK : is_described(path, out_is_tokens);
+}
+
+static content judge_text(const char *start, uint64_t count)
+{
+    if (memchr(start, '\0', count))
+        return CONTENT_BINARY;
+    return sl_json_records_start(start, count) ? CONTENT_RECORDS : CONTENT_TEXT;
+}
+
 static sl_status look(const char *path, content *out_content)
 {
     char start[START_BYTES];
     uint64_t count;
-    bool is_pair = false;
+    bool is_tokens, is_description;
     SL_TRY(read_start(path, start, &count));
-    bool is_bin = sl_files_name_ends(path, ".bin");
-    if (is_bin)
-        SL_TRY(has_index(path, &is_pair));
-    if (is_pair || sl_tokens_name_start(start, count))
+    SL_TRY(look_beside(path, &is_tokens, &is_description));
+    if (is_tokens || sl_tokens_name_start(start, count))
         *out_content = CONTENT_TOKENS;
+    else if (is_description)
+        *out_content = CONTENT_DESCRIPTION;
     else if (count == 0)
         *out_content = CONTENT_EMPTY;
-    else if (is_bin || sl_files_name_ends(path, ".idx"))
+    else if (sl_files_name_ends(path, ".bin") || sl_files_name_ends(path, ".idx"))
         *out_content = CONTENT_UNKNOWN;
     else
-        *out_content = memchr(start, '\0', count) ? CONTENT_BINARY : CONTENT_TEXT;
+        *out_content = judge_text(start, count);
     return SL_OK;
 }
 
@@ -100,14 +135,14 @@ static sl_status look_at_all(tree *self)
     return SL_OK;
 }
 
-/* What no one would miss, empty files, is not told. */
+/* What no one would miss, empty files and descriptions of tokens, is not told. */
 static void tell(const tree *self, const char *path, uint32_t passed_over, const char *first)
 {
     if (passed_over == 0)
         return;
     sl_log_write(SL_LOG_WARNING,
-                 "%s: %u of %u files are passed over, which are no text (NUL bytes, or named as "
-                 "tokens); the first is %s",
+                 "%s: %u of %u files are passed over, which are no text (NUL bytes, JSON documents "
+                 "of records, or named as tokens); the first is %s",
                  sl_files_show(path).text, passed_over, self->files.count,
                  sl_files_show(first).text);
 }
@@ -120,15 +155,15 @@ static sl_status append_data(const tree *self, const char *path, sl_file_list *l
         content what = (content)self->contents[i];
         if (is_data(self, what)) {
             SL_TRY(sl_file_list_append(list, self->files.items[i]));
-        } else if (what != CONTENT_EMPTY) {
+        } else if (what != CONTENT_EMPTY && what != CONTENT_DESCRIPTION) {
             first = first ? first : self->files.items[i];
             passed_over++;
         }
     }
     if (list->count == before)
         SL_FAIL(SL_ERROR_DATA,
-                "%s: of its %u files none is text (they are empty, hold NUL bytes, "
-                "or are named as tokens)",
+                "%s: of its %u files none is text (they are empty, hold NUL bytes, are JSON "
+                "documents of records, which jq -c '.[]' makes lines of, or are named as tokens)",
                 sl_files_show(path).text, self->files.count);
     tell(self, path, passed_over, first);
     return SL_OK;

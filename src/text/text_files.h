@@ -3,9 +3,11 @@
  *
  * Below a directory, beside what file_list.h passes over, so are empty files and those that are no
  * text: with a NUL byte in their first 8000 bytes, unpacked (git's rule), as pictures and programs
- * have. Files of tokens that say so (a known start, or Megatron's index beside) stay. One that is
- * only named .bin may be tokens without a header or anything else: it stays where tokens may be and
- * no text is in the directory. A warning counts what is passed over.
+ * have, or JSON documents of records (files/json_records.h). Files of tokens that say so (a known
+ * start, or Megatron's index or a description beside) stay, and their descriptions
+ * (token_description.h) are no data. One that is only named .bin may be tokens without a header or
+ * anything else: it stays where tokens may be and no text is in the directory. A warning counts
+ * what is passed over.
  */
 #ifndef SL_TEXT_TEXT_FILES_H
 #define SL_TEXT_TEXT_FILES_H

@@ -3,6 +3,7 @@
 #include "token_writer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include "files/files.h"
+#include "files/token_description.h"
+#include "vocabulary.h"
 
 enum {
     HEADER_WORDS = 256,
@@ -27,7 +30,11 @@ typedef struct output {
     sl_file file;
     char *name; /* the final one */
     uint64_t id_count;
+    uint64_t documents; /* that end in it */
 } output;
+
+_Static_assert((int)SL_TOKENIZER_NAME_BYTES == (int)SL_VOCABULARY_NAME_BYTES,
+               "descriptions hold the names of vocabularies");
 
 struct sl_token_writer {
     sl_token_writer_args args;
@@ -73,9 +80,32 @@ static sl_status name_output(const sl_token_writer *self, char **out_name)
 
 /* ---- files ---- */
 
+/* FILE.json of before is replaced if it is a description, and nothing else is. */
+static sl_status check_beside(const char *name)
+{
+    sl_token_description description;
+    char *path = NULL;
+    bool is_there = false, is_ours = false;
+    SL_TRY(sl_token_description_path(name, &path));
+    sl_status status = sl_files_exists(AT_FDCWD, NULL, path, &is_there);
+    if (status == SL_OK && is_there)
+        status = sl_token_description_read(path, &description, &is_ours);
+    if (status == SL_ERROR_DATA) /* of a later version, or damaged */
+        status = SL_OK;
+    else if (status == SL_OK && is_there && !is_ours)
+        status = sl_status_fail(SL_ERROR_USAGE,
+                                "%s: is where the description of %s would go, and is something "
+                                "else: name another file of tokens",
+                                sl_files_show(path).text, sl_files_show(name).text);
+    free(path);
+    return status;
+}
+
 static sl_status create_output(const sl_token_writer *self, output *added)
 {
     SL_TRY(name_output(self, &added->name));
+    if (self->args.tokenizer)
+        SL_TRY(check_beside(added->name));
     return sl_files_create_unseen(added->name, &added->file);
 }
 
@@ -222,6 +252,7 @@ sl_status sl_token_writer_end(sl_token_writer *writer)
     if (writer->args.format == SL_TOKEN_FORMAT_MEGATRON)
         SL_TRY(note_length(writer));
     writer->document_ids = 0;
+    current(writer)->documents++;
     return SL_OK;
 }
 
@@ -320,31 +351,75 @@ static sl_status sync_outputs(const sl_token_writer *self)
     return SL_OK;
 }
 
-static sl_status publish_outputs(sl_token_writer *self)
+/* ---- what stands beside a file ---- */
+
+/* Of before, which fits no file that comes. */
+static sl_status remove_beside(const char *path)
 {
-    for (uint32_t i = 0; i < self->output_count; i++)
-        SL_TRY(sl_files_publish(&self->outputs[i].file, self->outputs[i].name));
+    if (unlink(path) == 0 || errno == ENOENT)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_IO, "%s: cannot be replaced: %s", sl_files_show(path).text, strerror(errno));
+}
+
+static sl_status write_description(const sl_token_writer *self, const output *of, sl_file *file)
+{
+    sl_token_description description = {.vocab = self->args.vocab,
+                                        .end_of_text = self->args.end_of_text,
+                                        .documents = of->documents,
+                                        .tokens = of->id_count,
+                                        .bytes = of->file.bytes};
+    snprintf(description.tokenizer, sizeof description.tokenizer, "%s", self->args.tokenizer);
+    return sl_token_description_write(&description, file);
+}
+
+/* A file that stands beside output `index`, without its name yet. */
+static sl_status create_beside(sl_token_writer *self, uint32_t index, bool describes,
+                               output *out_beside)
+{
+    output *of = &self->outputs[index];
+    if (describes)
+        SL_TRY(sl_token_description_path(of->name, &out_beside->name));
+    else
+        SL_TRY(replace_ending(of->name, "", ".idx", &out_beside->name));
+    SL_TRY(sl_files_create_unseen(out_beside->name, &out_beside->file));
+    SL_TRY(describes ? write_description(self, of, &out_beside->file)
+                     : write_index(self, &out_beside->file));
+    SL_TRY(sl_files_sync(&out_beside->file));
+    return remove_beside(out_beside->name);
+}
+
+static sl_status publish_all(output *outputs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (outputs[i].name)
+            SL_TRY(sl_files_publish(&outputs[i].file, outputs[i].name));
     return SL_OK;
 }
 
-static sl_status publish_pair(sl_token_writer *self, output *index)
+/* `beside`: room for an index and for a description of each output. */
+static sl_status publish_with(sl_token_writer *self, output *beside)
 {
-    SL_TRY(sl_files_create_unseen(index->name, &index->file));
-    SL_TRY(write_index(self, &index->file));
-    SL_TRY(sl_files_sync(&index->file));
-    if (unlink(index->name) != 0 && errno != ENOENT)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be replaced: %s", sl_files_show(index->name).text,
-                strerror(errno));
-    SL_TRY(publish_outputs(self));
-    return sl_files_publish(&index->file, index->name);
+    const uint32_t count = self->output_count;
+    if (self->args.format == SL_TOKEN_FORMAT_MEGATRON)
+        SL_TRY(create_beside(self, 0, false, &beside[0]));
+    for (uint32_t i = 0; i < count && self->args.tokenizer; i++)
+        SL_TRY(create_beside(self, i, true, &beside[i + 1]));
+    SL_TRY(publish_all(self->outputs, count));
+    return publish_all(beside, count + 1);
 }
 
-static sl_status publish_megatron(sl_token_writer *self)
+static sl_status publish(sl_token_writer *self)
 {
-    output index = {.file = {.fd = -1}};
-    SL_TRY(replace_ending(self->args.path, "", ".idx", &index.name));
-    sl_status status = publish_pair(self, &index);
-    remove_output(&index); /* what has its name stays */
+    const uint32_t count = self->output_count + 1;
+    output *beside = calloc(count, sizeof *beside);
+    if (!beside)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
+    for (uint32_t i = 0; i < count; i++)
+        beside[i].file.fd = -1;
+    sl_status status = publish_with(self, beside);
+    for (uint32_t i = 0; i < count; i++)
+        remove_output(&beside[i]); /* what has its name stays */
+    free(beside);
     return status;
 }
 
@@ -352,8 +427,7 @@ sl_status sl_token_writer_finish(sl_token_writer *writer)
 {
     SL_TRY(end_outputs(writer));
     SL_TRY(sync_outputs(writer));
-    SL_TRY(writer->args.format == SL_TOKEN_FORMAT_MEGATRON ? publish_megatron(writer)
-                                                           : publish_outputs(writer));
+    SL_TRY(publish(writer));
     return sl_files_sync_parent(writer->args.path);
 }
 

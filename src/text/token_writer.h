@@ -5,9 +5,13 @@
  *   nanogpt   uint16 ids; a vocabulary of at most 65,536
  *   megatron  NAME.bin, ids of uint16 (int32 from a vocabulary of 65,500 on), and NAME.idx
  *
+ * Beside each of them, where the tokenizer is told, FILE.json says which one made it
+ * (files/token_description.h).
+ *
  * Nothing has its name before all files are written and synced, and until then none at all where
- * the file system can (sl_files_create_unseen). Megatron's index gets its name last, and that of
- * before is taken away first: one that is there fits its .bin.
+ * the file system can (sl_files_create_unseen). What stands beside a file, Megatron's index and the
+ * description, gets its name last, and that of before is taken away first: one that is there fits
+ * its file.
  */
 #ifndef SL_TEXT_TOKEN_WRITER_H
 #define SL_TEXT_TOKEN_WRITER_H
@@ -28,6 +32,8 @@ typedef struct sl_token_writer_args {
     sl_token_format format;
     uint32_t vocab;        /* ids are below */
     uint64_t ids_per_file; /* of llmc at most; 0: 2^31 - 1 */
+    const char *tokenizer; /* its name, for the descriptions; borrowed; NULL: none is written */
+    uint32_t end_of_text;  /* the id behind each document, for the descriptions */
 } sl_token_writer_args;
 
 typedef struct sl_token_writer sl_token_writer;

@@ -68,7 +68,7 @@ typedef struct encoding {
     sl_bpe **encoders;                    /* [worker_count] */
     sl_ids ids[SL_CORPUS_GROUPS_MAX];     /* of each group of a batch */
     uint64_t taken[SL_CORPUS_GROUPS_MAX]; /* of them, by the writer */
-    uint64_t document_ids;
+    uint64_t document_ids, document_bytes;
     sl_hash_stream *document_hash; /* of its text so far; NULL: of JSON lines */
     sl_hash_value whole_hash;      /* of a document that came as one part */
     seen seen;
@@ -135,13 +135,14 @@ static sl_status note_writing(encoding *self, sl_status status)
 static sl_status end_document(encoding *self)
 {
     bool is_kept;
-    uint64_t id_count = self->document_ids;
+    uint64_t id_count = self->document_ids, bytes = self->document_bytes;
     SL_TRY(judge_document(self, &is_kept));
-    self->document_ids = 0;
+    self->document_ids = self->document_bytes = 0;
     if (!is_kept)
         return note_writing(self, sl_token_writer_drop(self->writer));
     SL_TRY(note_writing(self, sl_token_writer_add(self->writer, &self->end_of_text, 1)));
     self->report->ids += id_count + 1;
+    self->report->kept_bytes += bytes;
     self->report->documents++;
     return note_writing(self, sl_token_writer_end(self->writer));
 }
@@ -154,6 +155,7 @@ static sl_status write_part(void *user, const sl_corpus_part *part)
     SL_TRY(note_writing(self, sl_token_writer_add(self->writer, ids, part->id_count)));
     *taken += part->id_count;
     self->document_ids += part->id_count;
+    self->document_bytes += part->bytes;
     self->report->text_bytes += part->bytes;
     SL_TRY(hash_part(self, part));
     return part->ends_document ? end_document(self) : SL_OK;
@@ -206,8 +208,10 @@ static sl_status run_encoding(encoding *self, const sl_token_writer_args *output
                                        .progress = show_progress,
                                        .end_batch = empty_groups,
                                        .user = self};
+    sl_token_writer_args told = *output;
+    told.end_of_text = self->end_of_text;
     SL_TRY(open_encoders(self));
-    SL_TRY(note_writing(self, sl_token_writer_open(output, &self->writer)));
+    SL_TRY(note_writing(self, sl_token_writer_open(&told, &self->writer)));
     SL_TRY(sl_corpus_walk(&self->args->documents, workers, &visitor));
     if (self->report->ids == 0)
         SL_FAIL(SL_ERROR_DATA, "%s%s: no document is left to write",
@@ -343,6 +347,22 @@ static sl_status decode_tokens(const sl_tokens *tokens, const decoding *self)
     return SL_OK;
 }
 
+/* Ids of another vocabulary would be decoded to some other text. */
+static sl_status check_descriptions(const sl_tokens *tokens, const sl_vocabulary *vocabulary)
+{
+    char name[SL_VOCABULARY_NAME_BYTES];
+    SL_TRY(sl_vocabulary_name(vocabulary, name));
+    for (uint32_t i = 0; i < sl_tokens_file_count(tokens); i++) {
+        const sl_token_description *description = sl_tokens_file_description(tokens, i);
+        if (description && strcmp(description->tokenizer, name) != 0)
+            SL_FAIL(SL_ERROR_USAGE,
+                    "%s was made with the tokenizer \"%s\", but --tokenizer is \"%s\"",
+                    sl_files_show(sl_tokens_file_path(tokens, i)).text,
+                    sl_files_show(description->tokenizer).text, name);
+    }
+    return SL_OK;
+}
+
 sl_status sl_tokenize_decode(const sl_tokenize_decode_args *args, sl_tokenize_sink sink, void *user)
 {
     const sl_vocabulary *vocabulary = args->vocabulary;
@@ -360,6 +380,8 @@ sl_status sl_tokenize_decode(const sl_tokenize_decode_args *args, sl_tokenize_si
                                                "files of tokens");
     else
         status = sl_tokens_limit_vocab(tokens, sl_vocabulary_count(vocabulary));
+    if (status == SL_OK)
+        status = check_descriptions(tokens, vocabulary);
     if (status == SL_OK)
         status = decode_tokens(tokens, &self);
     sl_tokens_close(tokens);

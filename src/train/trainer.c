@@ -48,7 +48,8 @@ static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
     return NULL;
 }
 
-/* Of a model that does not say it itself; files of tokens alone may be GPT-2's. */
+/* Of a model that does not say it itself. Files of tokens may say it; those that do not may be
+ * GPT-2's. */
 static uint32_t find_vocab(const sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
@@ -56,6 +57,8 @@ static uint32_t find_vocab(const sl_trainer *trainer)
     bool is_named = sl_config_names_tokenizer(config) && strcmp(config->tokenizer, "byte") == 0;
     if (trainer->vocabulary)
         return sl_vocabulary_count(trainer->vocabulary);
+    if (!is_text && !is_named && sl_origin_is_known(&trainer->origin))
+        return trainer->origin.description.vocab;
     return is_text || is_named ? SL_TOKENS_BYTE_VOCAB : 50257;
 }
 
@@ -121,8 +124,18 @@ static sl_status open_shares(sl_trainer *trainer)
     return status;
 }
 
+/* A vocabulary that nobody chose may be too large for the data; it is told of the training data. */
+static sl_status check_ids(const sl_trainer *trainer)
+{
+    const bool is_chosen = trainer->config->given[SL_CONFIG_ROW_vocab] || trainer->vocabulary ||
+                           find_base_shape(trainer) != NULL;
+    SL_TRY(sl_origin_check(trainer->tokens, trainer->shape.vocab, !is_chosen));
+    return sl_origin_check(trainer->eval_tokens, trainer->shape.vocab, false);
+}
+
 static sl_status open_loaders(sl_trainer *trainer)
 {
+    SL_TRY(check_ids(trainer));
     if (trainer->tokens) {
         SL_TRY(sl_tokens_limit_vocab(trainer->tokens, trainer->shape.vocab));
         SL_TRY(open_shares(trainer));
@@ -159,7 +172,7 @@ static sl_status take_state(sl_trainer *trainer)
 }
 
 /* How text becomes ids: of the run that goes on, of the weights it starts with, or of a new one. */
-static sl_tokenizer_question ask_tokenizer(const sl_trainer *trainer)
+static sl_status ask_tokenizer(const sl_trainer *trainer, sl_tokenizer_question *out_question)
 {
     const sl_config *config = trainer->config;
     sl_tokenizer_question question = {.recorded = trainer->source.tokenizer,
@@ -172,15 +185,18 @@ static sl_tokenizer_question ask_tokenizer(const sl_trainer *trainer)
         question.recorded = sl_checkpoint_describe(trainer->resume.checkpoint)->tokenizer;
         question.directory = sl_checkpoint_describe(trainer->resume.checkpoint)->path;
     }
-    sl_tokenizer_look(trainer->tokens, &question);
-    sl_tokenizer_look(trainer->eval_tokens, &question);
-    return question;
+    SL_TRY(sl_tokenizer_look(trainer->tokens, &question));
+    SL_TRY(sl_tokenizer_look(trainer->eval_tokens, &question));
+    *out_question = question;
+    return SL_OK;
 }
 
 /* A run that goes on has its vocabulary in the checkpoint; where it came from may be gone. */
 static sl_status open_vocabulary(sl_trainer *trainer)
 {
-    const sl_tokenizer_question question = ask_tokenizer(trainer);
+    sl_tokenizer_question question;
+    SL_TRY(ask_tokenizer(trainer, &question));
+    trainer->origin = question.origin;
     bool is_restored = trainer->resume.checkpoint && !trainer->resume.is_tokenizer_given;
     if (is_restored && question.recorded)
         SL_TRY(sl_config_resolve(trainer->config, SL_CONFIG_ROW_tokenizer, "auto"));
@@ -189,13 +205,15 @@ static sl_status open_vocabulary(sl_trainer *trainer)
 
 static sl_status resolve_tokenizer(sl_trainer *trainer)
 {
-    const sl_tokenizer_question question = ask_tokenizer(trainer);
+    sl_tokenizer_question question;
+    SL_TRY(ask_tokenizer(trainer, &question));
     return sl_tokenizer_resolve(trainer->config, &question, &trainer->vocabulary);
 }
 
 static sl_status find_end_of_text(sl_trainer *trainer)
 {
-    trainer->end_of_text = sl_tokenizer_end_of_text(trainer->config, trainer->vocabulary);
+    trainer->end_of_text =
+        sl_tokenizer_end_of_text(trainer->config, &trainer->origin, trainer->vocabulary);
     if (trainer->end_of_text >= (int32_t)trainer->shape.vocab)
         SL_FAIL(SL_ERROR_USAGE, "--end-of-text %d is not below the %u ids of the model",
                 trainer->end_of_text, trainer->shape.vocab);

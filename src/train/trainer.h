@@ -21,6 +21,7 @@
 #include "session/weights/source.h"
 #include "text/vocabulary.h"
 #include "train/data/data_loader.h"
+#include "train/data/origin.h"
 #include "train/evaluate/evaluate.h"
 #include "train/watch/sink.h"
 
@@ -33,6 +34,7 @@ typedef struct sl_trainer {
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
     sl_data_files files, eval_files; /* of which they are */
     sl_vocabulary *vocabulary;       /* NULL: text is bytes, or how it becomes ids is not known */
+    sl_origin origin;                /* of the files of tokens among the data */
     sl_resume resume;                /* what was found under --save */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */

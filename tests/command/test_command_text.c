@@ -1,6 +1,7 @@
 /* What could be wrong here: text is given as bytes to a model that was trained on other ids, or its
  * ids are printed as bytes, and nobody is told; what is known of a model's tokenizer is lost with
- * the checkpoint, or believed of one that never said so; broken JSON lines are taken for text; an
+ * the checkpoint, or believed of one that never said so; broken JSON lines, or a data set in one
+ * JSON document, are taken for text; files of tokens of another vocabulary are trained on; an
  * evaluation reads other rows than it says, or than `eval` does. Every case
  * runs the built command. */
 #define _GNU_SOURCE
@@ -296,13 +297,155 @@ static void evaluation_when_limited_then_covers_so_many_micro_batches(void **sta
 static void evaluation_when_it_fails_then_the_last_step_is_saved(void **state)
 {
     (void)state;
-    write_ids("bad.bin", 200);
-    assert_int_equal(system("printf '\\377\\377' >>bad.bin"), 0); /* an id beyond the vocabulary */
-    assert_code(sluice("train " WIDE "--data ids.bin --eval-data bad.bin --seq 8 --steps 2 --quiet "
+    /* An id beyond the vocabulary where nobody looks before: between the first pieces of many. */
+    write_ids("bad.bin", 4200000);
+    assert_int_equal(system("printf '\\377\\377' | dd of=bad.bin bs=2 seek=16390 conv=notrunc "
+                            "status=none"),
+                     0);
+    assert_code(sluice("train " WIDE "--data ids.bin --eval-data bad.bin --steps 2 --quiet "
                        "--save kept"),
                 65);
-    assert_has(complaint, "token 200");
+    assert_has(complaint, "token 16390");
     assert_int_equal(access("kept/step-00000002", F_OK), 0);
+}
+
+/* Hours of planning and training may lie before the first row with such an id. */
+static void ids_when_beyond_the_vocabulary_then_told_before_planning(void **state)
+{
+    (void)state;
+    write_ids("late.bin", 3000);
+    assert_int_equal(system("printf '\\377\\377' >>late.bin"), 0);
+    static const char *const options[] = {"--data late.bin", "--data ids.bin --eval-data late.bin"};
+    for (int i = 0; i < 2; i++) {
+        assert_code(sluice("train " WIDE "%s --steps 2 --save late", options[i]), 65);
+        assert_one_complaint("late.bin: token 3000 of the file is 65535, not below the vocabulary "
+                             "600: give --vocab of at least 65536");
+        assert_string_equal(output, "");
+        assert_int_equal(access("late", F_OK), -1);
+    }
+    assert_code(sluice("eval ids --data late.bin"), 65);
+    assert_one_complaint("late.bin: token 3000");
+}
+
+/* ---- what files of tokens say of themselves ---- */
+
+#define BPE SL_TEST_SOURCE_DIRECTORY "/reference/bpe"
+
+static void assert_number(const char *file, const char *key, json_int_t expected)
+{
+    json_t *object = json_load_file(file, 0, NULL);
+    assert_non_null(object);
+    assert_int_equal(json_integer_value(json_object_get(object, key)), expected);
+    json_decref(object);
+}
+
+static void tokens_when_made_here_then_say_their_vocabulary(void **state)
+{
+    (void)state;
+    assert_code(sluice("tokenize --tokenizer " BPE " --data text --output said.bin"), 0);
+    assert_number("said.bin.json", "vocab", 700);
+    assert_number("said.bin.json", "end_of_text", 699);
+    assert_number("said.bin.json", "documents", 1);
+    /* The model has as many ids; its checkpoint has no vocabulary unless that is named. */
+    assert_code(sluice("train " TINY "--data said.bin --steps 1 --save said"), 0);
+    assert_one_complaint("which the checkpoints will not hold: give it by --tokenizer DIR");
+    assert_has(output, "vocab 700\n");
+    assert_refused(sluice("generate said --prompt a --tokens 3"), "by --tokenizer DIR");
+    assert_code(sluice("generate said --prompt a --tokens 3 --tokenizer " BPE), 0);
+    assert_code(sluice("train " TINY "--data said.bin --tokenizer " BPE " --steps 1 --quiet"), 0);
+    assert_string_equal(complaint, "");
+    /* Bytes need no directory: the checkpoint knows them then. */
+    assert_code(sluice("tokenize --tokenizer byte --data text --output ours.bin"), 0);
+    assert_code(sluice("train " TINY "--data ours.bin --steps 1 --quiet --save ours"), 0);
+    assert_code(sluice("generate ours --prompt a --tokens 3"), 0);
+    assert_code(sluice("train " TINY "--data ours.bin text --steps 1 --quiet"), 0);
+}
+
+static void tokens_when_of_another_tokenizer_then_refused(void **state)
+{
+    (void)state;
+    assert_refused(sluice("train " TINY "--data said.bin --tokenizer byte --steps 1"),
+                   "said.bin was made with the tokenizer \"bpe-");
+    assert_refused(sluice("eval bytes --data said.bin"), "but the model's is \"byte\"");
+    assert_refused(sluice("train " TINY "--data said.bin ours.bin --steps 1"),
+                   "ours.bin with \"byte\"");
+    assert_refused(sluice("train " TINY "--data said.bin text --steps 1"),
+                   "name it by --tokenizer DIR");
+    assert_refused(sluice("tokenize --decode --tokenizer byte --data said.bin"),
+                   "said.bin was made with the tokenizer \"bpe-");
+    /* Two bytes more: what stands beside it is of another file. */
+    assert_int_equal(system("cp said.bin.json torn.bin.json; (cat ids.bin) >torn.bin"), 0);
+    assert_code(sluice("train " TINY "--data torn.bin --steps 1"), 65);
+    assert_one_complaint("torn.bin.json: describes a file of ");
+    assert_code(sluice("train " TINY "--data said.bin.json --steps 1"), 65);
+    assert_one_complaint("give that file instead");
+    assert_code(sluice("tokenize --tokenizer byte --data said.bin.json --output x.bin"), 65);
+    /* What is there and something else is not replaced. */
+    assert_int_equal(system("printf '{\"mine\": 1}' >taken.bin.json"), 0);
+    assert_refused(sluice("tokenize --tokenizer byte --data text --output taken.bin"),
+                   "taken.bin.json: is where the description of taken.bin would go");
+    assert_int_equal(access("taken.bin", F_OK), -1);
+}
+
+static void tokens_when_they_say_nothing_then_an_idle_vocabulary_is_told(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " TINY "--data ids.bin --steps 1 --quiet"), 0);
+    assert_one_complaint("the vocabulary of 50257 ids is larger than the ids seen: ids.bin does "
+                         "not say its own, and of 4000 tokens that were looked at the largest is "
+                         "599");
+    assert_code(sluice("train " TINY "--vocab 600 --data ids.bin --steps 1 --quiet"), 0);
+    assert_string_equal(complaint, "");
+}
+
+static void directory_when_tokens_are_described_then_they_are_its_data(void **state)
+{
+    (void)state;
+    assert_int_equal(system("mkdir shards"), 0);
+    for (int i = 0; i < 2; i++)
+        assert_code(sluice("tokenize --tokenizer " BPE " --data text --format nanogpt "
+                           "--output shards/%d.bin",
+                           i),
+                    0);
+    assert_code(sluice("train " TINY "--data shards --tokenizer " BPE " --steps 1 --quiet"), 0);
+    assert_string_equal(complaint, "");
+}
+
+/* ---- data sets in JSON ---- */
+
+static void records_when_not_in_lines_then_refused_with_the_way_out(void **state)
+{
+    (void)state;
+    static const char *const documents[][2] = {
+        {"sft.json", "[\n  {\n    \"instruction\": \"Add.\",\n    \"output\": \"4\"\n  }\n]\n"},
+        {"short.json", "[{\"text\":\"some words for a row of thirty-two ids or more\"}]"},
+        {"squad.json", "{\n \"version\": [1, {\"a\": \"]\"}],\n \"data\": [{\"title\": \"t\"}]}"},
+        {"book.ipynb", "{\n \"cells\": [\n  {\n   \"cell_type\": \"code\"\n  }\n ]\n}\n"},
+    };
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
+        write_file(documents[i][0], documents[i][1]);
+        assert_code(sluice("train " TINY "--data text %s --steps 1", documents[i][0]), 65);
+        assert_one_complaint("is a JSON document of records");
+        assert_has(complaint, documents[i][0]);
+        assert_has(complaint, "jq -c '.[]'");
+        assert_code(sluice("tokenize --tokenizer byte --data %s --output x.bin", documents[i][0]),
+                    65);
+        assert_one_complaint("--json-key");
+    }
+    assert_int_equal(system("gzip -k sft.json"), 0);
+    assert_code(sluice("train " TINY "--data sft.json.gz --steps 1"), 65);
+    assert_has(complaint, "sft.json.gz: is a JSON document of records");
+    /* One line may be settings. */
+    write_file("line.json",
+               "{\"data\": [{\"title\": \"some words for a row of thirty-two ids\"}]}");
+    assert_code(sluice("train " TINY "--data line.json --steps 1 --quiet"), 0);
+    assert_one_complaint("line.json: is one JSON object that holds records, and is read as text");
+    /* A directory of anything is data all the same. */
+    assert_int_equal(system("mkdir mixed && cp text sft.json book.ipynb mixed && "
+                            "printf '{\n  \"name\": \"x\"\n}\n' >mixed/package.json"),
+                     0);
+    assert_code(sluice("train " TINY "--data mixed --steps 1 --quiet"), 0);
+    assert_one_complaint("mixed: 2 of 4 files are passed over");
 }
 
 int main(void)
@@ -317,6 +460,12 @@ int main(void)
         cmocka_unit_test(data_when_text_and_ids_are_mixed_then_refused_unless_said),
         cmocka_unit_test(json_lines_when_broken_then_65),
         cmocka_unit_test(braces_when_not_lines_of_json_then_are_text),
+        cmocka_unit_test(ids_when_beyond_the_vocabulary_then_told_before_planning),
+        cmocka_unit_test(tokens_when_made_here_then_say_their_vocabulary),
+        cmocka_unit_test(tokens_when_of_another_tokenizer_then_refused),
+        cmocka_unit_test(tokens_when_they_say_nothing_then_an_idle_vocabulary_is_told),
+        cmocka_unit_test(directory_when_tokens_are_described_then_they_are_its_data),
+        cmocka_unit_test(records_when_not_in_lines_then_refused_with_the_way_out),
         cmocka_unit_test(loss_when_it_is_no_number_then_eval_prints_null),
         cmocka_unit_test(evaluation_when_all_is_covered_then_is_the_number_of_eval),
         cmocka_unit_test(evaluation_when_it_fails_then_the_last_step_is_saved),

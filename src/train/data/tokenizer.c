@@ -11,23 +11,25 @@
 
 static const char bytes_name[] = "byte", vocabulary_start[] = "bpe-";
 
-void sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question)
+sl_status sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question)
 {
     if (!tokens)
-        return;
+        return SL_OK;
     question->has_text = question->has_text || sl_tokens_vocab_needed(tokens) > 0;
     question->has_ids = question->has_ids || !sl_tokens_is_text(tokens);
+    return sl_origin_look(tokens, &question->origin);
 }
 
 static sl_status refuse_unknown(const sl_tokenizer_question *question)
 {
     if (!question->model)
         SL_FAIL(SL_ERROR_USAGE, "the data are text and files of tokens, which do not say how they "
-                                "were made: use one kind, or --tokenizer byte if those ids are "
-                                "bytes too");
+                                "were made: use one kind, or name their vocabulary by --tokenizer "
+                                "DIR (--tokenizer byte if those ids are bytes too)");
     SL_FAIL(SL_ERROR_USAGE,
-            "%s: how text becomes the ids of this model is not known: use files of tokens that "
-            "were made for it, or --tokenizer byte if it was trained on bytes",
+            "%s: how text becomes the ids of this model is not known: name its vocabulary by "
+            "--tokenizer DIR (--tokenizer byte if it was trained on bytes), or use files of "
+            "tokens that were made for it",
             sl_files_show(question->model).text);
 }
 
@@ -99,8 +101,47 @@ static const char *find_name(const sl_config *config, const sl_tokenizer_questio
         return config->tokenizer;
     if (question->recorded)
         return question->recorded;
+    if (sl_origin_is_known(&question->origin))
+        return question->origin.description.tokenizer;
     bool is_plain = !question->model && question->has_text && !question->has_ids;
     return is_plain ? bytes_name : NULL;
+}
+
+/* A vocabulary that lies beside the model of another program may differ in tokens that are in none
+ * of the data; one that was given, or recorded, is what the ids have to be of. */
+static sl_status check_origin(const sl_config *config, const sl_tokenizer_question *question,
+                              const char *name)
+{
+    const sl_origin *origin = &question->origin;
+    const bool is_found = !question->recorded && !sl_config_names_tokenizer(config);
+    if (!origin->is_described || !name || strcmp(origin->description.tokenizer, name) == 0)
+        return SL_OK;
+    if (is_found) {
+        sl_log_write(SL_LOG_WARNING,
+                     "%s was made with the tokenizer \"%s\", and beside the model lies \"%s\": an "
+                     "id may mean another text in each",
+                     origin->path.text, sl_files_show(origin->description.tokenizer).text, name);
+        return SL_OK;
+    }
+    SL_FAIL(SL_ERROR_USAGE,
+            "%s was made with the tokenizer \"%s\", but %s is \"%s\": use the one that made it, or "
+            "make it again by sluice tokenize --tokenizer",
+            origin->path.text, sl_files_show(origin->description.tokenizer).text,
+            sl_config_names_tokenizer(config) ? "--tokenizer" : "the model's",
+            sl_files_show(name).text);
+}
+
+/* Ids are trained on without their vocabulary, but nobody can read what the model writes. */
+static void tell_if_unnamed(const sl_config *config, const sl_tokenizer_question *question,
+                            const char *name, const sl_vocabulary *vocabulary)
+{
+    if (!name || vocabulary || question->model || !config->save || strcmp(name, bytes_name) == 0)
+        return;
+    sl_log_write(
+        SL_LOG_WARNING,
+        "%s was made with the vocabulary \"%s\", which the checkpoints will not hold: give "
+        "it by --tokenizer DIR, else generate has to be told it",
+        question->origin.path.text, name);
 }
 
 static void warn_of_idle_ids(const sl_gpt2_shape *shape)
@@ -151,6 +192,12 @@ static sl_status check_text(const sl_config *config, const sl_tokenizer_question
         return refuse_unknown(question);
     if (vocabulary)
         return SL_OK;
+    if (question->origin.is_described && name == question->origin.description.tokenizer &&
+        strcmp(name, bytes_name) != 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "there is text among the data, and %s was made with the vocabulary \"%s\": name it "
+                "by --tokenizer DIR",
+                question->origin.path.text, sl_files_show(name).text);
     if (strcmp(name, bytes_name) != 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "the tokenizer of the model, \"%s\", comes with a later version: use files of "
@@ -167,6 +214,9 @@ static sl_status keep_name(sl_config *config, const sl_tokenizer_question *quest
 {
     if (!name || (vocabulary && sl_config_names_tokenizer(config)))
         return SL_OK;
+    if (!vocabulary && name == question->origin.description.tokenizer &&
+        strcmp(name, bytes_name) != 0)
+        return SL_OK; /* where it lies is not known */
     return sl_config_resolve(config, SL_CONFIG_ROW_tokenizer,
                              vocabulary ? question->directory : name);
 }
@@ -183,13 +233,16 @@ static sl_status resolve_name(sl_config *config, const sl_tokenizer_question *qu
                 "--tokenizer %s is not that of the checkpoint, \"%s\": leave it out",
                 config->tokenizer, sl_files_show(question->recorded).text);
     SL_TRY(check_count(question, vocabulary));
+    SL_TRY(check_origin(config, question, name));
     if (question->has_text)
         SL_TRY(check_text(config, question, name, vocabulary));
-    else if (question->has_ids && question->recorded && !sl_config_names_tokenizer(config))
+    else if (question->origin.has_unknown && question->recorded &&
+             !sl_config_names_tokenizer(config))
         sl_log_write(SL_LOG_WARNING,
                      "the model's tokenizer is \"%s\", and files of tokens do not say theirs: "
                      "nothing here can tell whether they are the same",
                      sl_files_show(question->recorded).text);
+    tell_if_unnamed(config, question, name, vocabulary);
     return keep_name(config, question, name, vocabulary);
 }
 
@@ -200,12 +253,15 @@ sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *q
     return resolve_name(config, question, *vocabulary);
 }
 
-int32_t sl_tokenizer_end_of_text(const sl_config *config, const sl_vocabulary *vocabulary)
+int32_t sl_tokenizer_end_of_text(const sl_config *config, const sl_origin *origin,
+                                 const sl_vocabulary *vocabulary)
 {
     if (config->end_of_text != SL_CONFIG_UNSET)
         return (int32_t)config->end_of_text; /* the list's range keeps it in 31 bits */
     if (vocabulary)
         return sl_vocabulary_end_of_text(vocabulary);
     bool is_bytes = config->tokenizer && strcmp(config->tokenizer, bytes_name) == 0;
-    return is_bytes ? SL_TOKENS_END_OF_TEXT : -1;
+    if (is_bytes)
+        return SL_TOKENS_END_OF_TEXT;
+    return sl_origin_is_known(origin) ? (int32_t)origin->description.end_of_text : -1;
 }

@@ -4,6 +4,7 @@
 #define SL_TRAIN_TOKENIZER_H
 
 #include "files/tokens.h"
+#include "origin.h"
 #include "session/config/config.h"
 #include "text/vocabulary.h"
 
@@ -12,28 +13,32 @@ typedef struct sl_tokenizer_question {
     const char *recorded;  /* what its checkpoint says; NULL: nothing */
     const char *directory; /* where a vocabulary of the model may lie; NULL: nowhere */
     const sl_gpt2_shape *shape;
-    bool has_text; /* text is read or written */
-    bool has_ids;  /* files of tokens are read, which do not say whose they are */
+    bool has_text;    /* text is read or written */
+    bool has_ids;     /* files of tokens are read */
+    sl_origin origin; /* what these say of themselves */
 } sl_tokenizer_question;
 
-/* Notes what files hold; NULL is fine. */
-void sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question);
+/* Notes what files hold; NULL is fine. Statuses of sl_origin_look. */
+sl_status sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question);
 
 /* Opens the vocabulary: of the directory that was given, else the model's own. NULL where it is
  * bytes, or not known. Needs no shape. SL_ERROR_MISSING, SL_ERROR_DATA: it cannot be read. */
 sl_status sl_tokenizer_open(const sl_config *config, const sl_tokenizer_question *question,
                             sl_vocabulary **out_vocabulary);
 
-/* Writes the tokenizer into the configuration: the one that was given, else the model's, else byte
- * for a new model that reads text alone; where none of these says one it stays "auto". Warns of ids
- * that bytes leave idle. *vocabulary is what sl_tokenizer_open gave; one that was merely found, has
- * more tokens than the model has ids and is not needed is dropped with a warning. SL_ERROR_USAGE:
- * text, and the tokenizer is not known, is another one than the checkpoint's, has more tokens than
- * the model has ids, or cannot be used by this version. */
+/* Writes the tokenizer into the configuration: the one that was given, else the model's, else that
+ * of the files of tokens, if it is byte, else byte for a new model that reads text alone; where
+ * none of these says one it stays "auto". Warns of ids that bytes leave idle. *vocabulary is what
+ * sl_tokenizer_open gave; one that was merely found, has more tokens than the model has ids and is
+ * not needed is dropped with a warning. SL_ERROR_USAGE: text, and the tokenizer is not known, is
+ * another one than the checkpoint's, has more tokens than the model has ids, or cannot be used by
+ * this version; files of tokens were made with another one than was given or the checkpoint has. */
 sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question,
                                sl_vocabulary **vocabulary);
 
-/* The id between documents: that of --end-of-text, else the tokenizer's; -1: not known. */
-int32_t sl_tokenizer_end_of_text(const sl_config *config, const sl_vocabulary *vocabulary);
+/* The id between documents: that of --end-of-text, else the tokenizer's, else what the files of
+ * tokens say; -1: not known. */
+int32_t sl_tokenizer_end_of_text(const sl_config *config, const sl_origin *origin,
+                                 const sl_vocabulary *vocabulary);
 
 #endif

@@ -134,12 +134,12 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_da
                                       .recorded = source->tokenizer,
                                       .directory = source->path,
                                       .shape = &source->shape};
-    sl_tokenizer_look(*tokens, &question);
+    SL_TRY(sl_tokenizer_look(*tokens, &question));
     SL_TRY(sl_tokenizer_open(config, &question, &vocabulary));
     sl_status status = sl_tokenizer_resolve(config, &question, &vocabulary);
     if (status == SL_OK)
         status = sl_data_files_encode(config, vocabulary, files, tokens);
-    *out_end_of_text = sl_tokenizer_end_of_text(config, vocabulary);
+    *out_end_of_text = sl_tokenizer_end_of_text(config, &question.origin, vocabulary);
     if (status == SL_OK)
         return keep_vocabulary(&question, vocabulary, out_vocabulary);
     sl_vocabulary_close(vocabulary);
@@ -225,6 +225,8 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
     data.tokens = tokens;
     if (status == SL_OK)
         status = sl_tokens_limit_vocab(tokens, source.shape.vocab);
+    if (status == SL_OK)
+        status = sl_origin_check(tokens, source.shape.vocab, false);
     if (status == SL_OK)
         status = cut_share(config, &files, &data);
     if (status == SL_OK)

@@ -1,0 +1,42 @@
+/* What stands beside a file of tokens, in FILE.json: which tokenizer made it, and how much of it
+ * there is. The formats of tokens themselves say nothing of that.
+ *
+ *   {"sluice_tokens": 1, "tokenizer": "bpe-HASH" or "byte", "vocab": N, "end_of_text": ID,
+ *    "documents": N, "tokens": N, "bytes": N}
+ *
+ * `bytes` and `tokens` are those of FILE: a description that another program left beside a file
+ * that it replaced is found by them. JSON without the first key is somebody else's and counts as
+ * no description.
+ */
+#ifndef SL_FILES_TOKEN_DESCRIPTION_H
+#define SL_FILES_TOKEN_DESCRIPTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "files.h"
+
+enum { SL_TOKENIZER_NAME_BYTES = 40 }; /* of a name as sl_vocabulary_name gives it, with its NUL */
+
+typedef struct sl_token_description {
+    uint32_t version;
+    char tokenizer[SL_TOKENIZER_NAME_BYTES];
+    uint32_t vocab;       /* ids are below */
+    uint32_t end_of_text; /* the id behind each document */
+    uint64_t documents;   /* that end in this file */
+    uint64_t tokens, bytes;
+} sl_token_description;
+
+/* "FILE.json" of "FILE"; release with free(). */
+sl_status sl_token_description_path(const char *tokens_path, char **out_path);
+
+/* Writes a description, but for its version, into a new file. */
+sl_status sl_token_description_write(const sl_token_description *description, sl_file *file);
+
+/* Reads the description at `path`; false where there is none. SL_ERROR_DATA: it is of a later
+ * version, or a key is missing or wrong. */
+sl_status sl_token_description_read(const char *path, sl_token_description *out_description,
+                                    bool *out_is_there);
+
+#endif
