@@ -109,15 +109,37 @@ void sl_documents_close(sl_documents *documents)
 
 /* ---- the buffer ---- */
 
+/* A packed file may unpack to any length: what memory it takes follows from its own size. */
+static uint64_t limit_piece(const sl_text_stream *stream)
+{
+    uint64_t limit = SL_DOCUMENTS_PACKED_TIMES * sl_text_stream_file_bytes(stream);
+    if (!sl_text_stream_is_packed(stream) || limit > SL_DOCUMENTS_LINE_BYTES_MAX)
+        return SL_DOCUMENTS_LINE_BYTES_MAX;
+    return limit < SL_DOCUMENTS_PACKED_BYTES_MIN ? SL_DOCUMENTS_PACKED_BYTES_MIN : limit;
+}
+
+static sl_status fail_long(const sl_documents *self)
+{
+    const bool is_packed = sl_text_stream_is_packed(self->stream);
+    SL_FAIL(SL_ERROR_DATA,
+            "%s: line %llu or a text without a space is above the limit of %llu bytes%s",
+            sl_files_show(self->args.paths[self->file]).text, (unsigned long long)self->line + 1,
+            (unsigned long long)self->piece_limit,
+            is_packed ? " for a packed file of this size: unpack it" : "");
+}
+
+/* The buffer's bytes that this file may use. */
+static uint64_t find_room(const sl_documents *self)
+{
+    return self->capacity < self->piece_limit ? self->capacity : self->piece_limit;
+}
+
 static sl_status grow(sl_documents *self)
 {
     uint64_t capacity = self->capacity ? 2 * self->capacity : BLOCK_BYTES;
-    if (capacity > SL_DOCUMENTS_LINE_BYTES_MAX)
-        SL_FAIL(SL_ERROR_DATA,
-                "%s: line %llu or a text without a space is above the limit of %d "
-                "bytes",
-                sl_files_show(self->args.paths[self->file]).text,
-                (unsigned long long)self->line + 1, SL_DOCUMENTS_LINE_BYTES_MAX);
+    if (self->capacity >= self->piece_limit)
+        return fail_long(self);
+    capacity = capacity < self->piece_limit ? capacity : self->piece_limit;
     char *buffer = realloc(self->buffer, capacity);
     if (!buffer)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to read %s",
@@ -133,11 +155,11 @@ static sl_status fill(sl_documents *self)
     if (self->first > 0)
         memmove(self->buffer, self->buffer + self->first, self->count);
     self->first = 0;
-    if (self->count == self->capacity)
+    if (self->count == find_room(self))
         SL_TRY(grow(self));
-    while (!self->is_at_end && self->count < self->capacity) {
+    while (!self->is_at_end && self->count < find_room(self)) {
         uint64_t got = 0;
-        SL_TRY(sl_text_stream_read(self->stream, self->capacity - self->count,
+        SL_TRY(sl_text_stream_read(self->stream, find_room(self) - self->count,
                                    self->buffer + self->count, &got));
         self->count += got;
         self->is_at_end = got == 0;
@@ -220,6 +242,7 @@ static sl_status open_file(sl_documents *self)
 {
     const char *path = self->args.paths[self->file];
     SL_TRY(sl_text_stream_open(path, &self->stream));
+    self->piece_limit = limit_piece(self->stream);
     self->first = self->count = self->line = 0;
     self->is_at_end = false;
     SL_TRY(fill(self));

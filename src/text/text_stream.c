@@ -13,9 +13,17 @@
 #endif
 #ifdef SL_HAS_ZSTD
 #include <zstd.h>
+#include <zstd_errors.h>
 #endif
 
-enum { PACKED_BYTES = 64 << 10, MAGIC_BYTES = 4, GZIP_WINDOW = 15 + 16 };
+enum {
+    PACKED_BYTES = 64 << 10,
+    MAGIC_BYTES = 4,
+    GZIP_WINDOW = 15 + 16,
+    ZSTD_WINDOW_LOG_MIN = 25, /* that any file may ask for: 32 MiB, more than zstd -19 does */
+    ZSTD_WINDOW_LOG_MAX = 27, /* what unzstd takes: 128 MiB */
+    ZSTD_WINDOW_TIMES = 16    /* the file's bytes */
+};
 
 struct sl_text_stream {
     sl_file file;
@@ -121,17 +129,30 @@ static sl_status unpack_gzip(sl_text_stream *self, uint64_t capacity, void *data
 /* ---- Zstandard ---- */
 
 #ifdef SL_HAS_ZSTD
+static void close_zstd(sl_text_stream *self)
+{
+    ZSTD_freeDStream(self->zstd);
+}
+
+/* Below 128 MiB, 2^log bytes are at most ZSTD_WINDOW_TIMES those of the file, or 32 MiB. */
+static int choose_window(const sl_text_stream *self)
+{
+    int log = ZSTD_WINDOW_LOG_MIN;
+    while (log < ZSTD_WINDOW_LOG_MAX && UINT64_C(2) << log <= ZSTD_WINDOW_TIMES * self->file.bytes)
+        log++;
+    return log;
+}
+
 static sl_status open_zstd(sl_text_stream *self)
 {
     self->zstd = ZSTD_createDStream();
     if (!self->zstd)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to unpack %s", sl_files_show(self->file.path).text);
-    return SL_OK;
-}
-
-static void close_zstd(sl_text_stream *self)
-{
-    ZSTD_freeDStream(self->zstd);
+    size_t result = ZSTD_DCtx_setParameter(self->zstd, ZSTD_d_windowLogMax, choose_window(self));
+    if (!ZSTD_isError(result))
+        return SL_OK;
+    close_zstd(self);
+    return fail_packed(self, ZSTD_getErrorName(result));
 }
 
 static sl_status unpack_zstd(sl_text_stream *self, uint64_t capacity, void *data,
@@ -143,6 +164,12 @@ static sl_status unpack_zstd(sl_text_stream *self, uint64_t capacity, void *data
     self->first += in.pos;
     self->count -= in.pos;
     *out_bytes = out.pos;
+    if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge)
+        SL_FAIL(
+            SL_ERROR_DATA,
+            "%s: cannot be unpacked: it asks for a window above 2^%d bytes, too much for a packed "
+            "file of this size; unpack it by unzstd --long=31",
+            sl_files_show(self->file.path).text, choose_window(self));
     if (ZSTD_isError(result))
         return fail_packed(self, ZSTD_getErrorName(result));
     self->is_in_frame = result != 0;
@@ -246,6 +273,11 @@ sl_status sl_text_stream_read(sl_text_stream *stream, uint64_t capacity, void *d
             return fail_packed(stream, "it is cut");
     }
     return SL_OK;
+}
+
+bool sl_text_stream_is_packed(const sl_text_stream *stream)
+{
+    return stream->packing != SL_PACKING_NONE;
 }
 
 uint64_t sl_text_stream_place(const sl_text_stream *stream)

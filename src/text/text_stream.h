@@ -1,10 +1,11 @@
 /* The bytes of one file in order, unpacked where its content says that it is gzip (RFC 1952) or
- * Zstandard (RFC 8878); several packed parts, one behind the other, are one text. Memory does not
- * grow with the file: some 100 KiB, and for Zstandard the window that the file asks for, at most
- * 128 MiB. */
+ * Zstandard (RFC 8878); several packed parts, one behind the other, are one text. Memory: some
+ * 100 KiB, and for Zstandard the window that the file asks for, which may be 32 MiB, or 16 times
+ * the file up to 128 MiB; a file that asks for more is refused. */
 #ifndef SL_TEXT_TEXT_STREAM_H
 #define SL_TEXT_TEXT_STREAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -22,6 +23,9 @@ void sl_text_stream_close(sl_text_stream *stream);
  * packed is broken or cut. SL_ERROR_IO. */
 sl_status sl_text_stream_read(sl_text_stream *stream, uint64_t capacity, void *data,
                               uint64_t *out_bytes);
+
+/* True if what is read was packed in the file. */
+bool sl_text_stream_is_packed(const sl_text_stream *stream);
 
 /* Bytes of the file that were read so far, packed as they are, and all of them. */
 uint64_t sl_text_stream_place(const sl_text_stream *stream);

@@ -1,6 +1,7 @@
 /* What could be wrong here: a file that is packed, in lines or in JSON gives other documents than
  * it holds; the number of threads changes a file; a format is not what its readers expect; what was
  * tokenized does not come back; bad files crash the command, or leave with another code than 65;
+ * a few packed kilobytes take gigabytes of memory;
  * what is learnt is not what was asked for, or takes the place of another vocabulary; a broken run
  * leaves files. Every case runs the built command. */
 #define _GNU_SOURCE
@@ -299,6 +300,52 @@ static void lines_when_tiny_then_memory_does_not_grow_with_them(void **state)
     run_shell(command);
 }
 
+/* Kilobytes that unpack to a line, or a text without a space, of 200 MB. */
+static void packed_files_when_they_unpack_to_a_long_line_then_memory_is_bounded(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"spaceless.gz", "long.jsonl.gz"};
+    run_shell("yes aaaaaaaaaaaaaaa | tr -d '\\n' | head -c 200000000 | gzip -1 >spaceless.gz && "
+              "(printf '{\"text\": \"'; yes words | tr '\\n' ' ' | head -c 200000000; "
+              "printf '\"}\\n') | gzip -1 >long.jsonl.gz && "
+              "test $(stat -c %s spaceless.gz) -lt 2000000");
+    for (int i = 0; i < 2; i++) {
+        char command[PATH_BYTES + 256];
+        snprintf(command, sizeof command,
+                 "(ulimit -v 150000; '%s' tokenize --tokenizer byte --threads 1 --data %s "
+                 "--output x.bin; echo $? >code) 2>err",
+                 binary, files[i]);
+        if (SANITIZER_SHARE > 1)
+            snprintf(command, sizeof command,
+                     "'%s' tokenize --tokenizer byte --data %s --output x.bin 2>err; echo $? >code",
+                     binary, files[i]);
+        run_shell(command);
+        read_complaint("err");
+        read_text("code", output);
+        assert_string_equal(output, "65\n");
+        assert_one_complaint("for a packed file of this size: unpack it");
+    }
+}
+
+/* What is refused packed is read unpacked, and a line of ordinary length either way. */
+static void lines_when_long_then_read_unpacked(void **state)
+{
+    (void)state;
+    run_shell("(printf '{\"text\": \"'; yes words | tr '\\n' ' ' | head -c 6000000; "
+              "printf '\"}\\n') >six.jsonl && gzip -k six.jsonl && "
+              "(printf '{\"text\": \"'; yes words | tr '\\n' ' ' | head -c 4000000; "
+              "printf '\"}\\n') | gzip >four.jsonl.gz");
+    assert_code(sluice("tokenize --tokenizer byte --data six.jsonl.gz --output x.bin"), 65);
+    assert_one_complaint("six.jsonl.gz: line 1 ");
+    assert_code(sluice("tokenize --tokenizer byte --data six.jsonl --output x.bin"), 0);
+    assert_code(sluice("tokenize --tokenizer byte --data four.jsonl.gz --output x.bin"), 0);
+    if (!has_program("zstd"))
+        return;
+    run_shell("yes some words | head -c 200000 | zstd -q --long=27 >wide.zst");
+    assert_code(sluice("tokenize --tokenizer byte --data wide.zst --output x.bin"), 65);
+    assert_one_complaint("wide.zst: cannot be unpacked: it asks for a window above 2^25 bytes");
+}
+
 static void output_when_it_cannot_be_made_then_told_before_the_data_are_read(void **state)
 {
     (void)state;
@@ -437,6 +484,8 @@ int main(void)
         cmocka_unit_test(text_when_a_signal_comes_then_130),
         cmocka_unit_test(tokens_when_the_process_is_killed_then_nothing_is_left),
         cmocka_unit_test(lines_when_tiny_then_memory_does_not_grow_with_them),
+        cmocka_unit_test(packed_files_when_they_unpack_to_a_long_line_then_memory_is_bounded),
+        cmocka_unit_test(lines_when_long_then_read_unpacked),
         cmocka_unit_test(output_when_it_cannot_be_made_then_told_before_the_data_are_read),
         cmocka_unit_test(files_of_tokens_when_given_as_text_then_65),
         cmocka_unit_test(json_lines_when_the_first_is_long_then_found),
