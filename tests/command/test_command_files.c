@@ -74,6 +74,16 @@ static void space_when_checkpoints_do_not_fit_then_69_before_training(void **sta
     assert_has(complaint, "few: 999999999997 more checkpoints of ");
 }
 
+/* Where not even one has room, keeping fewer is no way out. */
+static void space_when_there_is_none_then_nobody_is_told_to_keep_fewer(void **state)
+{
+    (void)state;
+    int code = sluice("train " TINY "--data text --quiet --steps 2 --save-every 1 --save /proc/x");
+    assert_int_not_equal(code, 0);
+    assert_one_complaint("/proc/x: ");
+    assert_null(strstr(complaint, "--keep"));
+}
+
 /* Not found out when the first save comes. */
 static void resume_when_the_directory_cannot_be_listed_then_is_not_a_new_run(void **state)
 {
@@ -266,6 +276,7 @@ int main(void)
         cmocka_unit_test(resume_when_a_run_was_cut_then_goes_on_bit_for_bit),
         cmocka_unit_test(resume_when_a_line_of_the_log_was_cut_then_lines_stay_whole),
         cmocka_unit_test(space_when_checkpoints_do_not_fit_then_69_before_training),
+        cmocka_unit_test(space_when_there_is_none_then_nobody_is_told_to_keep_fewer),
         cmocka_unit_test(resume_when_the_directory_cannot_be_listed_then_is_not_a_new_run),
         cmocka_unit_test(resume_when_the_model_differs_then_is_refused),
         cmocka_unit_test(signal_when_saving_then_leaves_a_checkpoint_and_0),
