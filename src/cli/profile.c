@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "command.h"
 #include "files/json_file.h"
@@ -81,12 +82,23 @@ static void tell_step(void *user, uint32_t step, double seconds)
 static const sl_output_file_kind json_kind = {
     .option = "--json", .noun = "profile", .start = "{\n  \"steps\": ", .takes_streams = true};
 
+/* "-" is standard output, and nothing else stands there then. */
+static bool prints_json(const sl_config *config)
+{
+    return config->profile_json && strcmp(config->profile_json, "-") == 0;
+}
+
+static const char *name_json(const sl_config *config)
+{
+    return prints_json(config) ? "/dev/stdout" : config->profile_json;
+}
+
 /* A mistaken path must not cost minutes of measuring. */
 static sl_status check_outputs(const sl_config *config)
 {
     if (config->report)
         SL_TRY(sl_report_check(config->report));
-    return config->profile_json ? sl_output_file_check(&json_kind, config->profile_json) : SL_OK;
+    return config->profile_json ? sl_output_file_check(&json_kind, name_json(config)) : SL_OK;
 }
 
 static sl_status write_json(const sl_config *config, const sl_measured *measured)
@@ -102,7 +114,7 @@ static sl_status write_json(const sl_config *config, const sl_measured *measured
     free(text);
     if (length < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to write %s", config->profile_json);
-    sl_status status = sl_output_file_write_text(&json_kind, config->profile_json, line);
+    sl_status status = sl_output_file_write_text(&json_kind, name_json(config), line);
     free(line);
     return status;
 }
@@ -147,13 +159,14 @@ static sl_status write_report(const sl_config *config, const sl_blueprint *bluep
 static sl_status tell(const sl_trainer *trainer, const sl_measured *measured)
 {
     const sl_config *config = trainer->config;
+    FILE *notes = prints_json(config) ? stderr : stdout;
     if (measured->step_count == 0) {
-        printf("stopped by a signal before a step was measured\n");
+        fprintf(notes, "stopped by a signal before a step was measured\n");
         return SL_OK;
     }
     if (measured->was_stopped)
-        printf("stopped by a signal: %" PRIu64 " of %" PRIu64 " steps were measured\n",
-               measured->step_count, config->profile_steps);
+        fprintf(notes, "stopped by a signal: %" PRIu64 " of %" PRIu64 " steps were measured\n",
+                measured->step_count, config->profile_steps);
     if (!config->quiet)
         sl_profile_table_print(measured, trainer->session->blueprint);
     SL_TRY(write_report(config, trainer->session->blueprint, measured));
@@ -218,6 +231,7 @@ static int run_profile(sl_config *config)
     sl_trainer trainer = {0};
     sl_signals_ignore_failed_output();
     leave_early();
+    config->quiet = config->quiet || prints_json(config);
     sl_command_explain(config);
     int code = sl_command_end(profile(config, &trainer));
     sl_trainer_close(&trainer);

@@ -220,6 +220,18 @@ static void profile_when_it_cannot_be_written_then_74_and_what_was_there_stays(v
     assert_int_equal(system("grep -q precious data"), 0);
 }
 
+/* As the other commands that print JSON, whose --json takes no value. */
+static void profile_when_json_goes_to_standard_output_then_it_is_alone_there(void **state)
+{
+    (void)state;
+    assert_code(sluice("profile " SMALL "--profile-steps 1 --json -"), 0);
+    json_t *profile = json_loads(output, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(profile);
+    assert_true(json_is_integer(json_object_get(profile, "steps")));
+    json_decref(profile);
+    assert_int_equal(access("./-", F_OK), -1);
+}
+
 static void profile_when_options_are_wrong_then_64(void **state)
 {
     (void)state;
@@ -252,6 +264,7 @@ int main(void)
         cmocka_unit_test(profile_when_run_then_logs_and_checkpoints_stay),
         cmocka_unit_test(profile_when_interrupted_then_tells_what_it_measured),
         cmocka_unit_test(profile_when_it_cannot_be_written_then_74_and_what_was_there_stays),
+        cmocka_unit_test(profile_when_json_goes_to_standard_output_then_it_is_alone_there),
         cmocka_unit_test(profile_when_options_are_wrong_then_64),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
