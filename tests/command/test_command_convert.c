@@ -148,6 +148,20 @@ static void tokenizer_when_known_then_it_goes_with_the_model(void **state)
     assert_false(is_left("tmp"));
 }
 
+static void format_when_the_name_says_it_then_taken(void **state)
+{
+    (void)state;
+    train_once();
+    assert_code(sluice("convert --from saved --to named.gguf"), 0);
+    assert_has(output, "gguf, fp32: ");
+    assert_has(complaint, "--to ends in .gguf: the model is written as by --format gguf");
+    assert_int_equal(system("test -f named.gguf && head -c 4 named.gguf | grep -q GGUF"), 0);
+    assert_code(sluice("convert --from saved --to named.safetensors --quiet"), 0);
+    assert_int_equal(system("test -f named.safetensors"), 0);
+    assert_code(sluice("convert --from saved --to meant.gguf --format hf --quiet"), 0);
+    assert_int_equal(system("test -d meant.gguf"), 0);
+}
+
 static void configuration_when_a_file_then_taken(void **state)
 {
     (void)state;
@@ -453,6 +467,7 @@ int main(void)
         cmocka_unit_test(model_when_handed_around_then_the_same_text),
         cmocka_unit_test(shards_when_asked_for_then_read_everywhere),
         cmocka_unit_test(tokenizer_when_known_then_it_goes_with_the_model),
+        cmocka_unit_test(format_when_the_name_says_it_then_taken),
         cmocka_unit_test(configuration_when_a_file_then_taken),
         cmocka_unit_test(pieces_when_read_directly_then_as_converted),
         cmocka_unit_test(pieces_when_many_ranks_start_then_each_reads_its_part),

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/nearest.h"
 #include "base/workers.h"
 #include "files/fields.h"
@@ -697,10 +698,30 @@ static sl_status check_tokenizing(const sl_config *config)
     return SL_OK;
 }
 
-static sl_status check_converting(const sl_config *config)
+/* A name that only one format has says it, as long as --format does not. */
+static sl_status choose_format(sl_config *config)
+{
+    static const struct {
+        const char *ending, *format;
+    } endings[] = {{".gguf", "gguf"}, {".safetensors", "weights"}};
+    const size_t length = config->to ? strlen(config->to) : 0;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        const size_t bytes = strlen(endings[i].ending);
+        if (config->given[SL_CONFIG_ROW_convert_format] || length <= bytes ||
+            strcmp(config->to + length - bytes, endings[i].ending) != 0)
+            continue;
+        sl_log_write(SL_LOG_NOTE, "--to ends in %s: the model is written as by --format %s",
+                     endings[i].ending, endings[i].format);
+        return sl_config_resolve(config, SL_CONFIG_ROW_convert_format, endings[i].format);
+    }
+    return SL_OK;
+}
+
+static sl_status check_converting(sl_config *config)
 {
     static const uint64_t default_shard_bytes = 5000000000; /* as a printed configuration has it */
     enum { HF = 0, MEGATRON = 4 };
+    SL_TRY(choose_format(config));
     bool makes_directory = config->convert_format == HF || config->convert_format == MEGATRON;
     const char *what = makes_directory ? "directory" : "file";
     if (!config->from)

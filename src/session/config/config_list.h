@@ -79,7 +79,7 @@
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
       "evaluate after every N steps; 0: after the last one")                                       \
     X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, T, DATA,                              \
-      "micro-batches of an evaluation (all of its data)")
+      "micro-batches, each of --micro-batch rows, that an evaluation covers (all of its data)")
 
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
@@ -253,7 +253,8 @@
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBKV, OUTPUT, "no progress")                  \
     X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, "print one JSON object")            \
     X(TEXT, profile_json, "json", "", "FILE", 0, 0, R, OUTPUT,                                     \
-      "all that was measured, as one JSON object; docs/profile.md has its keys")                   \
+      "all that was measured, as one JSON object, into a file; - is standard output, where the "   \
+      "tables are left out then; docs/profile.md has its keys")                                    \
     X(COUNT, profile_steps, "profile-steps", "3", "N", 1, 1e6, R, OUTPUT,                          \
       "steps that are measured, after one that warms up")                                          \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
@@ -275,7 +276,8 @@
       "where it goes: hf and megatron make a directory, the others a file")                        \
     X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron", 0, 0, V, OUTPUT,    \
       "hf: a directory for transformers, tokenizer included; gguf: for llama.cpp; llmc: for "      \
-      "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks")              \
+      "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks (where --to "  \
+      "ends in .gguf or .safetensors: gguf, weights)")                                             \
     X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT,                \
       "of the weights that are written, rounded to nearest; fp32 keeps every bit, q8_0 is for "    \
       "gguf")                                                                                      \
