@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/bits.h"
 #include "base/hash.h"
@@ -240,8 +241,17 @@ static sl_status recognise(sl_token_file *file)
 
 /* ---- opening ---- */
 
+static bool ask_system(const sl_token_file *file, struct stat *out_info)
+{
+    const sl_file *of = &file->file;
+    return (of->fd >= 0 ? fstat(of->fd, out_info) : stat(of->path, out_info)) == 0;
+}
+
 static sl_status add_file(sl_tokens *tokens, sl_token_file *file)
 {
+    struct stat info;
+    if (ask_system(file, &info)) /* before it is looked at */
+        file->written = info.st_mtim;
     SL_TRY(recognise(file));
     file->first_token = tokens->token_count;
     return sl_bits_add(tokens->token_count, file->token_count, "the number of tokens",
@@ -374,6 +384,22 @@ bool sl_tokens_file_is_wrapped(const sl_tokens *tokens, uint32_t file)
 uint32_t sl_tokens_file_count(const sl_tokens *tokens)
 {
     return tokens->file_count;
+}
+
+static bool is_written(const sl_token_file *file)
+{
+    struct stat info;
+    return !ask_system(file, &info) || (uint64_t)info.st_size != file->file.bytes ||
+           info.st_mtim.tv_sec != file->written.tv_sec ||
+           info.st_mtim.tv_nsec != file->written.tv_nsec;
+}
+
+const char *sl_tokens_find_written(const sl_tokens *tokens)
+{
+    for (uint32_t i = 0; i < tokens->file_count; i++)
+        if (is_written(&tokens->files[i]))
+            return tokens->files[i].file.path;
+    return NULL;
 }
 
 const char *sl_tokens_file_path(const sl_tokens *tokens, uint32_t file)

@@ -86,6 +86,10 @@ typedef struct sl_largest_id {
 sl_status sl_tokens_find_largest(const sl_tokens *tokens, uint32_t file, uint64_t token_budget,
                                  sl_largest_id *out_largest);
 
+/* The path of the first file that was written to, cut or removed since it was opened, borrowed;
+ * NULL: none was. Asks the system of each file and reads none: by the time of its last write. */
+const char *sl_tokens_find_written(const sl_tokens *tokens);
+
 /* The tokens of one file in the run of all. */
 void sl_tokens_file_range(const sl_tokens *tokens, uint32_t file, uint64_t *out_first,
                           uint64_t *out_count);

@@ -2,6 +2,8 @@
 #ifndef SL_FILES_TOKENS_INTERNAL_H
 #define SL_FILES_TOKENS_INTERNAL_H
 
+#include <time.h>
+
 #include "megatron_index.h"
 #include "token_description.h"
 #include "tokens.h"
@@ -24,9 +26,10 @@ typedef struct sl_token_file {
     bool is_packed, is_json; /* of text: its bytes are not its tokens */
     bool is_described;       /* of tokens: FILE.json stands beside them */
     sl_token_description description;
-    uint64_t data_offset; /* bytes before the first token */
-    uint64_t first_token; /* in the run of all files */
-    uint64_t token_count; /* with the end-of-text token of a text file */
+    struct timespec written; /* the file was last, when it was opened */
+    uint64_t data_offset;    /* bytes before the first token */
+    uint64_t first_token;    /* in the run of all files */
+    uint64_t token_count;    /* with the end-of-text token of a text file */
 } sl_token_file;
 
 struct sl_tokens {

@@ -282,6 +282,7 @@ static sl_status run_evaluation(loop *run, const evaluation *what)
     sl_engine_statistics late, of_evaluation;
     if (!what->loader->row)
         return SL_OK;
+    sl_trainer_look_at_data(trainer);
     SL_TRY(sl_engine_drain(trainer->session->engine));
     SL_TRY(draw_timeline(run));
     sl_engine_take_statistics(trainer->session->engine, &late);
@@ -316,6 +317,7 @@ static sl_status run_test(loop *run)
 static sl_status save_checkpoint(loop *run)
 {
     sl_trainer *trainer = run->trainer;
+    sl_trainer_look_at_data(trainer);
     SL_TRY(sl_sinks_saving(&trainer->sinks));
     SL_TRY(sl_engine_drain(trainer->session->engine)); /* the updates, which are the step's */
     const uint64_t started_ns = sl_clock_now_ns();
@@ -415,6 +417,7 @@ static sl_status run_steps(loop *run)
         SL_TRY(validate(run));
     if (!was_stopped)
         SL_TRY(run_test(run));
+    sl_trainer_look_at_data(trainer);
     SL_TRY(sl_engine_drain(trainer->session->engine));
     return draw_timeline(run);
 }

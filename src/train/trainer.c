@@ -582,6 +582,21 @@ void sl_trainer_close(sl_trainer *trainer)
     memset(trainer, 0, sizeof *trainer);
 }
 
+void sl_trainer_look_at_data(sl_trainer *trainer)
+{
+    const char *path = trainer->tokens ? sl_tokens_find_written(trainer->tokens) : NULL;
+    if (!path && trainer->eval_tokens)
+        path = sl_tokens_find_written(trainer->eval_tokens);
+    if (!path || trainer->has_told_of_data || !sl_ranks_is_first(&trainer->ranks))
+        return;
+    trainer->has_told_of_data = true;
+    sl_log_write(SL_LOG_WARNING,
+                 "%s was written to while this run reads it: some rows are of the old data and "
+                 "some of the new, and no other run will give the same numbers; give each run a "
+                 "copy that nobody writes to",
+                 sl_files_show(path).text);
+}
+
 /* Which kernels computed, and what they chose for each product; the caller frees. */
 static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
 {

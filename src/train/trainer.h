@@ -54,7 +54,8 @@ typedef struct sl_trainer {
     uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
     sl_step_verdicts known_steps;       /* checkpoints under --save that were written or read */
     uint32_t skips_in_a_row;
-    double step_seconds; /* predicted, of all stages together; once it is open */
+    bool has_told_of_data; /* that they are not those of the start */
+    double step_seconds;   /* predicted, of all stages together; once it is open */
 } sl_trainer;
 
 /* Waits for the other ranks that this process was started with. To be called first or not at all;
@@ -80,6 +81,10 @@ sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_train
  * to have found the same. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
 void sl_trainer_close(sl_trainer *trainer);
+
+/* Warns, once, of data that were written to since they were opened: which rows have had the old
+ * content and which will have the new is not known. */
+void sl_trainer_look_at_data(sl_trainer *trainer);
 
 /* Writes a checkpoint of the present state under --save, together with the other ranks. Drains the
  * engine. */

@@ -146,6 +146,20 @@ static void file_when_it_goes_on_in_one_that_is_not_given_then_told(void **state
 }
 
 /* "a/b.txt" comes before "a0": paths, not names, are in order. */
+/* At the same size, in the same file: nothing else would notice. */
+static void data_when_written_to_during_a_run_then_told(void **state)
+{
+    (void)state;
+    run_shell("cp text live && rm -f live.log");
+    run_shell("\"$SLUICE\" train " TINY "--data live --steps 1000000 --log-json live.log --quiet "
+              ">/dev/null 2>err & p=$!; while kill -0 $p && ! grep -q '\"step\":2,' live.log; do "
+              "sleep 0.01; done 2>/dev/null; printf X | dd of=live bs=1 seek=9 conv=notrunc "
+              "status=none; kill -TERM $p; wait $p");
+    read_complaint("err");
+    assert_has(complaint, "live was written to while this run reads it");
+    run_shell("\"$SLUICE\" train " TINY "--data live --steps 2 --quiet 2>err; ! grep written err");
+}
+
 static void directory_when_given_then_its_files_in_order(void **state)
 {
     (void)state;
@@ -564,6 +578,7 @@ int main(void)
         cmocka_unit_test(documents_when_another_id_ends_them_then_it_stands_between),
         cmocka_unit_test(text_when_evaluated_then_as_its_tokens),
         cmocka_unit_test(file_when_it_goes_on_in_one_that_is_not_given_then_told),
+        cmocka_unit_test(data_when_written_to_during_a_run_then_told),
         cmocka_unit_test(directory_when_given_then_its_files_in_order),
         cmocka_unit_test(ids_when_kept_then_made_once),
         cmocka_unit_test(ids_when_kept_by_another_user_then_left_and_told),
