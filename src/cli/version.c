@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "doctor/installed.h"
 #include "kernels/kernels.h"
 #include "offload/store.h"
 #include "sluice/version.h"
@@ -52,7 +53,7 @@ void sl_command_describe_cpu(char *out_text, size_t capacity)
 
 void sl_command_print_version(FILE *stream)
 {
-    char features[256];
+    char features[256], nccl[SL_INSTALLED_TEXT_BYTES], mpi[SL_INSTALLED_TEXT_BYTES];
     sl_command_describe_cpu(features, sizeof features);
     fprintf(stream, "sluice %s (git %s)\n", sl_version_text(), sl_version_commit());
     fprintf(stream, "compiler: %s\n", __VERSION__);
@@ -63,5 +64,8 @@ void sl_command_print_version(FILE *stream)
     fprintf(stream, "cuda: %s\n", SL_CUDA_VERSION);
     if (sl_kernels_cuda())
         fprintf(stream, "cuda kernels: %s\n", sl_kernels_cuda()->description());
-    fprintf(stream, "nccl: no   mpi: no\n");
+    sl_installed_describe(SL_INSTALLED_NCCL, nccl);
+    sl_installed_describe(SL_INSTALLED_MPI, mpi);
+    fprintf(stream, "nccl: %s\n", *nccl ? "yes" : "no");
+    fprintf(stream, "mpi: %s\n", *mpi ? mpi : "no");
 }

@@ -88,6 +88,21 @@ static void help_and_version_when_asked_then_are_printed(void **state)
     assert_has(output, "no disk tier there");
 }
 
+/* --version finds what doctor finds. */
+static void libraries_when_installed_then_version_has_them(void **state)
+{
+    (void)state;
+    char folder[PATH_BYTES];
+    assert_int_equal(system("mkdir -p lib && touch lib/libnccl.so.2 lib/libmpi.so.40"), 0);
+    snprintf(folder, sizeof folder, "%s/lib", work_directory);
+    setenv("LD_LIBRARY_PATH", folder, 1);
+    assert_code(sluice("--version"), 0);
+    assert_has(output, "nccl: yes\nmpi: Open MPI");
+    assert_code(sluice("doctor"), 0);
+    assert_has(output, "NCCL, Open MPI");
+    unsetenv("LD_LIBRARY_PATH");
+}
+
 /* ---- bench ---- */
 
 static void bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again(void **state)
@@ -536,6 +551,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
         cmocka_unit_test(help_and_version_when_asked_then_are_printed),
+        cmocka_unit_test(libraries_when_installed_then_version_has_them),
         cmocka_unit_test(bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again),
         cmocka_unit_test(bench_when_quick_and_a_full_one_exists_then_that_stays),
         cmocka_unit_test(train_when_plain_then_learns_and_logs_by_the_contract),

@@ -2,65 +2,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/device.h"
 #include "findings.h"
+#include "installed.h"
 #include "kernels/kernels.h"
 #include "session/machine/profile.h"
 
-enum { GPU_MAX = 16, PATH_BYTES = 512 };
-
-/* ---- what else is installed ---- */
-
-/* A file in one of the folders that a variable lists with ":" between; false: there is none. */
-static bool find_in_list(const char *variable, const char *name, int mode, char *out_path)
-{
-    const char *list = getenv(variable);
-    for (const char *start = list ? list : ""; *start;) {
-        int length = (int)strcspn(start, ":");
-        snprintf(out_path, PATH_BYTES, "%.*s/%s", length, start, name);
-        if (length > 0 && access(out_path, mode) == 0)
-            return true;
-        start += length + (start[length] == ':');
-    }
-    return false;
-}
-
-/* A program on PATH, or in `folder`. */
-static bool find_program(const char *name, const char *folder, char *out_path)
-{
-    if (find_in_list("PATH", name, X_OK, out_path))
-        return true;
-    snprintf(out_path, PATH_BYTES, "%s/%s", folder, name);
-    return access(out_path, X_OK) == 0;
-}
-
-/* Whether a library lies where the loader looks; it is not loaded, for what it does then is its own
- * affair. */
-static bool has_library(const char *name)
-{
-    static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu",
-                                          "/usr/lib/aarch64-linux-gnu",
-                                          "/usr/lib64",
-                                          "/usr/lib",
-                                          "/usr/local/lib",
-                                          "/usr/local/cuda/lib64"};
-    char path[PATH_BYTES];
-    if (find_in_list("LD_LIBRARY_PATH", name, R_OK, path))
-        return true;
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", folders[i], name);
-        if (access(path, R_OK) == 0)
-            return true;
-    }
-    return false;
-}
+enum { GPU_MAX = 16 };
 
 static void add_toolkit(sl_findings *all)
 {
-    char path[PATH_BYTES];
-    if (find_program("nvcc", "/usr/local/cuda/bin", path)) {
+    char path[SL_INSTALLED_PATH_BYTES];
+    if (sl_installed_find_program("nvcc", "/usr/local/cuda/bin", path)) {
         sl_findings_add(all, "cuda toolkit", "%.500s", path);
         return;
     }
@@ -73,17 +27,13 @@ static void add_toolkit(sl_findings *all)
 
 static void add_ranks(sl_findings *all)
 {
-    static const char *const libraries[] = {"libnccl.so.2", "libmpi.so.40", "libmpich.so.12"};
-    static const char *const names[] = {"NCCL", "Open MPI", "MPICH"};
-    char text[64] = "", path[PATH_BYTES];
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (has_library(libraries[i]))
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? ", " : "",
-                     names[i]);
-    bool has_launcher =
-        find_program("mpirun", "/usr/bin", path) || find_program("srun", "/usr/bin", path);
-    sl_findings_add(all, "nccl, mpi", "%s; %s", *text ? text : "none",
-                    has_launcher ? path : "neither mpirun nor srun");
+    char nccl[SL_INSTALLED_TEXT_BYTES], mpi[SL_INSTALLED_TEXT_BYTES], path[SL_INSTALLED_PATH_BYTES];
+    sl_installed_describe(SL_INSTALLED_NCCL, nccl);
+    sl_installed_describe(SL_INSTALLED_MPI, mpi);
+    bool has_launcher = sl_installed_find_program("mpirun", "/usr/bin", path) ||
+                        sl_installed_find_program("srun", "/usr/bin", path);
+    sl_findings_add(all, "nccl, mpi", "%s%s%s%s; %s", nccl, *nccl && *mpi ? ", " : "", mpi,
+                    *nccl || *mpi ? "" : "none", has_launcher ? path : "neither mpirun nor srun");
 }
 
 /* ---- CUDA ---- */
