@@ -170,6 +170,31 @@ static void batch_when_any_two_are_there_then_the_third_follows(void **state)
     }
 }
 
+/* ---- ranks ---- */
+
+/* A file does not know how many tensor-parallel ranks there will be. */
+static void partition_when_asked_for_then_is_of_tensor_parallel_ranks(void **state)
+{
+    fixture *self = *state;
+    const sl_gpt2_shape shape = {2, 32, 2, 32, 257};
+    static const char text[] = "{\"activation_checkpointing\": {\"partition_activations\": true}}";
+    accept(self, text);
+    assert_explained(self, "--partition-activations, where --tp is above 1\n");
+    assert_int_equal(assign(self, "tp=2"), SL_OK);
+    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
+    assert_true(self->config.partition_activations);
+    assert_int_equal(assign(self, "tp=1"), SL_OK);
+    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
+    assert_false(self->config.partition_activations);
+    accept(self, text);
+    assert_int_equal(assign(self, "tp=2"), SL_OK);
+    assert_int_equal(assign(self, "sequence-parallel=true"), SL_OK); /* has no more than a part */
+    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
+    assert_false(self->config.partition_activations);
+    assert_int_equal(assign(self, "partition-activations=true"), SL_OK); /* a user did */
+    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_ERROR_USAGE);
+}
+
 /* ---- places ---- */
 
 #define ZERO(stage, more) "{\"zero_optimization\": {\"stage\": " stage ", " more "}}"
@@ -573,6 +598,7 @@ int main(void)
         WITH_CONFIG(fp16_when_overridden_then_its_scale_goes_with_it),
         WITH_CONFIG(file_when_another_was_given_before_then_wins_by_what_it_says_alone),
         cmocka_unit_test(batch_when_any_two_are_there_then_the_third_follows),
+        WITH_CONFIG(partition_when_asked_for_then_is_of_tensor_parallel_ranks),
         cmocka_unit_test(offload_when_read_then_is_a_policy),
         WITH_CONFIG(offload_when_both_go_to_one_directory_then_it_is_named_once),
         cmocka_unit_test(schedules_when_read_then_give_deepspeeds_rates),

@@ -605,9 +605,23 @@ static sl_status take_mean(reading *self)
     return SL_OK;
 }
 
+/* Nobody knows here how many tensor-parallel ranks there will be: a value that is not given goes
+ * where there is one alone (sharing.h). */
+static sl_status take_partition(reading *self)
+{
+    const uint32_t key = KEY(PARTITION_ACTIVATIONS);
+    sl_foreign_note_nothing(&self->file, key, "it is off");
+    if (!sl_foreign_is_on(&self->file, key))
+        return SL_OK;
+    SL_TRY(set_quietly(self, key, ROW(partition_activations), "true", false));
+    sl_foreign_note(&self->file, key, "--partition-activations, where --tp is above 1");
+    return SL_OK;
+}
+
 static sl_status take_ranks(reading *self)
 {
     SL_TRY(take_mean(self));
+    SL_TRY(take_partition(self));
     if (sl_foreign_number(&self->file, KEY(SEQUENCE_PARALLEL), 1) > 1)
         return sl_foreign_refuse(&self->file, KEY(SEQUENCE_PARALLEL),
                                  "attention is not split along the sequence here: --tp N "

@@ -161,7 +161,7 @@
     X(AIO_GDS, "aio.use_gds", BOOL, NOTHING, "the disk's way to a GPU is through the host") \
     X(ACTIVATIONS, "activation_checkpointing", OBJECT, INSIDE, "") \
     X(CPU_ACTIVATIONS, "activation_checkpointing.cpu_checkpointing", BOOL, TAKEN, "") \
-    X(PARTITION_ACTIVATIONS, "activation_checkpointing.partition_activations", BOOL, NOTHING, "one rank has all activations") \
+    X(PARTITION_ACTIVATIONS, "activation_checkpointing.partition_activations", BOOL, TAKEN, "") \
     X(CONTIGUOUS_ACTIVATIONS, "activation_checkpointing.contiguous_memory_optimization", BOOL, NOTHING, "addresses are planned") \
     X(NUMBER_CHECKPOINTS, "activation_checkpointing.number_checkpoints", WHOLE, NOTHING, "--recompute says what is kept") \
     X(SYNC_CHECKPOINTS, "activation_checkpointing.synchronize_checkpoint_boundary", BOOL, NOTHING, "the plan has the order of the work") \

@@ -17,8 +17,12 @@ static sl_status check_shared_rows(const sl_config *config, const char *option)
     return SL_OK;
 }
 
-static sl_status check_partition(const sl_config *config)
+/* A foreign file asks for it whatever the ranks are. */
+static sl_status check_partition(sl_config *config)
 {
+    const bool is_idle = config->tp == 1 || config->sequence_parallel;
+    if (is_idle && !config->given[SL_CONFIG_ROW_partition_activations])
+        config->partition_activations = false;
     if (!config->partition_activations)
         return SL_OK;
     if (config->sequence_parallel)
@@ -38,7 +42,7 @@ static sl_status check_layout(const sl_config *config)
     return check_shared_rows(config, "--split-layout colossal");
 }
 
-sl_status sl_sharing_check(const sl_config *config)
+sl_status sl_sharing_check(sl_config *config)
 {
     SL_TRY(check_partition(config));
     SL_TRY(check_layout(config));

@@ -5,7 +5,8 @@
 
 #include "config.h"
 
-/* Once --seq is known. SL_ERROR_USAGE. */
-sl_status sl_sharing_check(const sl_config *config);
+/* Once --seq is known. --partition-activations that nobody gave, but a foreign file asks for, is
+ * taken back where ranks do not share tensors. SL_ERROR_USAGE. */
+sl_status sl_sharing_check(sl_config *config);
 
 #endif
