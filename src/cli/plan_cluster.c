@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "command.h"
 #include "report/cluster_page.h"
 #include "report/page.h"
@@ -73,6 +74,32 @@ static sl_status refuse_unsearched(const sl_config *config)
     return SL_OK;
 }
 
+/* bf16 where the described GPUs have it, else fp32, as on a device that is there. */
+static sl_status choose_type(const sl_config *config, const sl_cluster *cluster, sl_type *out_type)
+{
+    const bool is_open = config->precision == SL_CONFIG_PRECISION_AUTO;
+    const bool has_brain = sl_cluster_has_type(cluster, SL_TYPE_BF16);
+    const bool has_half = sl_cluster_has_type(cluster, SL_TYPE_FP16);
+    const sl_type type = !is_open    ? (sl_type)config->precision
+                         : has_brain ? SL_TYPE_BF16
+                                     : SL_TYPE_FP32;
+    if (!sl_cluster_has_type(cluster, type))
+        SL_FAIL(SL_ERROR_USAGE,
+                "--precision %s: the GPUs of %s have no %s, by their flop_rate: use %s",
+                sl_type_name(type), config->cluster, sl_type_name(type),
+                has_brain  ? "bf16 or fp32"
+                : has_half ? "fp16 or fp32"
+                           : "fp32");
+    if (is_open && !has_brain && has_half)
+        sl_log_write(
+            SL_LOG_NOTE,
+            "the GPUs of %s have no bf16: planned in fp32; --precision fp16 has %.1f times its "
+            "rate",
+            config->cluster, cluster->flop_rate[SL_TYPE_FP16] / cluster->flop_rate[SL_TYPE_FP32]);
+    *out_type = type;
+    return SL_OK;
+}
+
 static sl_status make_question(sl_config *config, const sl_cluster *cluster,
                                sl_cluster_question *out_question)
 {
@@ -91,8 +118,7 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
     if (config->seq > job->shape.context)
         SL_FAIL(SL_ERROR_USAGE, "--seq %" PRIu64 " is beyond the model's context of %u tokens",
                 config->seq, job->shape.context);
-    job->type =
-        config->precision == SL_CONFIG_PRECISION_AUTO ? SL_TYPE_BF16 : (sl_type)config->precision;
+    SL_TRY(choose_type(config, cluster, &job->type));
     job->seq = (uint32_t)config->seq;
     job->ranks = (uint32_t)config->ranks;
     job->global_batch = config->global_batch;

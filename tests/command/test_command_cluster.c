@@ -6,6 +6,7 @@
 #include "command_run.h"
 
 #define CLUSTER "--cluster '" SL_TEST_SOURCE_DIRECTORY "/../examples/clusters/dgx-a100-80gb.json' "
+#define V100 "--cluster '" SL_TEST_SOURCE_DIRECTORY "/../examples/clusters/v100-32gb.json' "
 #define SMALL "--layers 4 --width 256 --heads 4 --context 128 --vocab 1000 "
 
 static json_int_t read_count(const json_t *way, const char *key)
@@ -85,6 +86,33 @@ static void options_when_not_searched_are_refused(void **state)
     "--layers 100 --width 12288 --heads 96 --context 2048 --vocab 51200 --policy device "          \
     "--recompute full --zero 1 "
 
+/* A V100 has no bf16: neither by default nor when it is asked for. */
+static void type_when_the_gpus_lack_it_is_not_planned(void **state)
+{
+    (void)state;
+    double seconds[2];
+    assert_code(sluice("plan " V100 SMALL "--ranks 8 --global-batch 16"), 0);
+    assert_has(output, "16 rows of 128 tokens a step, in fp32");
+    assert_has(complaint, "have no bf16: planned in fp32; --precision fp16 has 8.0 times its rate");
+    for (int half = 0; half < 2; half++) {
+        assert_code(sluice("plan " V100 SMALL "--ranks 8 --global-batch 16 --json --precision %s",
+                           half ? "fp16" : "fp32"),
+                    0);
+        json_t *object = json_loads(output, 0, NULL);
+        const json_t *gpu = json_object_get(json_object_get(object, "assumed"), "gpu");
+        const json_t *best = json_array_get(json_object_get(object, "best"), 0);
+        assert_int_equal(json_object_size(json_object_get(gpu, "flop_rate")), 2);
+        seconds[half] = json_number_value(json_object_get(best, "predicted_step_ms"));
+        json_decref(object);
+    }
+    assert_true(seconds[1] < seconds[0]);
+    assert_code(sluice("plan " V100 SMALL "--ranks 8 --global-batch 16 --precision bf16"), 64);
+    assert_one_complaint("have no bf16, by their flop_rate: use fp16 or fp32");
+    assert_code(sluice("plan " CLUSTER SMALL "--ranks 8 --global-batch 16"), 0);
+    assert_has(output, "tokens a step, in bf16");
+    assert_string_equal(complaint, "");
+}
+
 static void model_when_too_large_a_number_of_ranks_that_can_be_asked_for_is_named(void **state)
 {
     (void)state;
@@ -106,6 +134,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ways_when_listed_share_all_ranks_and_rows),
         cmocka_unit_test(best_way_when_given_to_plan_is_a_plan),
+        cmocka_unit_test(type_when_the_gpus_lack_it_is_not_planned),
         cmocka_unit_test(options_when_not_searched_are_refused),
         cmocka_unit_test(model_when_too_large_a_number_of_ranks_that_can_be_asked_for_is_named),
     };

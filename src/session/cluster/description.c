@@ -25,7 +25,7 @@ static const sl_field node_fields[] = {
     {0},
 };
 
-static const sl_field flop_rate = {.kind = SL_FIELD_F64, RATE};
+static const sl_field flop_rate = {.kind = SL_FIELD_F64, RATE, .flags = SL_FIELD_OPTIONAL};
 
 static const sl_field gpu_fields[] = {
     SIZE_OF("memory_bytes", device_bytes),
@@ -77,6 +77,11 @@ static const sl_field format_fields[] = {
     {0},
 };
 
+bool sl_cluster_has_type(const sl_cluster *cluster, sl_type type)
+{
+    return cluster->flop_rate[type] > 0;
+}
+
 /* ---- keys that mean nothing ---- */
 
 static const sl_field *find_row(const sl_field *fields, const char *key)
@@ -123,6 +128,8 @@ static sl_status check_keys(const char *path, const json_t *object, const sl_fie
 
 static sl_status check_cluster(const char *path, const sl_cluster *cluster)
 {
+    if (!sl_cluster_has_type(cluster, SL_TYPE_FP32))
+        SL_FAIL(SL_ERROR_DATA, "%s: gpu: flop_rate: fp32 is missing, which every GPU has", path);
     if (cluster->reserved_bytes >= cluster->device_bytes)
         SL_FAIL(SL_ERROR_DATA, "%s: reserved_bytes leave nothing of a GPU's memory_bytes", path);
     return SL_OK;
@@ -149,11 +156,22 @@ sl_status sl_cluster_load(const char *path, sl_cluster *out_cluster)
     return status;
 }
 
+/* Types that the GPUs lack are not in the file. */
+static void remove_types(const sl_cluster *cluster, json_t *root)
+{
+    static const char *const names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"}; /* as gpu_fields */
+    json_t *rates = json_object_get(json_object_get(root, "gpu"), "flop_rate");
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        if (!sl_cluster_has_type(cluster, (sl_type)type))
+            (void)json_object_del(rates, names[type]);
+}
+
 static sl_status fill_root(const sl_cluster *cluster, json_t *root)
 {
     static const uint32_t format = FORMAT;
     SL_TRY(sl_fields_write(format_fields, &format, root));
     SL_TRY(sl_fields_write(cluster_fields, cluster, root));
+    remove_types(cluster, root);
     if (cluster->disk_bytes == 0)
         (void)json_object_del(root, "drives");
     return SL_OK;
