@@ -17,7 +17,8 @@ static const double earlier_start = 0x1p16; /* of versions that did not record i
  * after each. */
 static double follow_deepspeed(const sl_config *config, uint64_t n)
 {
-    const double warmup = fmax(2, (double)config->warmup), total = (double)config->lr_decay_steps;
+    const double warmup = fmax(2, (double)config->warmup.count),
+                 total = (double)config->lr_decay_steps;
     const double rise = config->lr - config->warmup_lr, at = (double)n - 2;
     const bool is_cosine = config->lr_schedule == SL_CONFIG_WARMUP_COSINE_LR;
     const double left = fmax(1, total - warmup);
@@ -39,7 +40,7 @@ double sl_schedule_learning_rate(const sl_config *config, const sl_checkpoint_st
 {
     const bool holds = config->lr_skips == SL_CONFIG_HOLD;
     const uint64_t n = state->step - (holds ? state->skipped_steps : 0) + 1;
-    const uint64_t warmup = config->warmup, decay = config->lr_decay_steps;
+    const uint64_t warmup = config->warmup.count, decay = config->lr_decay_steps;
     if (config->lr_schedule >= SL_CONFIG_WARMUP_LR)
         return follow_deepspeed(config, n);
     if (n <= warmup)

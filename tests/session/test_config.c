@@ -71,6 +71,25 @@ static void counts_when_not_whole_then_are_refused(void **state)
             fail_msg("\"%s\" was accepted", bad[i]);
 }
 
+static void elements_when_written_with_a_unit_then_are_powers_of_1024(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t count;
+    } cases[] = {{"16M", 16777216},  {"16m", 16777216}, {"1.5K", 1536},
+                 {"2G", 2147483648}, {"5e6", 5000000},  {"4096", 4096}};
+    static const char *const bad[] = {"16MB", "16MiB", "1.5", "M", "", "-1K", "16 M"};
+    uint64_t count = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(sl_units_parse_elements(cases[i].text, &count), SL_OK);
+        assert_int_equal(count, cases[i].count);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        if (sl_units_parse_elements(bad[i], &count) != SL_ERROR_USAGE)
+            fail_msg("\"%s\" was accepted", bad[i]);
+}
+
 static void exact_size_when_printed_then_reads_back(void **state)
 {
     (void)state;
@@ -102,7 +121,7 @@ static void defaults_when_nothing_is_set_then_follow_the_contract(void **state)
     assert_int_equal(config->data_order, SL_CONFIG_RANDOM);
     assert_int_equal(config->seed, 1);
     assert_true(config->device_memory == SL_CONFIG_UNSET);
-    assert_true(isnan(config->min_lr) && config->warmup == SL_CONFIG_UNSET);
+    assert_true(isnan(config->min_lr) && config->warmup.count == SL_CONFIG_UNSET);
 }
 
 static void keys_when_spelled_with_either_dash_then_are_the_same(void **state)
@@ -480,7 +499,7 @@ static void learning_rate_when_scheduled_then_passes_known_points(void **state)
     sl_config *config = &self->config;
     config->lr = 1.0;
     config->min_lr = 0.2;
-    config->warmup = 10;
+    config->warmup.count = 10;
     config->steps = 1000;
     config->lr_decay_steps = 110;
     assert_true(is_near(rate_of(config, 1), 0.1));
@@ -508,7 +527,7 @@ static void learning_rate_when_steps_are_skipped_then_holds_or_counts(void **sta
     const sl_checkpoint_state after = {.step = 89, .skipped_steps = 30};
     config->lr = 1.0;
     config->min_lr = 0;
-    config->warmup = 10;
+    config->warmup.count = 10;
     config->lr_decay_steps = 110;
     config->lr_schedule = SL_CONFIG_LINEAR;
     assert_int_equal(config->lr_skips, SL_CONFIG_HOLD);
@@ -524,7 +543,7 @@ static void learning_rate_when_its_decay_is_late_then_follows_by_a_step(void **s
     sl_config *config = &((fixture *)*state)->config;
     config->lr = 1.0;
     config->min_lr = 0.2;
-    config->warmup = 10;
+    config->warmup.count = 10;
     config->lr_decay_steps = 110;
     for (uint64_t n = 1; n <= 120; n++) {
         const sl_checkpoint_state late = {.step = n - 1, .lr_decay_lag = 1};
@@ -540,18 +559,48 @@ static void schedule_when_nothing_is_said_then_follows_the_steps(void **state)
     assert_int_equal(assign(self, "device=cpu"), SL_OK);
     assert_int_equal(assign(self, "steps=700"), SL_OK);
     assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
-    assert_int_equal(self->config.warmup, 7);
+    assert_int_equal(self->config.warmup.count, 7);
     assert_int_equal(self->config.lr_decay_steps, 700);
     assert_int_equal(assign(self, "lr-decay-steps=6"), SL_OK);
     assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_ERROR_USAGE);
     assert_message_has("--lr-decay-steps 6");
 }
 
+static void warmup_when_below_1_then_is_a_share_of_the_steps(void **state)
+{
+    fixture *self = *state;
+    json_t *object = NULL;
+    assert_int_equal(assign(self, "data=x"), SL_OK);
+    assert_int_equal(assign(self, "device=cpu"), SL_OK);
+    assert_int_equal(assign(self, "warmup=.05"), SL_OK);
+    assert_int_equal(assign(self, "steps=1000"), SL_OK); /* whatever comes first */
+    assert_int_equal(sl_config_format_given(&self->config, SL_CONFIG_TRAIN, &object), SL_OK);
+    assert_true(json_real_value(json_object_get(object, "warmup")) == 0.05); /* reads back */
+    json_decref(object);
+    assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
+    assert_int_equal(self->config.warmup.count, 50);
+    assert_int_equal(sl_config_format_given(&self->config, SL_CONFIG_TRAIN, &object), SL_OK);
+    assert_int_equal(json_integer_value(json_object_get(object, "warmup")), 50);
+    json_decref(object);
+    assert_int_equal(assign(self, "warmup=1"), SL_OK); /* a step */
+    assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
+    assert_int_equal(self->config.warmup.count, 1);
+    assert_int_equal(load_text(self, "{\"warmup\": 0.2}"), SL_OK);
+    assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
+    assert_int_equal(self->config.warmup.count, 200);
+    assert_int_equal(assign(self, "warmup=1.5"), SL_ERROR_USAGE);
+    assert_message_has("neither a number of steps nor a share of them below 1");
+    assert_int_equal(assign(self, "warmup=-0.1"), SL_ERROR_USAGE);
+    assert_int_equal(assign(self, "chunk-size=16M"), SL_OK);
+    assert_int_equal(self->config.chunk_size, 16777216);
+    assert_int_equal(assign(self, "chunk-size=2T"), SL_ERROR_USAGE); /* beyond its range */
+}
+
 static void scalars_when_first_and_late_then_are_bias_corrections(void **state)
 {
     fixture *self = *state;
     sl_checkpoint_state run = {.loss_scale = 1};
-    self->config.warmup = 1;
+    self->config.warmup.count = 1;
     sl_step_scalars first = sl_schedule_scalars(&self->config, &run);
     assert_true(first.bias1 == (float)(1 - 0.9));
     assert_true(first.bias2_root == (float)sqrt(1 - 0.95));
@@ -569,6 +618,7 @@ int main(void)
         cmocka_unit_test(sizes_when_written_in_any_unit_then_are_bytes),
         cmocka_unit_test(sizes_when_malformed_then_are_refused),
         cmocka_unit_test(counts_when_not_whole_then_are_refused),
+        cmocka_unit_test(elements_when_written_with_a_unit_then_are_powers_of_1024),
         cmocka_unit_test(exact_size_when_printed_then_reads_back),
 #define WITH_CONFIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
         WITH_CONFIG(defaults_when_nothing_is_set_then_follow_the_contract),
@@ -592,6 +642,7 @@ int main(void)
         WITH_CONFIG(learning_rate_when_steps_are_skipped_then_holds_or_counts),
         WITH_CONFIG(learning_rate_when_its_decay_is_late_then_follows_by_a_step),
         WITH_CONFIG(schedule_when_nothing_is_said_then_follows_the_steps),
+        WITH_CONFIG(warmup_when_below_1_then_is_a_share_of_the_steps),
         WITH_CONFIG(scalars_when_first_and_late_then_are_bias_corrections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ static void check_when_plain_then_fills_in_what_follows(void **state)
     assert_int_equal(assign(self, "offload-params=0.5"), SL_OK);
     assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
     assert_int_equal(self->config.policy, SL_POLICY_STATIC);
-    assert_int_equal(self->config.warmup, 5);
+    assert_int_equal(self->config.warmup.count, 5);
     assert_true(fabs(self->config.min_lr - 3e-5) < 1e-20);
     assert_true(self->config.threads >= 1 && self->config.threads <= 4096);
     assert_string_equal(self->config.device, "cpu");

@@ -71,7 +71,7 @@ static void file_when_it_says_little_then_has_deepspeeds_defaults(void **state)
     assert_true(config->lr == 1e-3 && config->beta1 == 0.9 && config->beta2 == 0.999);
     assert_true(config->eps == 1e-8 && config->weight_decay == 0 && config->clip == 0);
     assert_int_equal(config->lr_schedule, SL_CONFIG_CONSTANT);
-    assert_int_equal(config->warmup, 0);
+    assert_int_equal(config->warmup.count, 0);
     assert_int_equal(config->policy, SL_CONFIG_POLICY_AUTO);
     assert_true(config->given[SL_CONFIG_ROW_micro_batch]);
     assert_false(config->given[SL_CONFIG_ROW_lr]); /* nobody said so */

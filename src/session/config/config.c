@@ -44,6 +44,8 @@ enum {
 #define KIND_TEXT SL_CONFIG_TEXT
 #define KIND_LIST SL_CONFIG_LIST_OF
 #define KIND_COUNT SL_CONFIG_COUNT
+#define KIND_ELEMENTS SL_CONFIG_ELEMENTS
+#define KIND_STEPS SL_CONFIG_STEPS
 #define KIND_REAL SL_CONFIG_REAL
 #define KIND_SIZE SL_CONFIG_SIZE
 #define KIND_SWITCH SL_CONFIG_SWITCH
@@ -146,9 +148,26 @@ static sl_status check_range(const sl_config_row *row, double value)
 static sl_status set_count(const sl_config_row *row, uint64_t *field, const char *text)
 {
     uint64_t value;
-    SL_TRY(sl_units_parse_count(text, &value));
+    SL_TRY(row->kind == SL_CONFIG_ELEMENTS ? sl_units_parse_elements(text, &value)
+                                           : sl_units_parse_count(text, &value));
     SL_TRY(check_range(row, (double)value));
     *field = value;
+    return SL_OK;
+}
+
+static sl_status set_steps(const sl_config_row *row, sl_config_steps *field, const char *text)
+{
+    double share;
+    uint64_t count;
+    if (sl_units_parse_real(text, &share) == SL_OK && share > 0 && share < 1) {
+        *field = (sl_config_steps){SL_CONFIG_UNSET, share};
+        return SL_OK;
+    }
+    if (sl_units_parse_count(text, &count) != SL_OK)
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is neither a number of steps nor a share of them below 1",
+                text);
+    SL_TRY(check_range(row, (double)count));
+    *field = (sl_config_steps){.count = count};
     return SL_OK;
 }
 
@@ -164,14 +183,23 @@ static sl_status set_real(const sl_config_row *row, double *field, const char *t
 /* "auto" leaves a number open, where that is the default. */
 static bool unset_number(const sl_config_row *row, void *field, const char *text)
 {
-    bool is_number = row->kind == SL_CONFIG_COUNT || row->kind == SL_CONFIG_SIZE;
     if (strcmp(row->initial, "auto") != 0 || strcmp(text, "auto") != 0)
         return false;
-    if (row->kind == SL_CONFIG_REAL)
-        *(double *)field = NAN;
-    else if (is_number)
+    switch (row->kind) {
+    case SL_CONFIG_COUNT:
+    case SL_CONFIG_ELEMENTS:
+    case SL_CONFIG_SIZE:
         *(uint64_t *)field = SL_CONFIG_UNSET;
-    return is_number || row->kind == SL_CONFIG_REAL;
+        return true;
+    case SL_CONFIG_STEPS:
+        *(sl_config_steps *)field = (sl_config_steps){.count = SL_CONFIG_UNSET};
+        return true;
+    case SL_CONFIG_REAL:
+        *(double *)field = NAN;
+        return true;
+    default:
+        return false;
+    }
 }
 
 static sl_status set_switch(bool *field, const char *text)
@@ -201,7 +229,10 @@ static sl_status set_field(sl_config *config, uint32_t row, const char *text)
     case SL_CONFIG_LIST_OF:
         return set_list(field, text);
     case SL_CONFIG_COUNT:
+    case SL_CONFIG_ELEMENTS:
         return set_count(&rows[row], field, text);
+    case SL_CONFIG_STEPS:
+        return set_steps(&rows[row], field, text);
     case SL_CONFIG_REAL:
         return set_real(&rows[row], field, text);
     case SL_CONFIG_SIZE:

@@ -25,7 +25,7 @@
 #include "sluice/device.h"
 #include "sluice/gpt2.h"
 
-#define SL_CONFIG_UNSET UINT64_MAX /* "auto" in a COUNT or SIZE; in a REAL it is NaN */
+#define SL_CONFIG_UNSET UINT64_MAX /* "auto" in a COUNT, ELEMENTS, STEPS, SIZE; in a REAL: NaN */
 
 typedef struct sl_config_list {
     char **items;
@@ -48,10 +48,18 @@ enum { SL_CONFIG_ON, SL_CONFIG_OFF };                           /* cuda_epilogue
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                          /* others: sl_recompute */
 enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 }; /* others: sl_policy */
 
+/* A number of steps, or until --steps is known a share of them. */
+typedef struct sl_config_steps {
+    uint64_t count;
+    double share; /* below 1; 0: `count` says it */
+} sl_config_steps;
+
 typedef enum sl_config_kind {
     SL_CONFIG_TEXT,
     SL_CONFIG_LIST_OF,
     SL_CONFIG_COUNT,
+    SL_CONFIG_ELEMENTS,
+    SL_CONFIG_STEPS,
     SL_CONFIG_REAL,
     SL_CONFIG_SIZE,
     SL_CONFIG_SWITCH,
@@ -86,6 +94,8 @@ typedef enum sl_config_command {
 typedef char *sl_config_type_TEXT; /* NULL: none */
 typedef sl_config_list sl_config_type_LIST;
 typedef uint64_t sl_config_type_COUNT;
+typedef uint64_t sl_config_type_ELEMENTS;
+typedef sl_config_steps sl_config_type_STEPS;
 typedef double sl_config_type_REAL;
 typedef uint64_t sl_config_type_SIZE; /* bytes */
 typedef bool sl_config_type_SWITCH;

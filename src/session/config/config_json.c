@@ -345,11 +345,19 @@ static sl_field_kind choose_integer(uint64_t value)
     return value > INT64_MAX && value != SL_CONFIG_UNSET ? SL_FIELD_U64_TEXT : SL_FIELD_U64;
 }
 
+/* A share of --steps that are not known yet. */
+static sl_status format_share(const sl_config_steps *steps, json_t **out_value)
+{
+    *out_value = json_real(steps->share);
+    return *out_value ? SL_OK : refuse_memory();
+}
+
 static sl_status format_option(const sl_config *config, const sl_config_row *row,
                                const printing *how, json_t **out_value)
 {
     static const sl_field_kind kinds[] = {
-        [SL_CONFIG_COUNT] = SL_FIELD_U64,     [SL_CONFIG_SIZE] = SL_FIELD_U64,
+        [SL_CONFIG_COUNT] = SL_FIELD_U64,     [SL_CONFIG_ELEMENTS] = SL_FIELD_U64,
+        [SL_CONFIG_STEPS] = SL_FIELD_U64,     [SL_CONFIG_SIZE] = SL_FIELD_U64,
         [SL_CONFIG_REAL] = SL_FIELD_F64,      [SL_CONFIG_SWITCH] = SL_FIELD_BOOL,
         [SL_CONFIG_CHOICE] = SL_FIELD_CHOICE,
     };
@@ -358,6 +366,8 @@ static sl_status format_option(const sl_config *config, const sl_config_row *row
         return format_list(row, how, field, out_value);
     if (row->kind == SL_CONFIG_TEXT)
         return format_text(row, how, *(char *const *)field, out_value);
+    if (row->kind == SL_CONFIG_STEPS && ((const sl_config_steps *)field)->share > 0)
+        return format_share(field, out_value);
     sl_field_kind kind = kinds[row->kind];
     if (kind == SL_FIELD_U64)
         kind = choose_integer(*(const uint64_t *)field);

@@ -2,11 +2,12 @@
  * --help and the printed configuration are walks over this list.
  *
  * X(KIND, field, name, initial, hint, low, high, commands, group, help)
- *   KIND     TEXT, LIST, COUNT, REAL, SIZE, SWITCH or CHOICE; decides the field's type
+ *   KIND     TEXT, LIST, COUNT, ELEMENTS (a count that takes K, M, G), STEPS (a count, or below 1 a
+ *            share of --steps), REAL, SIZE, SWITCH or CHOICE; decides the field's type
  *   initial  the default, as a user would write it; "auto" makes "auto" a value (unset); "" is none
  *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order. One
  *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
- *   low,high the range of a COUNT or REAL, both ends included
+ *   low,high the range of a COUNT, ELEMENTS, STEPS or REAL, both ends included
  *   commands the commands that take it: T train, plan and profile, P plan alone, R profile alone,
  *            G generate, E eval, D doctor, B bench, K tokenize, V convert
  *
@@ -96,8 +97,8 @@
       "compute type; master weights and moments are fp32 (bf16 on a GPU, else fp32)")              \
     X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, TRAINING, "peak learning rate")                     \
     X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
-    X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
-      "steps of warm-up (1% of steps)")                                                            \
+    X(STEPS, warmup, "warmup", "auto", "N|F", 0, 1e12, T, TRAINING,                                \
+      "steps of warm-up; below 1, a share of --steps (1% of steps)")                               \
     X(CHOICE, lr_schedule, "lr-schedule", "cosine",                                                \
       "cosine|linear|constant|WarmupLR|WarmupDecayLR|WarmupCosineLR", 0, 0, T, TRAINING,           \
       "how the learning rate falls; the last three are computed as DeepSpeed does")                \
@@ -164,8 +165,8 @@
     X(REAL, nvme_activations, "nvme-activations", "0", "F", 0, 1, T, MEMORY,                       \
       "share of the activations on disk, for static and nvme")                                     \
     X(CHOICE, adam, "adam", "auto", "auto|device|host", 0, 0, T, MEMORY, "where updates run")      \
-    X(COUNT, chunk_size, "chunk-size", "auto", "N|auto", 1, 1e12, TGE, MEMORY,                     \
-      "elements of a chunk")                                                                       \
+    X(ELEMENTS, chunk_size, "chunk-size", "auto", "N|auto", 1, 1e12, TGE, MEMORY,                  \
+      "elements of a chunk; K, M and G (1024) may stand behind the number")                        \
     X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \

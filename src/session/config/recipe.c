@@ -107,18 +107,29 @@ static sl_status resolve_min_lr(sl_config *config)
     return SL_OK;
 }
 
+/* How many steps the warm-up has, where that is left open or a share of all. */
+static void resolve_warmup(sl_config *config)
+{
+    sl_config_steps *warmup = &config->warmup;
+    if (warmup->share > 0)
+        *warmup =
+            (sl_config_steps){.count = (uint64_t)round(warmup->share * (double)config->steps)};
+    else if (warmup->count == SL_CONFIG_UNSET)
+        warmup->count = config->steps / 100;
+}
+
 sl_status sl_recipe_check_schedule(sl_config *config)
 {
-    if (config->warmup == SL_CONFIG_UNSET)
-        config->warmup = config->steps / 100;
+    resolve_warmup(config);
     if (config->lr_decay_steps == SL_CONFIG_UNSET)
         config->lr_decay_steps = config->steps ? config->steps : 1;
-    if (config->lr_decay_steps < config->warmup && config->given[SL_CONFIG_ROW_lr_decay_steps])
+    const uint64_t warmup = config->warmup.count;
+    if (config->lr_decay_steps < warmup && config->given[SL_CONFIG_ROW_lr_decay_steps])
         SL_FAIL(SL_ERROR_USAGE,
                 "--lr-decay-steps %llu counts warm-up too, which takes %llu (--warmup)",
-                (unsigned long long)config->lr_decay_steps, (unsigned long long)config->warmup);
-    if (config->lr_decay_steps < config->warmup)
-        config->lr_decay_steps = config->warmup;
+                (unsigned long long)config->lr_decay_steps, (unsigned long long)warmup);
+    if (config->lr_decay_steps < warmup)
+        config->lr_decay_steps = warmup;
     SL_TRY(check_warmup(config));
     return resolve_min_lr(config);
 }

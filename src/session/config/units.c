@@ -97,6 +97,18 @@ sl_status sl_units_parse_size(const char *text, uint64_t *out_bytes)
     return SL_OK;
 }
 
+sl_status sl_units_parse_elements(const char *text, uint64_t *out_count)
+{
+    const size_t length = strlen(text);
+    const char last = length > 0 ? text[length - 1] : '\0';
+    if (last && strchr(unit_letters, toupper((unsigned char)last)))
+        return sl_units_parse_size(text, out_count);
+    if (sl_units_parse_count(text, out_count) != SL_OK)
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a number of elements, such as 16777216 or 16M",
+                text);
+    return SL_OK;
+}
+
 void sl_units_format_size(uint64_t bytes, char out_text[SL_UNITS_TEXT_BYTES])
 {
     double value = (double)bytes;
