@@ -29,13 +29,16 @@
 #include "comm/board.h"
 #include "comm/environment.h"
 #include "command.h"
+#include "help.h"
 #include "hosts.h"
+#include "options.h"
 #include "restarts.h"
 
 enum {
     EXIT_USAGE = 64,
     EXIT_RANK = 75,
     RANKS_MAX = 256,
+    KEY_USAGE = 1000, /* of an option without a letter */
     GRACE_S = 10,
     LIST_BYTES = 128,
     RESTARTS_MAX = 10000,
@@ -48,6 +51,8 @@ typedef struct launch_options {
     const char *program;
     const char *hosts; /* a file of machines; NULL: this one alone */
     sl_restarts restarts;
+    int next_word; /* of argv: behind those that were taken */
+    int asked_key; /* of --help or --usage, the first of them; 0: none */
     sl_status status;
 } launch_options;
 
@@ -96,9 +101,12 @@ static error_t take_restart_word(int key, const char *text, launch_options *opti
     return EINVAL;
 }
 
-static error_t take_word(int key, char *text, struct argp_state *state)
+static error_t take_option(int key, char *text, launch_options *options)
 {
-    launch_options *options = state->input;
+    if (key == 'h' || key == '?' || key == KEY_USAGE) {
+        options->asked_key = options->asked_key ? options->asked_key : key;
+        return 0;
+    }
     if (key == 'n') {
         if (read_number(text, 1, RANKS_MAX, &options->rank_count))
             return 0;
@@ -108,14 +116,9 @@ static error_t take_word(int key, char *text, struct argp_state *state)
     }
     if (key == 'R' || key == 'F')
         return take_restart_word(key, text, options);
-    if (key == 'H') {
-        options->hosts = text;
-        return 0;
-    }
-    if (key != ARGP_KEY_ARG)
+    if (key != 'H')
         return ARGP_ERR_UNKNOWN;
-    options->words = &state->argv[state->next - 1];
-    state->next = state->argc; /* the rest is the command's */
+    options->hosts = text;
     return 0;
 }
 
@@ -136,12 +139,19 @@ static const struct argp_option launch_words[] = {
      "After a signal go on with fewer ranks: the next number that --tp, --pp and --global-batch "
      "divide among",
      0},
+    {"help", '?', NULL, 0, "Give this help list", 0},
+    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0},
+    {"usage", KEY_USAGE, NULL, 0, "Give a short usage message", 0},
     {NULL, 0, NULL, 0, NULL, 0},
 };
 
+static const char arguments_doc[] = "-- COMMAND [OPTION...]";
+
 static const char launch_doc[] =
     "Starts N ranks of a command: sluice launch -n 2 -- train --tp 2 ..., on this machine or on "
-    "those of --hosts.\v"
+    "those of --hosts.";
+
+static const char launch_remark[] =
     "A word that is a command of sluice is run by this very program; any other is a program to "
     "run. INT, TERM and HUP stop the ranks in good order (they get USR1). The exit code is that of "
     "the first rank that failed, or 75 if a signal ended it.";
@@ -156,28 +166,67 @@ static void choose_program(launch_options *options)
         options->program = NULL;
 }
 
+/* Called by argp for each word, and once more after one that it does not take. */
+static error_t take_word(int key, char *text, struct argp_state *state)
+{
+    launch_options *options = state->input;
+    if (key == ARGP_KEY_ERROR && options->status == SL_OK)
+        options->status = sl_options_explain(launch_words, state->argv[options->next_word]);
+    if (key != ARGP_KEY_ARG) {
+        const error_t error = take_option(key, text, options);
+        options->next_word = error == 0 ? state->next : options->next_word;
+        return error;
+    }
+    options->words = &state->argv[state->next - 1];
+    state->next = state->argc; /* the rest is the command's */
+    return 0;
+}
+
+static void print_help(void)
+{
+    printf("Usage: sluice launch [OPTION...] %s\n", arguments_doc);
+    sl_help_print_text(launch_doc, 0, 0, stdout);
+    putchar('\n');
+    for (const struct argp_option *word = launch_words; word->key; word++)
+        if (word->name)
+            sl_help_print_option(
+                &(sl_help_option){.letter = word->key < KEY_USAGE ? (char)word->key : '\0',
+                                  .name = word->name,
+                                  .hint = word->arg,
+                                  .text = word->doc},
+                stdout);
+    putchar('\n');
+    sl_help_print_text(launch_remark, 0, 0, stdout);
+}
+
+/* What was given, together; reads the words of the command. */
+static sl_status check_words(launch_options *options)
+{
+    if (options->rank_count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "how many ranks? sluice launch -n N -- COMMAND");
+    if (!options->words)
+        SL_FAIL(SL_ERROR_USAGE, "what is to be run? sluice launch -n N -- train ...");
+    choose_program(options);
+    if (options->hosts && (options->restarts.limit > 0 || options->restarts.sheds_ranks))
+        SL_FAIL(SL_ERROR_USAGE, "--restarts is for ranks of this machine: with --hosts start the "
+                                "run again by hand, with --resume and the machines that are left");
+    return sl_restarts_open(&options->restarts, options->words);
+}
+
 static sl_status parse_words(int argc, char **argv, launch_options *out_options)
 {
     static const struct argp parser = {
-        launch_words, take_word, "-- COMMAND [OPTION...]", launch_doc, NULL, NULL, NULL};
-    if (argc > 1 && strcmp(argv[1], "-h") == 0) {
-        argp_help(&parser, stdout, ARGP_HELP_STD_HELP, "sluice launch");
-        exit(0); /* as argp does for --help */
-    }
-    error_t error = argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, out_options);
+        .options = launch_words, .parser = take_word, .args_doc = arguments_doc};
+    out_options->next_word = 1;
+    error_t error = argp_parse(&parser, argc, argv, ARGP_IN_ORDER | ARGP_SILENT, NULL, out_options);
     SL_TRY(out_options->status);
     if (error)
         SL_FAIL(SL_ERROR_USAGE, "the command line: %s", strerror(error));
-    if (out_options->rank_count == 0)
-        SL_FAIL(SL_ERROR_USAGE, "how many ranks? sluice launch -n N -- COMMAND");
-    if (!out_options->words)
-        SL_FAIL(SL_ERROR_USAGE, "what is to be run? sluice launch -n N -- train ...");
-    choose_program(out_options);
-    if (out_options->hosts &&
-        (out_options->restarts.limit > 0 || out_options->restarts.sheds_ranks))
-        SL_FAIL(SL_ERROR_USAGE, "--restarts is for ranks of this machine: with --hosts start the "
-                                "run again by hand, with --resume and the machines that are left");
-    return sl_restarts_open(&out_options->restarts, out_options->words);
+    if (out_options->asked_key == KEY_USAGE)
+        argp_help(&parser, stdout, ARGP_HELP_USAGE, "sluice launch");
+    else if (out_options->asked_key)
+        print_help();
+    return out_options->asked_key ? SL_OK : check_words(out_options);
 }
 
 /* ---- cores ---- */
@@ -504,6 +553,8 @@ int sl_launch_main(int argc, char **argv)
 {
     launch it = {.board_file = -1};
     sl_status status = parse_words(argc, argv, &it.options);
+    if (status == SL_OK && it.options.asked_key)
+        return 0;
     if (status == SL_OK)
         take_signals(&it);
     if (status == SL_OK && it.options.hosts)

@@ -166,6 +166,8 @@ static int run_word(int argc, char **argv)
 {
     bool is_help = strcmp(argv[0], "help") == 0;
     const sl_command_entry *command;
+    if (is_help && strcmp(argv[1], "launch") == 0)
+        return sl_launch_main(2, (char *[]){"launch", "--help", NULL});
     sl_status status = sl_command_find(argv[is_help], &command);
     if (status != SL_OK)
         return sl_command_end(status);

@@ -1,6 +1,6 @@
-/* argp parses and prints the help; where it stops at a word, the word is explained in one line with
- * the nearest right name. Values are collected first and applied after the files, in order. */
-#define _GNU_SOURCE /* asprintf */
+/* argp parses; where it stops at a word, the word is explained in one line: what it is here as a
+ * word of another program, or the nearest right name. Values are collected first and applied after
+ * the files, in order. */
 #include "options.h"
 
 #include <argp.h>
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "help.h"
 #include "session/config/config_json.h"
 
 enum { KEY_CONFIG = 1000, KEY_SET, KEY_USAGE, KEY_ROW };
@@ -32,7 +33,6 @@ typedef struct command_line {
     int next_word;      /* of argv: behind those that were taken */
     int asked_key;      /* of --help, --usage or --version, the first of them; 0: none */
     sl_status status;
-    char doc[2 * SL_OPTIONS_TEXT_BYTES];
     char headings[SL_CONFIG_GROUP_COUNT][16];
 } command_line;
 
@@ -109,14 +109,6 @@ void sl_options_describe(const sl_command_entry *command, char *out_text, size_t
     }
 }
 
-/* What stands before the options, and behind them after a vertical tab. */
-static void build_doc(command_line *line)
-{
-    char text[SL_OPTIONS_TEXT_BYTES];
-    sl_options_describe(line->command, text, sizeof text);
-    snprintf(line->doc, sizeof line->doc, "%s\v%s\n", line->command->doc, text);
-}
-
 static sl_status find_checkpoint_argument(command_line *line, const char *text, uint32_t *out_row)
 {
     const unsigned readers = SL_CONFIG_GENERATE | SL_CONFIG_EVAL;
@@ -146,12 +138,12 @@ static error_t take_argument(command_line *line, const char *text)
 }
 
 /* The option whose name starts with `text`: a whole name, or the only one. */
-static sl_status find_long(const command_line *line, const char *text,
+static sl_status find_long(const struct argp_option *options, const char *text,
                            const struct argp_option **out_option)
 {
     sl_nearest nearest = sl_nearest_start(text);
     uint32_t matches = 0;
-    for (const struct argp_option *option = line->options; option->key || option->doc; option++) {
+    for (const struct argp_option *option = options; option->key || option->doc; option++) {
         if (!option->name)
             continue;
         sl_nearest_offer(&nearest, option->name);
@@ -171,30 +163,54 @@ static sl_status find_long(const command_line *line, const char *text,
     return SL_OK;
 }
 
-/* Says what is wrong with the word that argp stopped at. */
-static sl_status explain_word(const command_line *line, const char *word)
+sl_status sl_options_explain(const struct argp_option *options, const char *word)
 {
     char text[64];
     const struct argp_option *option = NULL;
     if (word[1] != '-')
         SL_FAIL(SL_ERROR_USAGE, "unknown option %s: options have long names, see --help", word);
     snprintf(text, sizeof text, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-    SL_TRY(find_long(line, text, &option));
+    SL_TRY(find_long(options, text, &option));
     SL_FAIL(SL_ERROR_USAGE, "--%s %s", option->name,
             option->arg ? "needs a value" : "takes no value");
+}
+
+/* Every option under the heading of its group, what goes for all of them last. */
+static void print_help(const sl_command_entry *command)
+{
+    char text[SL_OPTIONS_TEXT_BYTES];
+    const char *group = NULL;
+    sl_option option;
+    printf("Usage: sluice %s [OPTION...]%s%s\n", command->name, command->arguments ? " " : "",
+           command->arguments ? command->arguments : "");
+    sl_help_print_text(command->doc, 0, 0, stdout);
+    for (uint32_t i = 0; sl_options_at(command, i, &option); i++) {
+        if (group != option.group)
+            printf("\n %s:\n", option.group);
+        group = option.group;
+        sl_help_print_option(&(sl_help_option){.letter = option.letter,
+                                               .name = option.name,
+                                               .hint = option.hint,
+                                               .text = option.help,
+                                               .initial = option.initial},
+                             stdout);
+    }
+    sl_options_describe(command, text, sizeof text);
+    putchar('\n');
+    sl_help_print_text(text, 0, 0, stdout);
 }
 
 /* Prints what is asked for. */
 static void answer(const command_line *line)
 {
     char name[32];
-    int key = line->asked_key;
     snprintf(name, sizeof name, "sluice %s", line->command->name);
-    if (key == 'V')
+    if (line->asked_key == 'V')
         sl_command_print_version(stdout);
+    else if (line->asked_key == KEY_USAGE)
+        argp_help(&line->argp, stdout, ARGP_HELP_USAGE, name);
     else
-        argp_help(&line->argp, stdout, key == KEY_USAGE ? ARGP_HELP_USAGE : ARGP_HELP_STD_HELP,
-                  name);
+        print_help(line->command);
 }
 
 static void take_row(command_line *line, uint32_t row, const char *text)
@@ -225,7 +241,7 @@ static error_t take_word(int key, char *text, struct argp_state *state)
 {
     command_line *line = state->input;
     if (key == ARGP_KEY_ERROR && line->status == SL_OK)
-        line->status = explain_word(line, state->argv[line->next_word]);
+        line->status = sl_options_explain(line->options, state->argv[line->next_word]);
     error_t error = key == ARGP_KEY_ARG ? take_argument(line, text) : take_option(line, key, text);
     if (error == 0)
         line->next_word = state->next;
@@ -266,26 +282,10 @@ static const char *choose_initial(const sl_config_row *row)
     return is_shown ? row->initial : "";
 }
 
-/* Adds the default to an option's help; argp frees what is returned. */
-static char *show_default(int key, const char *text, void *user)
-{
-    (void)user;
-    if (key < KEY_ROW || key >= KEY_ROW + SL_CONFIG_ROW_COUNT)
-        return (char *)text;
-    const char *initial = choose_initial(&sl_config_rows()[key - KEY_ROW]);
-    char *longer;
-    if (!*initial || asprintf(&longer, "%s [%s]", text, initial) < 0)
-        return (char *)text;
-    return longer;
-}
-
 static sl_status parse_words(command_line *line, int argc, char **argv)
 {
-    line->argp = (struct argp){.options = line->options,
-                               .parser = take_word,
-                               .args_doc = line->command->arguments,
-                               .doc = line->doc,
-                               .help_filter = show_default};
+    line->argp = (struct argp){
+        .options = line->options, .parser = take_word, .args_doc = line->command->arguments};
     error_t error = argp_parse(&line->argp, argc, argv, ARGP_IN_ORDER | ARGP_SILENT, NULL, line);
     if (line->status != SL_OK)
         return line->status;
@@ -304,7 +304,6 @@ sl_status sl_options_parse(const sl_command_entry *command, int argc, char **arg
     if (status == SL_OK && (!line.settings || !line.files))
         status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for the command line");
     build_options(&line);
-    build_doc(&line);
     if (status == SL_OK)
         status = parse_words(&line, argc, argv);
     if (status == SL_OK && line.asked_key)
@@ -334,6 +333,12 @@ static const sl_config_row *find_row(const sl_command_entry *command, uint32_t *
     return NULL;
 }
 
+/* Keys beyond a byte are of options without a letter. */
+static bool is_letter(int key)
+{
+    return key > ' ' && key < 127;
+}
+
 bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option)
 {
     const sl_config_row *row = find_row(command, &index);
@@ -350,7 +355,8 @@ bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *o
     for (const struct argp_option *option = common_options; option->key; option++) {
         if (!option->name || index-- > 0)
             continue;
-        *out_option = (sl_option){.name = option->name,
+        *out_option = (sl_option){.letter = is_letter(option->key) ? (char)option->key : 0,
+                                  .name = option->name,
                                   .help = option->doc,
                                   .group = "Common",
                                   .hint = option->arg,

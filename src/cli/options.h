@@ -14,6 +14,7 @@ sl_status sl_options_parse(const sl_command_entry *command, int argc, char **arg
 
 /* One option as help, manual and completion show it; its texts are borrowed and last. */
 typedef struct sl_option {
+    char letter;                     /* 0: it has none */
     const char *name, *help, *group; /* group: "Model" */
     const char *hint;                /* what its value is; NULL: it takes none */
     const char *initial;             /* "": none that is worth showing */
@@ -23,6 +24,12 @@ typedef struct sl_option {
 /* The option of that index from 0, group by group, what every command takes last; false: there are
  * no more. */
 bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option);
+
+/* Says what is wrong with a word of the command line that argp, with these options, stopped at:
+ * SL_ERROR_USAGE, with what the word is here where another program has it, else the nearest name.
+ */
+struct argp_option;
+sl_status sl_options_explain(const struct argp_option *options, const char *word);
 
 enum { SL_OPTIONS_TEXT_BYTES = 1024 };
 

@@ -2,6 +2,8 @@
  * complaint; the log lacks a key or a placement changes a number in it; the plan is not what the
  * run takes; a refusal suggests what does not fit. Every case runs the built command. */
 #define _GNU_SOURCE
+#include <stdbool.h>
+
 #include "command_run.h"
 #include "skip.h"
 
@@ -86,6 +88,35 @@ static void help_and_version_when_asked_then_are_printed(void **state)
     assert_has(output, "GB/s written");
     assert_code(sluice("doctor --disk-dir /nowhere/at/all"), 0);
     assert_has(output, "no disk tier there");
+}
+
+/* No line of any help is wider than a terminal, and each option has a line that it begins. */
+static void help_when_printed_then_lines_are_whole(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"train", "plan",     "profile", "generate",
+                                           "eval",  "tokenize", "convert", "doctor",
+                                           "bench", "launch",   NULL};
+    for (int i = 0; commands[i]; i++) {
+        char *rest = NULL;
+        assert_code(sluice("%s --help", commands[i]), 0);
+        for (char *line = strtok_r(output, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+            const size_t blanks = strspn(line, " ");
+            const bool is_aligned = blanks <= 2 || blanks == 6 || blanks == 29;
+            if (strlen(line) > 80 || !is_aligned || line[strlen(line) - 1] == ' ')
+                fail_msg("%s --help: \"%s\"", commands[i], line);
+        }
+    }
+    assert_code(sluice("launch -?"), 0);
+    assert_has(output, "Usage: sluice launch [OPTION...] -- COMMAND [OPTION...]\n");
+    assert_has(output, "  -n, --ranks=N              How many ranks are started.");
+    assert_code(sluice("train --help"), 0);
+    assert_has(output, "\n      --lr-schedule=cosine|linear|constant|WarmupLR|WarmupDecayLR|"
+                       "WarmupCosineLR\n                             how the learning rate falls;");
+    assert_code(sluice("convert --help"), 0);
+    assert_has(output, "\n      --format=hf|gguf|llmc|weights|megatron\n"
+                       "                             hf: a directory for transformers");
+    assert_has(output, "\n      --tp=N                 tensor-parallel ranks");
 }
 
 /* --version finds what doctor finds. */
@@ -551,6 +582,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
         cmocka_unit_test(help_and_version_when_asked_then_are_printed),
+        cmocka_unit_test(help_when_printed_then_lines_are_whole),
         cmocka_unit_test(libraries_when_installed_then_version_has_them),
         cmocka_unit_test(bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again),
         cmocka_unit_test(bench_when_quick_and_a_full_one_exists_then_that_stays),

@@ -1,0 +1,60 @@
+/* See help.h. */
+#include "help.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { OPTION_COLUMN = 29, HEAD_BYTES = 128, TEXT_BYTES = 1024 };
+
+static void begin_line(uint32_t indent, FILE *stream)
+{
+    fprintf(stream, "\n%*s", (int)indent, "");
+}
+
+void sl_help_print_text(const char *text, uint32_t column, uint32_t indent, FILE *stream)
+{
+    bool is_first = true; /* of its line */
+    for (;;) {
+        const uint32_t length = (uint32_t)strcspn(text, " \n");
+        if (!is_first && column + 1 + length >= SL_HELP_COLUMNS) {
+            begin_line(indent, stream);
+            column = indent;
+            is_first = true;
+        }
+        fprintf(stream, "%s%.*s", is_first ? "" : " ", (int)length, text);
+        column += length + !is_first;
+        is_first = false;
+        text += length;
+        if (*text == '\0')
+            break;
+        if (*text++ != '\n')
+            continue;
+        begin_line(indent, stream);
+        column = indent;
+        is_first = true;
+    }
+    fputc('\n', stream);
+}
+
+void sl_help_print_row(const char *head, const char *text, uint32_t indent, FILE *stream)
+{
+    const uint32_t length = (uint32_t)strlen(head);
+    fputs(head, stream);
+    if (length + 1 < indent)
+        fprintf(stream, "%*s", (int)(indent - length), "");
+    else
+        begin_line(indent, stream);
+    sl_help_print_text(text, indent, indent, stream);
+}
+
+void sl_help_print_option(const sl_help_option *option, FILE *stream)
+{
+    char head[HEAD_BYTES], text[TEXT_BYTES], letter[] = "-?, ";
+    letter[1] = option->letter;
+    snprintf(head, sizeof head, "  %s--%s%s%s", option->letter ? letter : "    ", option->name,
+             option->hint ? "=" : "", option->hint ? option->hint : "");
+    const bool has_initial = option->initial && *option->initial;
+    snprintf(text, sizeof text, "%s%s%s%s", option->text, has_initial ? " [" : "",
+             has_initial ? option->initial : "", has_initial ? "]" : "");
+    sl_help_print_row(head, text, OPTION_COLUMN, stream);
+}
