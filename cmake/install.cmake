@@ -32,7 +32,7 @@ if(TARGET sluice_command)
                      DEPENDS sluice_command ${CMAKE_SOURCE_DIR}/cmake/pages.cmake
                      COMMENT "Writing manual pages and completions")
   add_custom_target(sluice_pages ALL DEPENDS ${SL_PAGES}/man1/sluice.1)
-  install(DIRECTORY ${SL_PAGES}/man1 TYPE MAN)
+  install(DIRECTORY ${SL_PAGES}/man1 ${SL_PAGES}/man7 TYPE MAN)
   install(DIRECTORY ${SL_PAGES}/bash/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
   # Where zsh looks: Debian has a place for packages, others have one for all.
   install(CODE "set(functions site-functions)

@@ -1,10 +1,11 @@
 /* Levenshtein distance over short names, two rows at a time. */
 #include "nearest.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LONGEST = 63 };
+enum { LONGEST = 63, TYPING_ERRORS_MAX = 2 };
 
 static uint32_t least(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -49,8 +50,10 @@ void sl_nearest_offer(sl_nearest *nearest, const char *candidate)
 void sl_nearest_format(const sl_nearest *nearest, const char *prefix, char *out_text,
                        uint32_t capacity)
 {
-    /* More than half of the letters wrong is a guess that only confuses. */
-    if (nearest->best && nearest->best_distance <= 1 + strlen(nearest->name) / 2)
+    /* Farther away it is another word, and a guess only confuses. */
+    const bool is_near = nearest->best_distance <= TYPING_ERRORS_MAX &&
+                         2 * nearest->best_distance <= strlen(nearest->name);
+    if (nearest->best && is_near)
         snprintf(out_text, capacity, ": did you mean %s%s?", prefix, nearest->best);
     else
         snprintf(out_text, capacity, "%s", "");

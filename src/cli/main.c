@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/nearest.h"
 #include "comm/environment.h"
 #include "files/json_file.h"
 #include "launch.h"
 #include "options.h"
 #include "pages.h"
+#include "session/config/words.h"
 
 enum { EXIT_USAGE = 64 };
 
@@ -88,12 +88,13 @@ static void print_help(void)
         printf("  %-10s %s\n", pages[i].name, pages[i].summary);
     printf("  %-10s %s\n", "launch", SL_LAUNCH_SUMMARY);
     printf("\n  sluice COMMAND --help   options of a command\n"
+           "  sluice help words       " SL_WORDS_SUMMARY "\n"
            "  sluice --version        version, libraries and processor features\n");
 }
 
 sl_status sl_command_find(const char *name, const sl_command_entry **out_command)
 {
-    char hint[96];
+    char hint[SL_WORDS_TEXT_BYTES];
     sl_nearest nearest = sl_nearest_start(name);
     for (int i = 0; i < COMMAND_COUNT; i++) {
         sl_nearest_offer(&nearest, commands[i]->name);
@@ -105,7 +106,7 @@ sl_status sl_command_find(const char *name, const sl_command_entry **out_command
     for (int i = 0; i < PAGE_COUNT; i++)
         sl_nearest_offer(&nearest, pages[i].name);
     sl_nearest_offer(&nearest, "launch");
-    sl_nearest_format(&nearest, "", hint, sizeof hint);
+    sl_words_suggest(SL_WORD_COMMAND, &nearest, "", hint);
     SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s (see sluice --help)", name, hint);
 }
 
@@ -161,11 +162,15 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* where it is refused, a run may still fit */
 }
 
-/* sluice help COMMAND: as sluice COMMAND --help. */
+/* sluice help COMMAND: as sluice COMMAND --help; sluice help words: the table of words. */
 static int run_word(int argc, char **argv)
 {
     bool is_help = strcmp(argv[0], "help") == 0;
     const sl_command_entry *command;
+    if (is_help && strcmp(argv[1], "words") == 0) {
+        sl_topics_print_words(stdout);
+        return end_output(NULL, 0);
+    }
     if (is_help && strcmp(argv[1], "launch") == 0)
         return sl_launch_main(2, (char *[]){"launch", "--help", NULL});
     sl_status status = sl_command_find(argv[is_help], &command);

@@ -1,4 +1,6 @@
 /* Manual pages in the macros of man(7), from the rows that --help is made of. */
+#define _GNU_SOURCE /* open_memstream */
+#include <stdlib.h>
 #include <string.h>
 
 #include "options.h"
@@ -57,7 +59,7 @@ static void print_text(const char *text, FILE *stream)
     fputc('\n', stream);
 }
 
-static void print_title(const char *name, const char *summary, FILE *stream)
+static void print_title(const char *name, int section, const char *summary, FILE *stream)
 {
     char upper[64];
     size_t length = 0;
@@ -66,8 +68,8 @@ static void print_title(const char *name, const char *summary, FILE *stream)
         upper[length] = (char)(is_small ? name[length] - 'a' + 'A' : name[length]);
     }
     upper[length] = '\0';
-    fprintf(stream, ".TH %s 1 \"\" \"sluice %s\" \"User Commands\"\n.SH NAME\n", upper,
-            sl_version_text());
+    fprintf(stream, ".TH %s %d \"\" \"sluice %s\" \"%s\"\n.SH NAME\n", upper, section,
+            sl_version_text(), section == 1 ? "User Commands" : "Miscellaneous");
     fprintf(stream, "%s \\- ", name);
     print_text(summary, stream);
 }
@@ -119,7 +121,7 @@ static void print_command(const sl_command_entry *command, FILE *stream)
     char name[32], remark[SL_OPTIONS_TEXT_BYTES];
     snprintf(name, sizeof name, "sluice-%s", command->name);
     sl_options_describe(command, remark, sizeof remark);
-    print_title(name, command->summary, stream);
+    print_title(name, 1, command->summary, stream);
     fprintf(stream, ".SH SYNOPSIS\n.B sluice %s\n[\\fIOPTION\\fR...]%s%s\n.SH DESCRIPTION\n",
             command->name, command->arguments ? " " : "",
             command->arguments ? command->arguments : "");
@@ -134,8 +136,8 @@ static void print_command(const sl_command_entry *command, FILE *stream)
 static void print_overview(FILE *stream)
 {
     const sl_command_entry *command;
-    print_title("sluice", "trains GPT-2-class transformers whose state does not fit on the device",
-                stream);
+    print_title("sluice", 1,
+                "trains GPT-2-class transformers whose state does not fit on the device", stream);
     fputs(".SH SYNOPSIS\n.B sluice\n\\fICOMMAND\\fR [\\fIOPTION\\fR...]\n.SH DESCRIPTION\n",
           stream);
     print_text("Parameters, gradients and optimizer states live in chunks that move between the "
@@ -149,6 +151,7 @@ static void print_overview(FILE *stream)
         print_text(command->summary, stream);
     }
     fputs(".TP\n.B sluice manual\n[\\fICOMMAND\\fR] prints a page such as this one\n"
+          ".TP\n.B sluice help words\nprints " SL_WORDS_SUMMARY ": sluice\\-words(7)\n"
           ".TP\n.B sluice completion bash\\fR|\\fBzsh\nprints what the shell completes\n"
           ".SH EXAMPLES\n",
           stream);
@@ -161,7 +164,29 @@ static void print_overview(FILE *stream)
     print_exit_codes(stream);
     fputs(".SH SEE ALSO\n", stream);
     for (uint32_t i = 0; (command = sl_command_at(i)); i++)
-        fprintf(stream, ".BR sluice\\-%s (1)%s\n", command->name, sl_command_at(i + 1) ? "," : "");
+        fprintf(stream, ".BR sluice\\-%s (1),\n", command->name);
+    fputs(".BR sluice\\-words (7)\n", stream);
+}
+
+/* The table in lines as a terminal has them. */
+static sl_status print_words(FILE *stream)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *table = open_memstream(&text, &bytes);
+    if (!table)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the table of words");
+    sl_topics_print_words(table);
+    if (fclose(table) != 0) {
+        free(text);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the table of words");
+    }
+    print_title("sluice-words", 7, SL_WORDS_SUMMARY, stream);
+    fputs(".SH DESCRIPTION\n.nf\n", stream);
+    print_text(text, stream);
+    fputs(".fi\n.SH SEE ALSO\n.BR sluice (1)\n", stream);
+    free(text);
+    return SL_OK;
 }
 
 sl_status sl_manual_print(const char *word, FILE *stream)
@@ -171,6 +196,8 @@ sl_status sl_manual_print(const char *word, FILE *stream)
         print_overview(stream);
         return SL_OK;
     }
+    if (strcmp(word, "words") == 0)
+        return print_words(stream);
     SL_TRY(sl_command_find(word, &command));
     print_command(command, stream);
     return SL_OK;

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
 #include "help.h"
 #include "session/config/config_json.h"
+#include "session/config/words.h"
 
 enum { KEY_CONFIG = 1000, KEY_SET, KEY_USAGE, KEY_ROW };
 enum { NO_LIST = UINT32_MAX, OPTION_MAX = SL_CONFIG_ROW_COUNT + SL_CONFIG_GROUP_COUNT + 8 };
@@ -154,8 +154,8 @@ static sl_status find_long(const struct argp_option *options, const char *text,
             return SL_OK;
         matches++;
     }
-    char hint[96];
-    sl_nearest_format(&nearest, "--", hint, sizeof hint);
+    char hint[SL_WORDS_TEXT_BYTES];
+    sl_words_suggest(SL_WORD_OPTION, &nearest, "--", hint);
     if (matches == 0)
         SL_FAIL(SL_ERROR_USAGE, "unknown option --%s%s", text, hint);
     if (matches > 1)
@@ -165,10 +165,13 @@ static sl_status find_long(const struct argp_option *options, const char *text,
 
 sl_status sl_options_explain(const struct argp_option *options, const char *word)
 {
-    char text[64];
+    char text[64], meaning[SL_WORDS_TEXT_BYTES];
     const struct argp_option *option = NULL;
     if (word[1] != '-')
-        SL_FAIL(SL_ERROR_USAGE, "unknown option %s: options have long names, see --help", word);
+        SL_FAIL(SL_ERROR_USAGE, "unknown option %s%s", word,
+                sl_words_explain(SL_WORD_OPTION, NULL, word, meaning)
+                    ? meaning
+                    : ": options have long names, see --help");
     snprintf(text, sizeof text, "%.*s", (int)strcspn(word + 2, "="), word + 2);
     SL_TRY(find_long(options, text, &option));
     SL_FAIL(SL_ERROR_USAGE, "--%s %s", option->name,

@@ -25,10 +25,11 @@ typedef struct sl_option {
  * no more. */
 bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option);
 
+struct argp_option;
+
 /* Says what is wrong with a word of the command line that argp, with these options, stopped at:
  * SL_ERROR_USAGE, with what the word is here where another program has it, else the nearest name.
  */
-struct argp_option;
 sl_status sl_options_explain(const struct argp_option *options, const char *word);
 
 enum { SL_OPTIONS_TEXT_BYTES = 1024 };

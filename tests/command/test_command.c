@@ -36,6 +36,19 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"train " TINY "--data text --quiet=1", "takes no value", 64},
         {"train " TINY "--data text -q", "-q", 64},
         {"train --help --bogus", "unknown option --bogus", 64},
+        {"train --batch-size=4", "a word of Megatron-LM, nanoGPT and ColossalAI for --micro-batch",
+         64},
+        {"train --checkpoint-activations", "a word of Megatron-LM for --recompute full", 64},
+        {"train -b 4", "unknown option -b: a word of llm.c for --micro-batch N", 64},
+        {"train --micro_batch 4", "did you mean --micro-batch?", 64},
+        {"plan --model gpt2_345m", "for --model gpt2-medium", 64},
+        {"launch --nproc_per_node 2 train", "for sluice launch -n N -- train", 64},
+        {"launch --restart 2 -n 2 train", "--restarts", 64},
+        {"launch --rnaks 2 train", "did you mean --ranks?", 64},
+        {"launch -n", "-n", 64},
+        {"launch -n 2", "what is to be run?", 64},
+        {"torchrun --standalone", "for sluice launch -n N -- train", 64},
+        {"help nothing", "unknown command", 64},
         {"bench --threds 2 -h", "did you mean --threads?", 64},
         {"train " TINY "--steps 3 text", "\"text\"", 64},
         {"train --model gpt3 --data text", "gpt2", 64},
@@ -117,6 +130,72 @@ static void help_when_printed_then_lines_are_whole(void **state)
     assert_has(output, "\n      --format=hf|gguf|llmc|weights|megatron\n"
                        "                             hf: a directory for transformers");
     assert_has(output, "\n      --tp=N                 tensor-parallel ranks");
+}
+
+/* Whether a word that begins with "--" is an option of some command, by their help. */
+static void assert_is_option(const char *helps, const char *name, int length)
+{
+    char start[96];
+    snprintf(start, sizeof start, " %.*s", length, name);
+    const char *at = helps;
+    while ((at = strstr(at, start)) && !strchr("= \n", at[1 + length]))
+        at++;
+    if (!at)
+        fail_msg("%.*s is no option", length, name);
+}
+
+/* What stands in the right column: options, and commands behind "sluice". */
+static void check_meaning(const char *helps, const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "--")); at += 2)
+        if (at > text && at[-1] == ' ' && at[2] != ' ')
+            assert_is_option(helps, at, (int)strcspn(at, " ,:;)\n"));
+    for (const char *at = text; (at = strstr(at, "sluice ")); at += 7) {
+        char command[32];
+        snprintf(command, sizeof command, "\nUsage: sluice %.*s ",
+                 (int)strspn(at + 7, "abcdefghijklmnopqrstuvwxyz"), at + 7);
+        assert_has(helps, command);
+    }
+}
+
+static void words_when_asked_for_then_name_options_and_commands_that_exist(void **state)
+{
+    (void)state;
+    static const char *const tools[] = {"Megatron-LM", "DeepSpeed",  "Hugging Face",
+                                        "nanoGPT",     "llm.c",      "torchrun",
+                                        "accelerate",  "ColossalAI", "LiBai"};
+    static char helps[8 * TEXT_BYTES], words[TEXT_BYTES];
+    char *rest = NULL;
+    size_t count = 0;
+    helps[0] = '\n';
+    for (const char *const *command =
+             (const char *const[]){"train", "plan", "profile", "generate", "eval", "tokenize",
+                                   "convert", "doctor", "bench", "launch", NULL};
+         *command; command++) {
+        assert_code(sluice("help %s", *command), 0);
+        strncat(helps, output, sizeof helps - strlen(helps) - 2);
+        helps[strlen(helps)] = '\n'; /* the rest is zeros */
+    }
+    assert_code(sluice("help words"), 0);
+    assert_string_equal(complaint, "");
+    snprintf(words, sizeof words, "%s", output);
+    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++) {
+        char heading[64];
+        snprintf(heading, sizeof heading, "\n\n%s\n", tools[i]);
+        assert_has(words, heading);
+    }
+    for (char *line = strtok_r(words, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        const size_t blanks = strspn(line, " ");
+        if (strlen(line) > 80)
+            fail_msg("wider than 80: %s", line);
+        count += blanks == 2;
+        if (blanks == 34 || (blanks == 2 && strlen(line) > 34))
+            check_meaning(helps, line + 33);
+    }
+    assert_true(count >= 120);
+    assert_code(sluice("manual words"), 0);
+    assert_has(output, ".TH SLUICE-WORDS 7");
+    assert_has(output, "\\-\\-num\\-layers");
 }
 
 /* --version finds what doctor finds. */
@@ -583,6 +662,7 @@ int main(void)
         cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
         cmocka_unit_test(help_and_version_when_asked_then_are_printed),
         cmocka_unit_test(help_when_printed_then_lines_are_whole),
+        cmocka_unit_test(words_when_asked_for_then_name_options_and_commands_that_exist),
         cmocka_unit_test(libraries_when_installed_then_version_has_them),
         cmocka_unit_test(bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again),
         cmocka_unit_test(bench_when_quick_and_a_full_one_exists_then_that_stays),

@@ -53,7 +53,7 @@ static void name_when_unknown_then_nearest_is_named(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         sl_gpt2_shape shape = {.layers = 99};
         char expected[64];
-        snprintf(expected, sizeof expected, "the nearest name is %s", rows[i][1]);
+        snprintf(expected, sizeof expected, "did you mean %s?", rows[i][1]);
         assert_int_equal(sl_gpt2_named(rows[i][0], &shape), SL_ERROR_USAGE);
         assert_non_null(strstr(sl_status_message(), expected));
         assert_int_equal(shape.layers, 99);

@@ -62,7 +62,7 @@ static void check_when_options_contradict_then_is_refused(void **state)
         {"loss-scale-window=10", "--loss-scale-window is for a dynamic loss scale"},
         {"loss-scale-hysteresis=2", "--loss-scale-hysteresis is for a dynamic loss scale"},
         {"loss-scale-min=2", "--loss-scale-min is for a dynamic loss scale"},
-        {"device=gpu", "cpu|cuda"},
+        {"device=gpus", "cpu|cuda"},
         {"device=cuda1", "cpu|cuda"},
         {"device=cuda:", "cpu|cuda"},
         {"device=cuda:-1", "cpu|cuda"},

@@ -8,13 +8,12 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/nearest.h"
 #include "base/workers.h"
 #include "files/fields.h"
 #include "recipe.h"
-#include "sharing.h"
 #include "stages.h"
 #include "units.h"
+#include "words.h"
 
 enum {
     T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE,
@@ -91,8 +90,8 @@ sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *
         }
         sl_nearest_offer(&nearest, rows[row].name);
     }
-    char hint[96];
-    sl_nearest_format(&nearest, "", hint, sizeof hint);
+    char hint[SL_WORDS_TEXT_BYTES];
+    sl_words_suggest(SL_WORD_OPTION, &nearest, "", hint);
     SL_FAIL(SL_ERROR_USAGE, "unknown option \"%s\"%s", name, hint);
 }
 
@@ -245,9 +244,21 @@ static sl_status set_field(sl_config *config, uint32_t row, const char *text)
     SL_FAIL(SL_ERROR_INTERNAL, "option %s has no kind", rows[row].name);
 }
 
+/* Of a value that was refused: another program's word for one is explained, else the message
+ * stays. */
+static sl_status explain_value(const char *option, const char *text)
+{
+    char meaning[SL_WORDS_TEXT_BYTES];
+    if (!sl_words_explain(SL_WORD_VALUE, option, text, meaning))
+        return SL_ERROR_USAGE;
+    SL_FAIL(SL_ERROR_USAGE, "\"%s\" is%s", text, meaning + strlen(":"));
+}
+
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text)
 {
     sl_status status = set_field(config, row, text);
+    if (status == SL_ERROR_USAGE)
+        status = explain_value(rows[row].name, text);
     if (status != SL_OK)
         return sl_status_prefix(status, "--%s", rows[row].name);
     config->given[row] = true;
@@ -314,21 +325,25 @@ void sl_config_clear(sl_config *config)
 
 enum { DEVICE_BYTES = 16, INDEX_MAX = 1023 };
 
-static sl_status fail_unknown(const char *text)
+/* Why a text is no device: it is another program's word for one, or none at all. */
+static void explain_device(const char *text, char out_text[SL_WORDS_TEXT_BYTES])
 {
-    SL_FAIL(SL_ERROR_USAGE, "--device: \"%s\" is none of cpu|cuda[:N]", text);
+    if (!sl_words_explain(SL_WORD_VALUE, "device", text, out_text))
+        snprintf(out_text, SL_WORDS_TEXT_BYTES, ": none of cpu|cuda[:N]");
 }
 
 sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int *out_index)
 {
     uint64_t index = 0;
+    char why[SL_WORDS_TEXT_BYTES];
     bool is_cpu = strcmp(text, "cpu") == 0;
     bool is_cuda = strncmp(text, "cuda", 4) == 0 && (text[4] == '\0' || text[4] == ':');
-    if (!is_cpu && !is_cuda)
-        return fail_unknown(text);
-    if (is_cuda && text[4] == ':' &&
-        (sl_units_parse_count(text + 5, &index) != SL_OK || index > INDEX_MAX))
-        return fail_unknown(text);
+    const bool is_bad_index =
+        is_cuda && text[4] == ':' &&
+        (sl_units_parse_count(text + 5, &index) != SL_OK || index > INDEX_MAX);
+    explain_device(text, why);
+    if ((!is_cpu && !is_cuda) || is_bad_index)
+        SL_FAIL(SL_ERROR_USAGE, "--device: \"%s\" is%s", text, why + strlen(":"));
     *out_kind = is_cpu ? SL_DEVICE_CPU : SL_DEVICE_CUDA;
     *out_index = (int)index;
     return SL_OK;
@@ -791,42 +806,4 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
     if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE))
         return check_training(config, command);
     return check_reading(config, command);
-}
-
-static void take_size(uint64_t given, uint32_t *size)
-{
-    if (given != SL_CONFIG_UNSET)
-        *size = (uint32_t)given; /* the list's ranges keep it in 32 bits */
-}
-
-sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
-                          sl_gpt2_shape *out_shape)
-{
-    sl_gpt2_shape shape = {.context = 1024, .vocab = vocab};
-    if (config->model)
-        SL_TRY(sl_gpt2_named(config->model, &shape));
-    else if (base)
-        shape = *base;
-    else if (config->layers == SL_CONFIG_UNSET || config->width == SL_CONFIG_UNSET ||
-             config->heads == SL_CONFIG_UNSET)
-        SL_FAIL(SL_ERROR_USAGE, "--model is missing: give a name such as gpt2, or --layers, "
-                                "--width and --heads");
-    take_size(config->layers, &shape.layers);
-    take_size(config->width, &shape.width);
-    take_size(config->heads, &shape.heads);
-    take_size(config->context, &shape.context);
-    take_size(config->vocab, &shape.vocab);
-    SL_TRY(sl_gpt2_check(&shape, 1));
-    *out_shape = shape;
-    return SL_OK;
-}
-
-sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
-{
-    if (config->seq == SL_CONFIG_UNSET)
-        config->seq = shape->context;
-    if (config->seq > shape->context)
-        SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
-                (unsigned long long)config->seq, shape->context);
-    return sl_sharing_check(config);
 }

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/nearest.h"
 #include "deepspeed.h"
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
+#include "words.h"
 
 enum { NUMBER_BYTES = 32, KEY_BYTES = 64, FILE_BYTES_MAX = 1 << 20 };
 
@@ -107,23 +107,53 @@ static sl_status refuse_ambiguous(uint32_t row)
     return SL_OK;
 }
 
-/* An object was meant for a command. */
-static sl_status fail_command(const char *key)
+/* What a key of an object is here, as "; KEY: a word of ...". False: nobody knows. */
+static bool add_meaning(const char *key, char *text, size_t capacity)
 {
-    sl_nearest nearest = sl_nearest_start(key);
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        sl_nearest_offer(&nearest, command_names[i].name);
-    char hint[96];
-    sl_nearest_format(&nearest, "", hint, sizeof hint);
-    SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s", key, hint);
+    uint32_t row;
+    char meaning[SL_WORDS_TEXT_BYTES];
+    const bool is_ours = sl_config_find(SL_CONFIG_ANY, key, &row) == SL_OK;
+    if (is_ours)
+        snprintf(meaning, sizeof meaning, " is --%s", sl_config_rows()[row].name);
+    else if (!sl_words_explain(SL_WORD_KEY, NULL, key, meaning))
+        return false;
+    const size_t used = strlen(text);
+    snprintf(text + used, capacity - used, "; \"%.32s\"%s", key, meaning);
+    return true;
 }
 
-static sl_status set_key(const reading *self, const char *key, const json_t *value)
+/* An object was meant for a command, or groups options as another program does. */
+static sl_status fail_object(const char *name, json_t *object)
+{
+    enum { TOLD_MAX = 4 };
+    const char *key;
+    json_t *value;
+    char text[2 * SL_WORDS_TEXT_BYTES] = "", hint[SL_WORDS_TEXT_BYTES];
+    uint32_t told = 0;
+    sl_nearest nearest = sl_nearest_start(name);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        sl_nearest_offer(&nearest, command_names[i].name);
+    sl_nearest_format(&nearest, "", hint, sizeof hint);
+    if (*hint)
+        SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s", name, hint);
+    (void)sl_words_explain(SL_WORD_KEY, NULL, name, hint);
+    json_object_foreach(object, key, value)
+    {
+        if (told < TOLD_MAX)
+            told += add_meaning(key, text, sizeof text);
+    }
+    SL_FAIL(SL_ERROR_USAGE,
+            "key \"%s\" is an object%s: only an object named after a command, such as train, holds "
+            "options; put its keys beside the others%s",
+            name, hint, text);
+}
+
+static sl_status set_key(const reading *self, const char *key, json_t *value)
 {
     uint32_t row;
     sl_status found = sl_config_find(SL_CONFIG_ANY, key, &row);
     if (found != SL_OK)
-        return json_is_object(value) ? fail_command(key) : found;
+        return json_is_object(value) ? fail_object(key, value) : found;
     bool is_taken = sl_config_rows()[row].commands & self->command;
     sl_status status = refuse_ambiguous(row);
     if (status == SL_OK)
@@ -143,6 +173,8 @@ static sl_status set_object(const reading *self, const struct command_name *owne
         sl_status status = sl_config_find(owner->command, key, &row);
         if (status == SL_OK)
             status = sl_config_set_json(config, row, value);
+        else if (json_is_object(value))
+            status = fail_object(key, value);
         if (status != SL_OK)
             return sl_status_prefix(status, "key \"%s\" of \"%s\"", key, owner->name);
     }

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/nearest.h"
 #include "config.h"
 #include "files/files.h"
+#include "words.h"
 
-enum { PATH_BYTES = 128, VALUE_BYTES = 24, HINT_BYTES = 96 };
+enum { PATH_BYTES = 128, VALUE_BYTES = 24 };
 
 typedef enum value_kind {
     KIND_OBJECT,
@@ -109,7 +109,7 @@ static const char *find_leaf(const char *path, const char *prefix)
 static sl_status refuse_unknown(const char *prefix, const char *name)
 {
     uint32_t row;
-    char hint[HINT_BYTES];
+    char hint[SL_WORDS_TEXT_BYTES];
     sl_nearest nearest = sl_nearest_start(name);
     if (!*prefix && sl_config_find(SL_CONFIG_ANY, name, &row) == SL_OK)
         SL_FAIL(SL_ERROR_USAGE,
@@ -119,7 +119,7 @@ static sl_status refuse_unknown(const char *prefix, const char *name)
     for (uint32_t key = 0; key < SL_FOREIGN_KEY_COUNT; key++)
         if (find_leaf(keys[key].path, prefix))
             sl_nearest_offer(&nearest, find_leaf(keys[key].path, prefix));
-    sl_nearest_format(&nearest, "", hint, sizeof hint);
+    sl_words_suggest(SL_WORD_KEY, &nearest, "", hint);
     SL_FAIL(SL_ERROR_USAGE, "unknown key \"%s%s\" of DeepSpeed's configuration%s", prefix,
             sl_files_show(name).text, hint);
 }

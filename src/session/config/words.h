@@ -1,0 +1,58 @@
+/* What users of other programs type, and what each word is here.
+ *
+ * One table of spellings: options, keys of configuration files, values, names of models and
+ * commands. Whoever refuses a word asks this table first, and only then the spelling (nearest.h).
+ * The keys of DeepSpeed's JSON have a list of their own, deepspeed_keys.h, because they are taken
+ * as options and not refused.
+ *
+ * Invariants, which tests/session/test_words.c walks: `here` names options, values and commands
+ * that exist; no word of the table is an option, value, model or command of sluice; a spelling
+ * stands once, or once for each program that means something else by it.
+ */
+#ifndef SL_SESSION_CONFIG_WORDS_H
+#define SL_SESSION_CONFIG_WORDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/nearest.h"
+
+typedef enum sl_word_kind {
+    SL_WORD_OPTION, /* of a command line, and of a file where one has the same */
+    SL_WORD_KEY,    /* of a configuration file alone; looked up as an option is */
+    SL_WORD_VALUE,
+    SL_WORD_MODEL,
+    SL_WORD_COMMAND
+} sl_word_kind;
+
+typedef struct sl_word {
+    sl_word_kind kind;
+    unsigned tools;     /* whose word it is: a set of 1 << index of sl_words_tool */
+    const char *option; /* VALUE: the option of sluice beside which it is typed; else NULL */
+    const char *name; /* as its program spells it, without leading dashes; "-b" where it has one */
+    const char *here; /* what to type, such as "--micro-batch N"; NULL: there is no equal */
+    const char *note; /* how the value converts, or why there is no equal; NULL: nothing to say */
+} sl_word;
+
+/* The row of that index from 0; NULL: there are no more. */
+const sl_word *sl_words_at(size_t index);
+
+/* The name of a program by its index from 0; NULL: there are no more. */
+const char *sl_words_tool(size_t index);
+
+/* Whether two spellings are one word: "-" and "_" are the same, and so are capitals. */
+bool sl_words_match(const char *a, const char *b);
+
+enum { SL_WORDS_TEXT_BYTES = 400 };
+
+/* Writes what a word of that kind is here, as ": a word of X for Y (note)". False, and "", where
+ * no row has it. `option` is that of a VALUE, else NULL. */
+bool sl_words_explain(sl_word_kind kind, const char *option, const char *name,
+                      char out_text[SL_WORDS_TEXT_BYTES]);
+
+/* The same for the name that `nearest` was started with; where no row has it, the name with the
+ * nearest spelling, as sl_nearest_format writes it. */
+void sl_words_suggest(sl_word_kind kind, const sl_nearest *nearest, const char *prefix,
+                      char out_text[SL_WORDS_TEXT_BYTES]);
+
+#endif
