@@ -90,21 +90,29 @@ static sl_status finish_stream(sl_timed_device *device, uint32_t index, double *
     return SL_OK;
 }
 
+/* A call that fails has queued a part of its work, which uses the caller's memory: all is waited
+ * for even so. */
 sl_status sl_timed_device_run(sl_timed_device *device, sl_status (*function)(void *argument),
                               void *argument, double *out_seconds)
 {
     const call_args args = {function, argument};
-    SL_TRY(device->ops->launch(device->streams[0].stream, 0, run_call, &args, sizeof args));
-    return finish_stream(device, 0, out_seconds);
+    const sl_status launched =
+        device->ops->launch(device->streams[0].stream, 0, run_call, &args, sizeof args);
+    const sl_status finished = finish_stream(device, 0, out_seconds);
+    return launched != SL_OK ? launched : finished;
 }
 
 sl_status sl_timed_device_copy(sl_timed_device *device, const sl_timed_copy *copies, uint32_t count,
                                double *out_seconds)
 {
-    for (uint32_t i = 0; i < count; i++)
-        SL_TRY(device->ops->copy(device->streams[i].stream, 0, copies[i].to, copies[i].from,
-                                 copies[i].bytes));
-    for (uint32_t i = 0; i < count; i++)
-        SL_TRY(finish_stream(device, i, &out_seconds[i]));
-    return SL_OK;
+    sl_status status = SL_OK;
+    uint32_t queued = 0;
+    for (; queued < count && status == SL_OK; queued++)
+        status = device->ops->copy(device->streams[queued].stream, 0, copies[queued].to,
+                                   copies[queued].from, copies[queued].bytes);
+    for (uint32_t i = 0; i < queued; i++) {
+        const sl_status finished = finish_stream(device, i, &out_seconds[i]);
+        status = status == SL_OK ? finished : status;
+    }
+    return status;
 }

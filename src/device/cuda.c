@@ -319,19 +319,19 @@ static sl_status launch_call(sl_device_stream *stream, uint64_t tag, sl_queue_fu
     return status == SL_OK ? SL_OK : sl_cuda_keep_failure(stream, status);
 }
 
-/* One part but for host memory that is locked in part. */
+/* One part, unless the host memory lies in several registrations. */
 static sl_status copy_in_parts(sl_device_stream *stream, void *to, const void *from, uint64_t bytes)
 {
     unsigned char *target = to;
     const unsigned char *source = from;
     while (bytes > 0) {
-        uint64_t part = sl_cuda_copy_part(stream->device, target, source, bytes);
+        const uint64_t part = sl_cuda_copy_part(stream->device, target, source, bytes);
+        SL_TRY(sl_cuda_wait_for_room(stream));
         SL_CUDA_TRY(stream->name,
                     cudaMemcpyAsync(target, source, part, cudaMemcpyDefault, stream->stream));
         target += part;
         source += part;
         bytes -= part;
-        stream->entries += bytes > 0; /* the first one was counted */
     }
     return SL_OK;
 }
@@ -339,7 +339,6 @@ static sl_status copy_in_parts(sl_device_stream *stream, void *to, const void *f
 static sl_status issue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
                             uint64_t bytes)
 {
-    SL_TRY(sl_cuda_wait_for_room(stream));
     SL_TRY(sl_cuda_times_before_call(stream->times, tag));
     stream->issued++;
     SL_TRY(copy_in_parts(stream, to, from, bytes));

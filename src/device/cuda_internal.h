@@ -118,8 +118,8 @@ void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags);
 sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory);
 void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int flags);
 
-/* How many of the bytes from there on go in one copy: CUDA takes host memory that is locked as a
- * whole or not at all. `bytes` > 0; the answer is too. */
+/* How many of the bytes from there on go in one copy: the host memory of a copy lies in one
+ * registration, or in none. `bytes` > 0; the answer is too. */
 uint64_t sl_cuda_copy_part(const sl_device *device, const void *to, const void *from,
                            uint64_t bytes);
 

@@ -258,24 +258,15 @@ static void unlock_range(const sl_cuda_range *range)
     }
 }
 
-/* Up to the next border between what is locked and what is not. */
-static uint64_t find_alike(const sl_cuda_range *range, const unsigned char *start, uint64_t bytes)
-{
-    uint64_t offset = (uint64_t)(start - (const unsigned char *)range->base);
-    uint64_t first = offset / SL_CUDA_LOCK_BYTES, next = first + 1;
-    while (next < count_pieces(range) && next * SL_CUDA_LOCK_BYTES < offset + bytes &&
-           range->is_locked[next] == range->is_locked[first])
-        next++;
-    uint64_t end = next * SL_CUDA_LOCK_BYTES;
-    return end < offset + bytes ? end - offset : bytes;
-}
-
+/* Up to the border of the piece: each piece is a registration of its own. */
 static uint64_t find_part(const sl_device *device, const unsigned char *start, uint64_t bytes)
 {
     for (const sl_cuda_range *range = device->ranges; range; range = range->next) {
         const unsigned char *base = range->base;
-        if (range->is_locked && start >= base && start < base + range->locked_bytes)
-            return find_alike(range, start, bytes);
+        if (!range->is_locked || start < base || start >= base + range->locked_bytes)
+            continue;
+        const uint64_t left = SL_CUDA_LOCK_BYTES - (uint64_t)(start - base) % SL_CUDA_LOCK_BYTES;
+        return left < bytes ? left : bytes;
     }
     return bytes;
 }
@@ -283,8 +274,6 @@ static uint64_t find_part(const sl_device *device, const unsigned char *start, u
 uint64_t sl_cuda_copy_part(const sl_device *device, const void *to, const void *from,
                            uint64_t bytes)
 {
-    if (!device->has_unlocked)
-        return bytes;
     return find_part(device, from, find_part(device, to, bytes));
 }
 

@@ -103,7 +103,7 @@ int standin_is_device(const void *pointer, uint64_t bytes)
     return is_device;
 }
 
-/* How many of the bytes lie in registrations: they may be several, side by side. */
+/* How many of the bytes lie in registrations, of which there may be several side by side. */
 static uint64_t count_locked(const void *pointer, uint64_t bytes)
 {
     const uintptr_t first = (uintptr_t)pointer, end = first + bytes;
@@ -483,19 +483,27 @@ static bool fits_kind(const transfer *item, enum cudaMemcpyKind kind)
     return kind == cudaMemcpyDefault || (int)kind == to_device + 2 * from_device;
 }
 
-/* Host memory is locked as a whole or not at all. What is not is copied through memory of the
- * driver's, which may wait until it is the copy's turn. */
-static cudaError_t copy_host_end(const transfer *item, cudaStream_t stream)
+/* The host memory of a copy lies in one registration, or in none: a driver may refuse a copy over
+ * the border of two, though all of it is locked. */
+static bool crosses_border(const transfer *item)
 {
     const void *host = host_end(item);
-    const uint64_t locked = host ? count_locked(host, item->bytes) : item->bytes;
-    if (locked > 0 && locked < item->bytes) {
-        standin_fault_locked("a copy of host memory of which %llu bytes of %llu are locked",
-                             (unsigned long long)locked, (unsigned long long)item->bytes);
-        return cudaErrorInvalidValue;
-    }
-    return locked < item->bytes ? standin_drain_alone(stream, "a copy of memory that is not locked")
-                                : cudaSuccess;
+    const uint64_t locked = host ? count_locked(host, item->bytes) : 0;
+    if (locked == 0 || find_around(registrations, host, item->bytes))
+        return false;
+    standin_fault_locked("a copy over the border of a registration: %llu bytes of %llu are locked",
+                         (unsigned long long)locked, (unsigned long long)item->bytes);
+    return true;
+}
+
+/* Host memory that is not locked is copied through memory of the driver's, which may wait until it
+ * is the copy's turn. */
+static cudaError_t wait_for_turn(const transfer *item, cudaStream_t stream)
+{
+    const void *host = host_end(item);
+    return host && count_locked(host, item->bytes) == 0
+               ? standin_drain_alone(stream, "a copy of memory that is not locked")
+               : cudaSuccess;
 }
 
 static cudaError_t copy(const char *name, const transfer *item, enum cudaMemcpyKind kind,
@@ -506,10 +514,12 @@ static cudaError_t copy(const char *name, const transfer *item, enum cudaMemcpyK
         standin_fault_locked("%s: its kind %d is not what the pointers say", name, (int)kind);
         error = cudaErrorInvalidValue;
     }
+    if (error == cudaSuccess && crosses_border(item))
+        error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
         error = append_transfer(stream, name, item);
     if (error == cudaSuccess)
-        error = copy_host_end(item, stream);
+        error = wait_for_turn(item, stream);
     if (error == cudaSuccess && (is_awaited || is_done_by_call(item, item->to)))
         error = standin_drain(stream);
     return standin_leave(error);

@@ -1,9 +1,10 @@
 /* What could be wrong in the cuda device beside its streams (engine/test_device_streams.c): a
  * machine that it should refuse, or a message that does not say why; memory that is locked twice,
- * not at all, or unmapped while locked; a write outside of guarded memory that nobody hears of;
- * times of kernels that count what was idle, or that are lost; waits told of in another order than
- * one waited for the other; a wait that takes time although nothing is left to wait for, or an
- * event that cannot be recorded again while somebody is still to look at it. */
+ * not at all, or unmapped while locked; a copy over the border of two registrations; a write
+ * outside of guarded memory that nobody hears of; times of kernels that count what was idle, or
+ * that are lost; waits told of in another order than one waited for the other; a wait that takes
+ * time although nothing is left to wait for, or an event that cannot be recorded again while
+ * somebody is still to look at it. */
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -181,40 +182,67 @@ static void map_host_when_locking_is_refused_warns_once_and_works(void **state)
     ops->close(device);
 }
 
-/* A piece that is refused is copied by itself: CUDA takes no copy over a border. */
+enum { PIECE = 65536, PIECES = 5, BYTES = PIECES * PIECE };
+
+/* Copies of many stretches of the host memory, there and back, are right, and each is as many calls
+ * as it has pieces: CUDA takes no copy over a border. */
+static void check_copies(sl_device *device, unsigned char *host)
+{
+    static unsigned char expected[BYTES];
+    const uint64_t stretches[][3] = {
+        /* first byte, bytes, pieces */
+        {0, BYTES, 5},         {1, BYTES - 2, 5},         {PIECE - 1, 2, 2},
+        {PIECE, PIECE, 1},     {2 * PIECE, PIECE, 1},     {2 * PIECE - 1, 2, 2},
+        {3 * PIECE - 1, 2, 2}, {3 * PIECE, 2 * PIECE, 2}, {4 * PIECE + 7, 9, 1}};
+    sl_device_stream *stream;
+    void *on_device;
+    assert_int_equal(ops->map(device, BYTES, SL_MAP_PLAIN, &on_device), SL_OK);
+    assert_int_equal(ops->stream_open(device, SL_STREAM_DEVICE, "s", NULL, &stream), SL_OK);
+    for (int i = 0; i < BYTES; i++)
+        expected[i] = (unsigned char)(i * 7 + i / 251);
+    for (size_t i = 0; i < sizeof stretches / sizeof stretches[0]; i++) {
+        const uint64_t first = stretches[i][0], bytes = stretches[i][1];
+        const uint64_t calls = standin_calls("cudaMemcpyAsync");
+        memcpy(host, expected, BYTES);
+        assert_int_equal(ops->copy(stream, 0, on_device, host + first, bytes), SL_OK);
+        assert_int_equal(ops->stream_finish(stream), SL_OK);
+        memset(host, 0, BYTES);
+        assert_int_equal(ops->copy(stream, 0, host + first, on_device, bytes), SL_OK);
+        assert_int_equal(ops->stream_finish(stream), SL_OK);
+        assert_memory_equal(host + first, expected + first, bytes);
+        assert_int_equal(standin_calls("cudaMemcpyAsync") - calls, 2 * stretches[i][2]);
+    }
+    ops->stream_close(stream);
+    ops->unmap(device, on_device, BYTES, SL_MAP_PLAIN);
+}
+
+static void copy_when_host_memory_is_locked_in_pieces_is_cut_at_each_border(void **state)
+{
+    (void)state;
+    sl_device *device = open_device();
+    void *host;
+    assert_int_equal(ops->map_host(device, BYTES, SL_MAP_PLAIN, &host), SL_OK);
+    assert_true(standin_is_locked(host, BYTES));
+    check_copies(device, host);
+    ops->unmap_host(device, host, BYTES, SL_MAP_PLAIN);
+    ops->close(device);
+}
+
 static void map_host_when_a_piece_is_refused_locks_the_others(void **state)
 {
     (void)state;
-    enum { PIECE = 65536, BYTES = 5 * PIECE };
-    static unsigned char expected[BYTES], got[BYTES];
     remarks seen = {0};
     sl_device *device = open_device();
-    sl_device_stream *stream;
-    void *host, *on_device;
+    void *host;
     sl_log_set_callback(note_remark, &seen);
     standin_fail_call("cudaHostRegister", 3, cudaErrorMemoryAllocation);
     assert_int_equal(ops->map_host(device, BYTES, SL_MAP_PLAIN, &host), SL_OK);
     sl_log_set_callback(NULL, NULL);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < PIECES; i++)
         assert_int_equal(standin_is_locked((char *)host + i * PIECE, PIECE), i != 2);
     assert_int_equal(seen.count, 1);
     assert_non_null(strstr(seen.first, "does not lock 65536 of 327680 bytes"));
-    assert_int_equal(ops->map(device, BYTES, SL_MAP_PLAIN, &on_device), SL_OK);
-    assert_int_equal(ops->stream_open(device, SL_STREAM_DEVICE, "s", NULL, &stream), SL_OK);
-    for (int i = 0; i < BYTES; i++)
-        ((unsigned char *)host)[i] = expected[i] = (unsigned char)(i * 7 + i / 251);
-    const uint64_t stretches[][2] = {
-        {0, BYTES},         {1, BYTES - 2},     {PIECE - 1, 2},        {2 * PIECE, PIECE},
-        {2 * PIECE - 1, 2}, {3 * PIECE - 1, 2}, {3 * PIECE, 2 * PIECE}};
-    for (size_t i = 0; i < sizeof stretches / sizeof stretches[0]; i++) {
-        const uint64_t first = stretches[i][0], bytes = stretches[i][1];
-        assert_int_equal(ops->copy(stream, 0, on_device, (char *)host + first, bytes), SL_OK);
-        assert_int_equal(ops->copy(stream, 0, got, on_device, bytes), SL_OK);
-        assert_int_equal(ops->stream_finish(stream), SL_OK);
-        assert_memory_equal(got, expected + first, bytes);
-    }
-    ops->stream_close(stream);
-    ops->unmap(device, on_device, BYTES, SL_MAP_PLAIN);
+    check_copies(device, host);
     ops->unmap_host(device, host, BYTES, SL_MAP_PLAIN);
     ops->close(device);
 }
@@ -581,6 +609,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(map_host_when_mapped_is_locked_whole, reset, check_end),
         cmocka_unit_test_setup_teardown(map_host_when_locking_is_refused_warns_once_and_works,
                                         reset, check_end),
+        cmocka_unit_test_setup_teardown(
+            copy_when_host_memory_is_locked_in_pieces_is_cut_at_each_border, reset, check_end),
         cmocka_unit_test_setup_teardown(map_host_when_a_piece_is_refused_locks_the_others, reset,
                                         check_end),
         cmocka_unit_test_setup_teardown(calls_when_each_is_many_kernels_do_not_fill_a_stream, reset,

@@ -208,7 +208,8 @@ static void call_when_it_waits_for_what_waits_for_the_caller_is_a_fault(void **s
     }
 }
 
-static void copy_when_its_memory_is_locked_in_part_is_a_fault(void **state)
+/* Of two pages one is locked, then both are, each by a registration of its own. */
+static void copy_when_it_crosses_a_registration_is_a_fault(void **state)
 {
     (void)state;
     unsigned char *pages =
@@ -217,13 +218,20 @@ static void copy_when_its_memory_is_locked_in_part_is_a_fault(void **state)
     assert_int_equal(cudaMalloc(&memory, 8192), cudaSuccess);
     assert_int_equal(cudaHostRegister(pages, 4096, 0), cudaSuccess);
     assert_int_equal(cudaMemcpy(memory, pages, 8192, cudaMemcpyDefault), cudaErrorInvalidValue);
+    assert_int_equal(cudaHostUnregister(pages), cudaSuccess);
+    assert_int_equal(cudaFree(memory), cudaSuccess);
+    expect_fault("over the border of a registration: 4096 bytes of 8192 are locked");
+
+    assert_int_equal(cudaMalloc(&memory, 8192), cudaSuccess);
+    assert_int_equal(cudaHostRegister(pages, 4096, 0), cudaSuccess);
     assert_int_equal(cudaHostRegister(pages + 4096, 4096, 0), cudaSuccess);
-    assert_int_equal(cudaMemcpy(memory, pages, 8192, cudaMemcpyDefault), cudaSuccess);
+    assert_int_equal(cudaMemcpy(memory, pages, 4096, cudaMemcpyDefault), cudaSuccess);
+    assert_int_equal(cudaMemcpy(pages + 4095, memory, 2, cudaMemcpyDefault), cudaErrorInvalidValue);
     assert_int_equal(cudaHostUnregister(pages), cudaSuccess);
     assert_int_equal(cudaHostUnregister(pages + 4096), cudaSuccess);
     assert_int_equal(cudaFree(memory), cudaSuccess);
     munmap(pages, 8192);
-    expect_fault("4096 bytes of 8192 are locked");
+    expect_fault("over the border of a registration: 2 bytes of 2 are locked");
 }
 
 int main(void)
@@ -243,7 +251,7 @@ int main(void)
                                         check_end),
         cmocka_unit_test_setup_teardown(call_when_it_waits_for_what_waits_for_the_caller_is_a_fault,
                                         reset, check_end),
-        cmocka_unit_test_setup_teardown(copy_when_its_memory_is_locked_in_part_is_a_fault, reset,
+        cmocka_unit_test_setup_teardown(copy_when_it_crosses_a_registration_is_a_fault, reset,
                                         check_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
