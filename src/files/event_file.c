@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -215,30 +216,67 @@ static sl_status choose_time(const char *directory, uint64_t *out_time)
     return status;
 }
 
-/* Makes "events.out.tfevents.TIME.HOST.PID.0"; SL_ERROR_USAGE: it is there. */
-static sl_status create_file(const char *directory, sl_log_file *out_file)
+/* Makes "events.out.tfevents.TIME.HOST.PID.0.RUN"; SL_ERROR_USAGE: it is there. */
+static sl_status create_file(const sl_log_target *target, sl_log_file *out_file)
 {
-    char host[HOST_BYTES] = "", name[HOST_BYTES + 64], *path;
+    char host[HOST_BYTES] = "", name[HOST_BYTES + 128], *path;
     uint64_t time;
-    SL_TRY(choose_time(directory, &time));
+    SL_TRY(choose_time(target->path, &time));
     if (gethostname(host, sizeof host - 1) != 0 || strchr(host, '/'))
         snprintf(host, sizeof host, "localhost");
-    snprintf(name, sizeof name, "%s%010" PRIu64 ".%s.%ld.0", name_start, time, host,
-             (long)getpid());
-    SL_TRY(sl_files_join_path(directory, name, &path));
-    sl_status status = sl_log_file_open(path, SL_LOG_FILE_NEW, out_file);
+    snprintf(name, sizeof name, "%s%010" PRIu64 ".%s.%ld.0.%.64s", name_start, time, host,
+             (long)getpid(), target->run);
+    SL_TRY(sl_files_join_path(target->path, name, &path));
+    const sl_log_target file = {.path = path, .mode = SL_LOG_FILE_NEW};
+    sl_status status = sl_log_file_open(&file, NULL, out_file);
     free(path);
     return status;
 }
 
+static bool is_of_run(const char *name, const char *run)
+{
+    const size_t length = strlen(name), run_length = strlen(run);
+    return parse_time(name) > 0 && length > run_length && name[length - run_length - 1] == '.' &&
+           strcmp(name + length - run_length, run) == 0;
+}
+
+bool sl_event_file_is_own(const char *directory, const char *run)
+{
+    bool is_own = false;
+    const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *entry;
+    if (!stream && fd >= 0)
+        close(fd);
+    while (stream && !is_own && (entry = readdir(stream)) != NULL)
+        is_own = is_of_run(entry->d_name, run);
+    if (stream)
+        closedir(stream);
+    return is_own;
+}
+
+static sl_status open_place(const sl_log_target *target)
+{
+    const char *directory = target->path;
+    if (target->mode == SL_LOG_FILE_OWN && !sl_event_file_is_own(directory, target->run))
+        SL_FAIL(SL_ERROR_IO, "%s: holds no event files of this run", sl_files_show(directory).text);
+    if (target->mode == SL_LOG_FILE_NEW && mkdir(directory, 0777) != 0)
+        SL_FAIL(SL_ERROR_IO, "%s: the directory cannot be made: %s", sl_files_show(directory).text,
+                strerror(errno));
+    return target->mode == SL_LOG_FILE_EMPTY || target->mode == SL_LOG_FILE_APPEND
+               ? sl_files_make_directories(directory)
+               : SL_OK;
+}
+
 /* A process that has the same host and number, in another container, may make the same name. */
-sl_status sl_event_file_open(const char *directory, uint64_t first_step, sl_event_file *out_file)
+sl_status sl_event_file_open(const sl_log_target *target, uint64_t first_step,
+                             sl_event_file *out_file)
 {
     sl_log_file created = {.fd = -1};
-    SL_TRY(sl_files_make_directories(directory));
+    SL_TRY(open_place(target));
     sl_status status = SL_ERROR_USAGE;
     for (int i = 0; i < TRIES && status == SL_ERROR_USAGE; i++)
-        status = create_file(directory, &created);
+        status = create_file(target, &created);
     SL_TRY(status);
     *out_file = (sl_event_file){.file = created};
     status = write_head(out_file, first_step);

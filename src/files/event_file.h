@@ -3,7 +3,7 @@
  *
  * A directory holds the files of one run and of those that went on from it. Readers take them in
  * the order of their names, which begin with the time in seconds; a new file therefore gets a time
- * after all that are there.
+ * after all that are there. A name ends in the id of the run.
  */
 #ifndef SL_FILES_EVENT_FILE_H
 #define SL_FILES_EVENT_FILE_H
@@ -22,11 +22,16 @@ typedef struct sl_event_file {
     bool is_too_large;
 } sl_event_file;
 
-/* Makes a file in a directory, which is made with its parents where it is not there, and begins it:
- * from `first_step` on this run says what there is, so a reader drops what files before it have of
- * that step and later ones. SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_MISSING, SL_ERROR_DATA: see
- * sl_files_make_directories. */
-sl_status sl_event_file_open(const char *directory, uint64_t first_step, sl_event_file *out_file);
+/* True if `directory`, which is no link, holds a file of `run`. */
+bool sl_event_file_is_own(const char *directory, const char *run);
+
+/* Makes a file in a directory and begins it: from `first_step` on this run says what there is, so a
+ * reader drops what files before it have of that step and later ones. With EMPTY and APPEND the
+ * directory is made with its parents where it is not there; with NEW it must not be there, with OWN
+ * sl_event_file_is_own must hold. SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_MISSING, SL_ERROR_DATA:
+ * see sl_files_make_directories. */
+sl_status sl_event_file_open(const sl_log_target *target, uint64_t first_step,
+                             sl_event_file *out_file);
 void sl_event_file_close(sl_event_file *file);
 
 /* Begins an event with the values of a step. */

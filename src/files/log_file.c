@@ -15,21 +15,50 @@
 enum { PERMISSIONS = 0666 /* less the umask */, START_BYTES_MAX = 64 };
 
 /* A run that was killed may have left half a line at the end, which the next record would join. */
-static void cut_half_line(const char *path)
+static void cut_half_line(int fd, const char *path)
 {
     char byte;
     struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return;
+    off_t end = info.st_size;
+    while (end > 0 && pread(fd, &byte, 1, end - 1) == 1 && byte != '\n')
+        end--;
+    if (end < info.st_size && ftruncate(fd, end) != 0)
+        sl_log_write(SL_LOG_WARNING, "%s: its last line is half a line and stays: %s", path,
+                     strerror(errno));
+}
+
+static void cut_half_line_at(const char *path)
+{
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-        off_t end = info.st_size;
-        while (end > 0 && pread(fd, &byte, 1, end - 1) == 1 && byte != '\n')
-            end--;
-        if (end < info.st_size && ftruncate(fd, end) != 0)
-            sl_log_write(SL_LOG_WARNING, "%s: its last line is half a line and stays: %s", path,
-                         strerror(errno));
-    }
+    if (fd < 0)
+        return;
+    cut_half_line(fd, path);
+    close(fd);
+}
+
+/* A descriptor of the log of `run` at `path`; -1: there is none. The name is looked at first, as
+ * opening a device or a pipe may do something; the descriptor says what was opened. */
+static int open_own(const char *path, int access_mode, const char *run, sl_log_judge is_own)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return -1;
+    int fd = open(path, access_mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && is_own(fd, run))
+        return fd;
     if (fd >= 0)
         close(fd);
+    return -1;
+}
+
+bool sl_log_file_is_own(const char *path, const char *run, sl_log_judge is_own)
+{
+    int fd = open_own(path, O_RDONLY, run, is_own);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
 }
 
 sl_status sl_log_file_check(const char *option, const char *path, const char *start)
@@ -52,21 +81,42 @@ sl_status sl_log_file_check(const char *option, const char *path, const char *st
             option, sl_files_show(path).text);
 }
 
-sl_status sl_log_file_open(const char *path, sl_log_file_mode mode, sl_log_file *out_file)
+static sl_status open_named(const sl_log_target *target, int *out_fd)
 {
     static const int flags_of_mode[] = {
         [SL_LOG_FILE_EMPTY] = O_TRUNC, [SL_LOG_FILE_APPEND] = 0, [SL_LOG_FILE_NEW] = O_EXCL};
-    char *copy = strdup(path);
+    if (target->mode == SL_LOG_FILE_APPEND)
+        cut_half_line_at(target->path);
+    *out_fd =
+        open(target->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | flags_of_mode[target->mode],
+             PERMISSIONS);
+    if (*out_fd < 0)
+        SL_FAIL(errno == EEXIST ? SL_ERROR_USAGE : SL_ERROR_IO, "%s: %s", target->path,
+                strerror(errno));
+    return SL_OK;
+}
+
+static sl_status continue_own(const sl_log_target *target, sl_log_judge is_own, int *out_fd)
+{
+    *out_fd = open_own(target->path, O_RDWR | O_APPEND, target->run, is_own);
+    if (*out_fd < 0)
+        SL_FAIL(SL_ERROR_IO, "%s: is no log of this run, or cannot be written",
+                sl_files_show(target->path).text);
+    cut_half_line(*out_fd, target->path);
+    return SL_OK;
+}
+
+sl_status sl_log_file_open(const sl_log_target *target, sl_log_judge is_own, sl_log_file *out_file)
+{
+    int fd = -1;
+    char *copy = strdup(target->path);
     if (!copy)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the name of a log");
-    if (mode == SL_LOG_FILE_APPEND)
-        cut_half_line(path);
-    int fd =
-        open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | flags_of_mode[mode], PERMISSIONS);
-    if (fd < 0) {
-        int error = errno;
+    sl_status status = target->mode == SL_LOG_FILE_OWN ? continue_own(target, is_own, &fd)
+                                                       : open_named(target, &fd);
+    if (status != SL_OK) {
         free(copy);
-        SL_FAIL(error == EEXIST ? SL_ERROR_USAGE : SL_ERROR_IO, "%s: %s", path, strerror(error));
+        return status;
     }
     *out_file = (sl_log_file){fd, copy};
     return SL_OK;

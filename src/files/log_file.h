@@ -18,15 +18,30 @@ typedef struct sl_log_file {
 typedef enum sl_log_file_mode {
     SL_LOG_FILE_EMPTY,  /* from the start */
     SL_LOG_FILE_APPEND, /* behind what is there, half a line at the end cut off */
-    SL_LOG_FILE_NEW     /* that must not be there yet: SL_ERROR_USAGE */
+    SL_LOG_FILE_NEW,    /* that must not be there yet: SL_ERROR_USAGE */
+    SL_LOG_FILE_OWN     /* behind what is there, which must be of this run: SL_ERROR_IO */
 } sl_log_file_mode;
+
+/* Where the log of a run goes, and what may be there. */
+typedef struct sl_log_target {
+    const char *path;
+    sl_log_file_mode mode;
+    const char *run; /* the id of the run, which the log carries */
+} sl_log_target;
+
+/* Whether an open log carries the id of `run`. */
+typedef bool (*sl_log_judge)(int fd, const char *run);
 
 /* SL_ERROR_USAGE, which names `option`: a regular file is at `path` that begins with something
  * other than `start`, so it is no such log, and is neither emptied nor added to. */
 sl_status sl_log_file_check(const char *option, const char *path, const char *start);
 
-/* Opens a file, pipe or device. SL_ERROR_IO, SL_ERROR_SYSTEM. */
-sl_status sl_log_file_open(const char *path, sl_log_file_mode mode, sl_log_file *out_file);
+/* True if a regular file is at `path`, which is no link, and `is_own` says that it is of `run`. */
+bool sl_log_file_is_own(const char *path, const char *run, sl_log_judge is_own);
+
+/* Opens a file, pipe or device; with OWN a file of which sl_log_file_is_own holds, and nothing else
+ * is made or changed. `is_own` is for OWN alone. SL_ERROR_IO, SL_ERROR_SYSTEM. */
+sl_status sl_log_file_open(const sl_log_target *target, sl_log_judge is_own, sl_log_file *out_file);
 
 /* One that is closed is fine. */
 void sl_log_file_close(sl_log_file *file);

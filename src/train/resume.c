@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -46,6 +47,27 @@ static void keep_batch(sl_config *config, const sl_resume *resume)
         config->global_batch = config->micro_batch * config->accumulate;
 }
 
+sl_status sl_resume_recorded_path(const sl_resume *resume, uint32_t row, char **out_path)
+{
+    const sl_checkpoint_info *info = sl_checkpoint_describe(resume->checkpoint);
+    const sl_config_record record = find_record(info);
+    sl_status status = sl_config_recorded_path(&record, row, out_path);
+    return status == SL_ERROR_DATA ? sl_status_prefix(status, "%s", sl_files_show(info->path).text)
+                                   : status;
+}
+
+/* A path of the machine on which the run began may lead elsewhere now, or nowhere. */
+static sl_status find_whether_in_place(const char *save, sl_resume *resume)
+{
+    struct stat then, now;
+    char *recorded = NULL;
+    SL_TRY(sl_resume_recorded_path(resume, SL_CONFIG_ROW_save, &recorded));
+    resume->is_in_place = recorded && stat(recorded, &then) == 0 && stat(save, &now) == 0 &&
+                          then.st_dev == now.st_dev && then.st_ino == now.st_ino;
+    free(recorded);
+    return SL_OK;
+}
+
 sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume)
 {
     bool is_used = false;
@@ -70,6 +92,7 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
     }
     SL_TRY(sl_checkpoint_find_newest(config->save, &out_resume->checkpoint));
     SL_TRY(restore_options(config, out_resume));
+    SL_TRY(find_whether_in_place(config->save, out_resume));
     keep_batch(config, out_resume);
     return SL_OK;
 }

@@ -15,6 +15,7 @@ typedef struct sl_resume {
     bool is_batch_given;       /* so was --micro-batch or --accumulate */
     bool is_accumulate_given;  /* by itself */
     bool is_total_given;       /* so was --global-batch */
+    bool is_in_place; /* the checkpoint was saved under --save, and is no copy from there */
 } sl_resume;
 
 /* Looks under --save of a configuration that is not checked yet, opens the newest valid checkpoint
@@ -23,6 +24,9 @@ typedef struct sl_resume {
  * closes it. */
 sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume);
 void sl_resume_close(sl_resume *resume);
+
+/* The path that the run before was given for an option; NULL: none. The caller frees the path. */
+sl_status sl_resume_recorded_path(const sl_resume *resume, uint32_t row, char **out_path);
 
 /* Closes the checkpoint, once its values are loaded: a file that is held open keeps its space when
  * newer checkpoints replace it. */

@@ -17,9 +17,6 @@
 #include "session/config/recipe.h"
 #include "session/config/stages.h"
 #include "train/data/tokenizer.h"
-#include "train/watch/log_csv.h"
-#include "train/watch/log_events.h"
-#include "train/watch/log_json.h"
 
 /* Takes the object over; the caller frees the text. */
 static sl_status dump_config(json_t *object, char **out_text)
@@ -313,6 +310,19 @@ static sl_status settle_batch(sl_trainer *trainer)
     return sl_recipe_settle_batch(config, is_free);
 }
 
+/* Who a run is, and where it tells of itself. */
+static sl_status settle_logs(sl_trainer *trainer, sl_config_command command)
+{
+    const sl_resume *resume = &trainer->resume;
+    if (resume->checkpoint)
+        trainer->run = sl_checkpoint_describe(resume->checkpoint)->run;
+    if (!sl_run_id_is_known(trainer->run))
+        trainer->run = sl_run_id_draw();
+    if (command != SL_CONFIG_TRAIN || !sl_ranks_is_first(&trainer->ranks))
+        return SL_OK;
+    return sl_logs_settle(trainer->config, resume, trainer->run, &trainer->logs);
+}
+
 sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer)
 {
     trainer->config = config;
@@ -328,6 +338,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
         sl_ranks_plan(&trainer->ranks, config);
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
+    SL_TRY(settle_logs(trainer, command));
     SL_TRY(sl_outputs_check(config, command));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
@@ -445,6 +456,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
                                      .io = &session->io,
                                      .ranks = find_others(&trainer->ranks.table),
                                      .state = &trainer->state,
+                                     .run = trainer->run,
                                      .precision = session->blueprint->task.type};
 }
 
@@ -481,16 +493,9 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
 
 static sl_status open_sinks(sl_trainer *trainer)
 {
-    const sl_config *config = trainer->config;
     if (!sl_ranks_is_first(&trainer->ranks))
         return SL_OK;
-    if (config->log_json)
-        SL_TRY(sl_log_json_open(config->log_json, config->resume, &trainer->sinks));
-    if (config->log_csv)
-        SL_TRY(sl_log_csv_open(config->log_csv, config->resume, &trainer->sinks));
-    if (config->tensorboard)
-        SL_TRY(sl_log_events_open(config->tensorboard, trainer->state.step + 1, &trainer->sinks));
-    return SL_OK;
+    return sl_logs_open(&trainer->logs, trainer->config, trainer->state.step + 1, &trainer->sinks);
 }
 
 /* Of all stages: what the slowest rank of each is predicted to take alone, played jointly. */

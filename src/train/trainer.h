@@ -10,6 +10,7 @@
 
 #include "beginning.h"
 #include "files/tokens.h"
+#include "logs.h"
 #include "outputs.h"
 #include "resume.h"
 #include "session/checkpoint/checkpoint.h"
@@ -47,6 +48,8 @@ typedef struct sl_trainer {
     sl_data_loader loader;      /* the input lane's while a step runs */
     sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
     sl_data_loader test_loader; /* of its test share; without data row is NULL */
+    sl_run_id run;              /* kept by all who go on from a checkpoint of the run */
+    sl_logs logs;               /* that the options name; of rank 0 alone */
     sl_sinks sinks;             /* of the options; the caller may add some once it is open */
     sl_drawing drawing;         /* of --timeline */
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */

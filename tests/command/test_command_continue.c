@@ -1,8 +1,9 @@
 /* What could be wrong here: a run that goes on forgets what it was given, so that learning rate,
  * batch or horizon change without a word; it goes on with other data, or another model; the place
  * or the machine of the first run is forced on the second; two runs mix their checkpoints in one
- * directory; checkpoints that were to be replaced are gone before there is a new one. Every case
- * runs the built command. */
+ * directory, or their logs; a checkpoint from elsewhere has files written where it says;
+ * checkpoints that were to be replaced are gone before there is a new one. Every case runs the
+ * built command. */
 #define _GNU_SOURCE
 #include "command_run.h"
 
@@ -61,7 +62,7 @@ static void resume_when_nothing_is_given_then_goes_on_as_it_began(void **state)
         "--lr-schedule linear --beta2 0.97 --clip 0.5 --seed 17000000000000000001 --quiet";
     assert_code(sluice("train %s --save whole --log-json whole.json", common), 0);
     assert_code(sluice("train %s --save cut --save-every 5 --log-json cut.json", common), 0);
-    run_shell("rm -r cut/step-00000012 cut/step-00000010 cut.json && mkdir elsewhere");
+    run_shell("rm -r cut/step-00000012 cut/step-00000010 && mkdir elsewhere");
     assert_int_equal(chdir("elsewhere"), 0); /* relative paths of the first command hold */
     int code = sluice("train --save ../cut --resume --quiet");
     assert_int_equal(chdir(".."), 0);
@@ -327,6 +328,117 @@ static void log_when_a_run_resumes_then_earlier_lines_stay(void **state)
     json_decref(events);
 }
 
+/* ---- paths that a checkpoint alone names ---- */
+
+#define LOGS "--log-json %s/.log --log-csv %s/table --tensorboard %s/board "
+
+/* A run whose options name `place` for everything that is made or written. */
+static void train_into(const char *save, const char *place)
+{
+    char names[256];
+    snprintf(names, sizeof names, LOGS, place, place, place);
+    assert_code(sluice("train " TINY "--data text --document-per line --steps 2 --quiet --save %s "
+                       "--cache-dir '%s/$(touch PWNED)x' %s",
+                       save, place, names),
+                0);
+}
+
+/* Whoever made a checkpoint chose these paths: files of the user's that lie there now stay, and
+ * nothing is added to them. */
+static void resume_when_a_checkpoint_names_paths_then_nothing_is_written_there(void **state)
+{
+    (void)state;
+    run_shell("rm -rf evil moved place && mkdir place precious && echo mine >precious/notes");
+    train_into("evil", "place");
+    run_shell("test -d 'place/$(touch PWNED)x' && rm -r place && mkdir place");
+    for (int is_moved = 0; is_moved < 2; is_moved++) {
+        const char *save = is_moved ? "moved" : "evil";
+        assert_code(sluice("train --resume --save %s --steps 4 --quiet", save), 0);
+        assert_note("/place/.log");
+        assert_note("give --log-json to choose");
+        assert_note("give --log-csv to choose");
+        assert_note("give --tensorboard to choose");
+        assert_note("--cache-dir");
+        run_shell("test -z \"$(ls -A place)\"");
+        run_shell(is_moved ? "ls moved/log-.log moved/table moved/board/* >list"
+                           : "ls evil/log-.log evil/table evil/board/* >list && "
+                             "rm -r evil/step-00000004 && mv evil moved && rm -r moved/[!s]*");
+    }
+    /* Files that are there, and links to files and directories that are. */
+    run_shell("rm -rf evil place && mkdir place");
+    train_into("evil", "place");
+    run_shell("rm -r place && mkdir place && cp text place/.log && cp text place/table && "
+              "ln -s ../precious place/board && ln -s ../precious/new evil/log-.log && "
+              "ln -s ../precious/notes evil/table && ln -s ../precious evil/board && "
+              "cp -a place kept.before");
+    assert_code(sluice("train --resume --save evil --steps 4 --quiet"), 0);
+    assert_note("there is no --log-json: neither ");
+    assert_note("there is no --log-csv: neither ");
+    assert_note("there is no --tensorboard: neither ");
+    run_shell("diff -r place kept.before && test \"$(ls precious)\" = notes && "
+              "test \"$(cat precious/notes)\" = mine && rm -r kept.before");
+}
+
+/* A link at the recorded path would lead the run's own log, or another, out of its place. */
+static void log_when_a_link_has_its_name_then_not_followed(void **state)
+{
+    (void)state;
+    run_shell("rm -rf linked place && mkdir place");
+    train_into("linked", "place");
+    run_shell("for i in .log table board; do mv place/$i place/$i.real && ln -s $i.real place/$i; "
+              "done; cp -a place kept.before");
+    assert_code(sluice("train --resume --save linked --steps 3 --quiet"), 0);
+    assert_note("give --log-json to choose");
+    run_shell("diff -r --no-dereference place kept.before && rm -r kept.before");
+}
+
+static void disk_when_a_checkpoint_names_it_then_asked_for_again(void **state)
+{
+    (void)state;
+    run_shell("rm -rf evil place && mkdir -m 700 place");
+    assert_code(sluice("train " TINY "--data text --steps 2 --quiet --save evil --policy nvme "
+                       "--disk-dir place"),
+                0);
+    assert_code(sluice("train --resume --save evil --steps 4 --quiet"), 64);
+    assert_note("/place, which is not taken over");
+    assert_note("add --disk-dir DIR");
+    assert_code(sluice("plan --resume --save evil --steps 4"), 64);
+    assert_code(sluice("train --resume --save evil --steps 4 --quiet --disk-dir place"), 0);
+    assert_no_note("--disk-dir");
+}
+
+/* The original's logs carry the id that the copy has, too. */
+static void copy_when_it_goes_on_then_its_logs_lie_beside_it(void **state)
+{
+    (void)state;
+    run_shell("rm -rf first second third logs && mkdir logs");
+    train_into("first", "logs");
+    run_shell("cp -r first second && cp -r logs kept.before");
+    assert_code(sluice("train --resume --save second --steps 4 --quiet"), 0);
+    assert_note("--log-json goes on in second/log-.log: the checkpoint names ");
+    assert_note("/logs/.log, but was saved in another directory than this;");
+    assert_note("--log-csv goes on in second/table: ");
+    assert_note("--tensorboard goes on in second/board: ");
+    run_shell("diff -r logs kept.before && test $(wc -l <second/table) = 3");
+    json_t *events = read_log("second/log-.log");
+    find_step(events, 3);
+    find_step(events, 4);
+    assert_int_equal(json_array_size(events), 4);
+    json_decref(events);
+    /* Both go on where they are now, unasked. */
+    assert_code(sluice("train --resume --save second --steps 5 --quiet"), 0);
+    assert_no_note("goes on in");
+    run_shell("diff -r logs kept.before && test $(wc -l <second/table) = 4");
+    assert_code(sluice("train --resume --save first --steps 3 --quiet"), 0);
+    assert_no_note("goes on in");
+    run_shell(
+        "test $(wc -l <logs/table) = 4 && test $(ls logs/board | wc -l) = 2 && rm -r kept.before");
+    /* Logs that were copied too go on there. */
+    run_shell("cp -r second third && cp -r second kept.before");
+    assert_code(sluice("train --resume --save third --steps 6 --quiet"), 0);
+    run_shell("diff -r second kept.before && test $(wc -l <third/table) = 5 && rm -r kept.before");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +456,10 @@ int main(void)
         cmocka_unit_test(overwrite_when_the_first_checkpoint_is_there_then_the_old_ones_go),
         cmocka_unit_test(overwrite_when_the_run_fails_before_it_saves_then_the_old_ones_stay),
         cmocka_unit_test(log_when_a_run_resumes_then_earlier_lines_stay),
+        cmocka_unit_test(resume_when_a_checkpoint_names_paths_then_nothing_is_written_there),
+        cmocka_unit_test(log_when_a_link_has_its_name_then_not_followed),
+        cmocka_unit_test(disk_when_a_checkpoint_names_it_then_asked_for_again),
+        cmocka_unit_test(copy_when_it_goes_on_then_its_logs_lie_beside_it),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -53,6 +53,40 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* ---- opening ---- */
+
+#define RUN "00000000000000010000000000000002"
+#define OTHER "00000000000000010000000000000003"
+
+typedef sl_status (*opener)(const char *path, sl_sinks *sinks);
+
+static sl_status open_json(const char *path, sl_sinks *sinks)
+{
+    return sl_log_json_open(&(sl_log_target){path, SL_LOG_FILE_EMPTY, RUN}, sinks);
+}
+
+static sl_status open_csv(const char *path, sl_sinks *sinks)
+{
+    return sl_log_csv_open(&(sl_log_target){path, SL_LOG_FILE_EMPTY, RUN}, sinks);
+}
+
+static sl_status open_csv_behind(const char *path, sl_sinks *sinks)
+{
+    return sl_log_csv_open(&(sl_log_target){path, SL_LOG_FILE_APPEND, RUN}, sinks);
+}
+
+static sl_status open_events_from(const char *path, uint64_t first_step, sl_sinks *sinks)
+{
+    return sl_log_events_open(&(sl_log_target){path, SL_LOG_FILE_EMPTY, RUN}, first_step, sinks);
+}
+
+static sl_status open_events(const char *path, sl_sinks *sinks)
+{
+    return open_events_from(path, 1, sinks);
+}
+
+/* ---- reports ---- */
+
 static sl_step_report odd_report(void)
 {
     sl_step_report report = {.step = 1, .loss = NAN, .grad_norm = INFINITY, .skipped = true};
@@ -120,7 +154,7 @@ static void columns_when_documented_are_all_there(void **state)
 static json_t *log_step(fixture *self, const sl_step_report *report)
 {
     json_error_t error;
-    assert_int_equal(sl_log_json_open(self->path.text, false, &self->sinks), SL_OK);
+    assert_int_equal(open_json(self->path.text, &self->sinks), SL_OK);
     assert_int_equal(sl_sinks_step(&self->sinks, report), SL_OK);
     sl_sinks_close(&self->sinks);
     json_t *object = json_load_file(self->path.text, JSON_REJECT_DUPLICATES, &error);
@@ -180,7 +214,9 @@ static void json_when_a_run_goes_on_goes_on_too(void **state)
     fixture *self = *state;
     const sl_step_report report = {.step = 3};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(sl_log_json_open(self->path.text, i > 0, &self->sinks), SL_OK);
+        const sl_log_target target = {self->path.text,
+                                      i > 0 ? SL_LOG_FILE_APPEND : SL_LOG_FILE_EMPTY, RUN};
+        assert_int_equal(sl_log_json_open(&target, &self->sinks), SL_OK);
         assert_int_equal(sl_sinks_step(&self->sinks, &report), SL_OK);
         sl_sinks_close(&self->sinks);
     }
@@ -195,7 +231,7 @@ static void json_when_an_evaluation_is_logged_names_its_set(void **state)
 {
     fixture *self = *state;
     static const char *const sets[] = {NULL, "validation", "test"};
-    assert_int_equal(sl_log_json_open(self->path.text, false, &self->sinks), SL_OK);
+    assert_int_equal(open_json(self->path.text, &self->sinks), SL_OK);
     for (int i = 0; i < 3; i++) {
         const sl_eval_report report = {.set = sets[i], .step = 4, .loss = 2, .perplexity = 7};
         assert_int_equal(sl_sinks_eval(&self->sinks, &report), SL_OK);
@@ -246,7 +282,7 @@ static void csv_when_read_back_has_the_same_bits(void **state)
     char *names[CELL_MAX], *cells[CELL_MAX];
     int name_count, count;
     size_t bytes;
-    assert_int_equal(sl_log_csv_open(self->path.text, false, &self->sinks), SL_OK);
+    assert_int_equal(open_csv(self->path.text, &self->sinks), SL_OK);
     for (uint64_t i = 1; i <= 300; i++) {
         sl_step_report report = random_report(&seed, i);
         assert_int_equal(sl_sinks_step(&self->sinks, &report), SL_OK);
@@ -275,7 +311,7 @@ static void csv_when_values_are_odd_has_a_cell_for_each(void **state)
     int count;
     size_t bytes;
     sl_step_report report = odd_report();
-    assert_int_equal(sl_log_csv_open(self->path.text, false, &self->sinks), SL_OK);
+    assert_int_equal(open_csv(self->path.text, &self->sinks), SL_OK);
     assert_int_equal(sl_sinks_step(&self->sinks, &report), SL_OK);
     char *text = scratch_read(self->path.text, &bytes);
     split_line(split_line(text, names, &count), cells, &count);
@@ -303,7 +339,7 @@ static int count_lines(const char *path)
 static sl_status append_row(fixture *self)
 {
     const sl_step_report report = {.step = 7};
-    sl_status status = sl_log_csv_open(self->path.text, true, &self->sinks);
+    sl_status status = open_csv_behind(self->path.text, &self->sinks);
     if (status == SL_OK)
         status = sl_sinks_step(&self->sinks, &report);
     sl_sinks_close(&self->sinks);
@@ -351,7 +387,7 @@ static void csv_when_its_columns_are_others_is_refused_and_kept(void **state)
         assert_string_equal(text, others[i]);
         free(text);
     }
-    assert_int_equal(sl_log_csv_open(self->directory.text, true, &self->sinks), SL_ERROR_IO);
+    assert_int_equal(open_csv_behind(self->directory.text, &self->sinks), SL_ERROR_IO);
 }
 
 /* ---- event files ---- */
@@ -367,7 +403,7 @@ static void events_when_decoded_are_what_was_told(void **state)
     fixture *self = *state;
     const uint64_t first = 5000000000; /* a step of more than 32 bits */
     uint64_t seed = scratch_seed("events", 3), again = seed;
-    assert_int_equal(sl_log_events_open(self->path.text, first, &self->sinks), SL_OK);
+    assert_int_equal(open_events_from(self->path.text, first, &self->sinks), SL_OK);
     for (uint64_t i = 0; i < 40; i++) {
         sl_step_report report = random_report(&seed, first + i);
         assert_int_equal(sl_sinks_step(&self->sinks, &report), SL_OK);
@@ -397,7 +433,7 @@ static void events_when_of_every_kind_have_their_tags(void **state)
     fixture *self = *state;
     sl_step_report report = odd_report();
     static const char *const sets[] = {"eval", "validation", "test"};
-    assert_int_equal(sl_log_events_open(self->path.text, 1, &self->sinks), SL_OK);
+    assert_int_equal(open_events(self->path.text, &self->sinks), SL_OK);
     assert_int_equal(sl_sinks_step(&self->sinks, &report), SL_OK);
     report.step = 2;
     assert_int_equal(sl_sinks_step(&self->sinks, &report), SL_OK);
@@ -434,7 +470,7 @@ static void event_files_when_several_are_in_the_order_of_runs(void **state)
     enum { RUNS = 4 };
     scratch_path later = scratch_join(self->path.text, "events.out.tfevents.4000000000.there.9.0");
     for (int i = 0; i < RUNS; i++) {
-        assert_int_equal(sl_log_events_open(self->path.text, 10 * (uint64_t)i + 1, &self->sinks),
+        assert_int_equal(open_events_from(self->path.text, 10 * (uint64_t)i + 1, &self->sinks),
                          SL_OK);
         sl_sinks_close(&self->sinks);
         if (i == 1) {
@@ -457,10 +493,11 @@ static void event_when_it_is_too_large_is_refused_and_others_go_on(void **state)
 {
     fixture *self = *state;
     sl_event_file *file = calloc(1, sizeof *file);
+    const sl_log_target target = {self->path.text, SL_LOG_FILE_EMPTY, RUN};
     char tag[512];
     memset(tag, 't', sizeof tag - 1);
     tag[sizeof tag - 1] = '\0';
-    assert_int_equal(sl_event_file_open(self->path.text, 1, file), SL_OK);
+    assert_int_equal(sl_event_file_open(&target, 1, file), SL_OK);
     sl_event_file_begin(file, 1);
     for (int i = 0; i < 40; i++)
         sl_event_file_add(file, tag, 1, tag);
@@ -481,29 +518,114 @@ static void event_files_when_there_is_no_place_for_them_are_refused(void **state
 {
     fixture *self = *state;
     scratch_write(self->path.text, "", 0);
-    assert_int_not_equal(sl_log_events_open(self->path.text, 1, &self->sinks), SL_OK);
+    assert_int_not_equal(open_events(self->path.text, &self->sinks), SL_OK);
     assert_non_null(strstr(sl_status_message(), "--tensorboard"));
     assert_int_equal(self->sinks.count, 0);
 }
 
+/* ---- whose log it is ---- */
+
+/* As a run writes it that has logged `bytes` bytes before. */
+static void write_start_behind(const fixture *self, size_t bytes)
+{
+    char *before = calloc(1, bytes + 1);
+    scratch_need(before != NULL, "memory");
+    memset(before, 'x', bytes);
+    if (bytes > 0)
+        before[bytes - 1] = '\n';
+    scratch_write(self->path.text, before, bytes);
+    free(before);
+    sl_sinks sinks = {.count = 0};
+    sl_start_report report = {.config = json_object(), .plan = json_object()};
+    assert_int_equal(
+        sl_log_json_open(&(sl_log_target){self->path.text, SL_LOG_FILE_APPEND, RUN}, &sinks),
+        SL_OK);
+    assert_int_equal(sl_sinks_start(&sinks, &report), SL_OK);
+    sl_sinks_close(&sinks);
+    json_decref(report.config);
+    json_decref(report.plan);
+}
+
+/* The start is found wherever it lies, parts that are read at once end in the middle of it. */
+static void json_when_a_start_of_the_run_is_in_it_is_its_own(void **state)
+{
+    fixture *self = *state;
+    for (size_t bytes = 0; bytes < 40000; bytes += bytes % 16384 < 16200 && bytes > 0 ? 5397 : 1) {
+        write_start_behind(self, bytes);
+        if (!sl_log_json_is_own(self->path.text, RUN))
+            fail_msg("not found behind %zu bytes", bytes);
+        assert_false(sl_log_json_is_own(self->path.text, OTHER));
+    }
+    static const char inside[] =
+        "{\"event\":\"x\",\"a\":{\"event\":\"start\",\"run\":\"" RUN "\"}}";
+    scratch_write(self->path.text, inside, sizeof inside - 1);
+    assert_false(sl_log_json_is_own(self->path.text, RUN));
+}
+
+static void table_when_its_last_row_is_of_the_run_is_its_own(void **state)
+{
+    fixture *self = *state;
+    const sl_step_report report = {.step = 7};
+    assert_int_equal(open_csv(self->path.text, &self->sinks), SL_OK);
+    assert_false(sl_log_csv_is_own(self->path.text, RUN)); /* names alone */
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(sl_sinks_step(&self->sinks, &report), SL_OK);
+    assert_true(sl_log_csv_is_own(self->path.text, RUN));
+    assert_false(sl_log_csv_is_own(self->path.text, OTHER));
+    FILE *file = fopen(self->path.text, "a");
+    scratch_need(file && fputs("8,2.5", file) > 0 && fclose(file) == 0, "half a row");
+    assert_true(sl_log_csv_is_own(self->path.text, RUN));
+    scratch_write(self->path.text, "," RUN "\n", sizeof RUN + 1);
+    assert_false(sl_log_csv_is_own(self->path.text, RUN)); /* no table */
+}
+
+typedef bool (*judge)(const char *path, const char *run);
+
+/* Neither a link to an own log, nor what is no log at all; nothing is made or changed. */
+static void log_when_it_is_not_the_run_s_then_not_gone_on_with(void **state)
+{
+    fixture *self = *state;
+    static const judge judges[] = {sl_log_json_is_own, sl_log_csv_is_own, sl_log_events_is_own};
+    scratch_path link = scratch_join(self->directory.text, "link");
+    const sl_log_target target = {link.text, SL_LOG_FILE_OWN, RUN};
+    write_start_behind(self, 0);
+    for (int i = 0; i < 4; i++) {
+        if (i == 1)
+            scratch_need(symlink(self->path.text, link.text) == 0, link.text);
+        if (i == 2)
+            scratch_need(mkfifo(link.text, 0600) == 0, link.text);
+        if (i == 3)
+            scratch_write(link.text, "precious\n", 9);
+        for (int k = 0; k < 3; k++)
+            assert_false(judges[k](link.text, RUN));
+        assert_int_equal(sl_log_json_open(&target, &self->sinks), SL_ERROR_IO);
+        assert_int_equal(sl_log_csv_open(&target, &self->sinks), SL_ERROR_IO);
+        assert_int_equal(sl_log_events_open(&target, 1, &self->sinks), SL_ERROR_IO);
+        struct stat info;
+        assert_int_equal(lstat(link.text, &info), i == 0 ? -1 : 0);
+        assert_true(i != 3 || info.st_size == 9);
+        unlink(link.text);
+    }
+    assert_true(sl_log_json_is_own(self->path.text, RUN));
+}
+
+static void events_when_the_directory_holds_the_run_s_are_its_own(void **state)
+{
+    fixture *self = *state;
+    const sl_log_target own = {self->path.text, SL_LOG_FILE_OWN, RUN};
+    const sl_log_target new = {self->path.text, SL_LOG_FILE_NEW, RUN};
+    assert_int_equal(sl_log_events_open(&own, 1, &self->sinks), SL_ERROR_IO);
+    assert_int_equal(sl_log_events_open(&new, 1, &self->sinks), SL_OK);
+    assert_int_equal(sl_log_events_open(&new, 1, &self->sinks), SL_ERROR_IO);
+    assert_int_equal(sl_log_events_open(&own, 1, &self->sinks), SL_OK);
+    assert_true(sl_log_events_is_own(self->path.text, RUN));
+    assert_false(sl_log_events_is_own(self->path.text, OTHER));
+    decoded_file file = decode_directory(self->path.text, 1, 2);
+    assert_int_equal(file.count, 2);
+    decode_close(&file);
+}
+
 /* ---- what cannot be written ---- */
-
-typedef sl_status (*opener)(const char *path, sl_sinks *sinks);
-
-static sl_status open_json(const char *path, sl_sinks *sinks)
-{
-    return sl_log_json_open(path, false, sinks);
-}
-
-static sl_status open_csv(const char *path, sl_sinks *sinks)
-{
-    return sl_log_csv_open(path, false, sinks);
-}
-
-static sl_status open_events(const char *path, sl_sinks *sinks)
-{
-    return sl_log_events_open(path, 1, sinks);
-}
 
 static void log_when_it_cannot_be_opened_is_refused(void **state)
 {
@@ -653,6 +775,10 @@ int main(void)
         TEST(event_files_when_several_are_in_the_order_of_runs),
         TEST(event_when_it_is_too_large_is_refused_and_others_go_on),
         TEST(event_files_when_there_is_no_place_for_them_are_refused),
+        TEST(json_when_a_start_of_the_run_is_in_it_is_its_own),
+        TEST(table_when_its_last_row_is_of_the_run_is_its_own),
+        TEST(log_when_it_is_not_the_run_s_then_not_gone_on_with),
+        TEST(events_when_the_directory_holds_the_run_s_are_its_own),
         TEST(log_when_it_cannot_be_opened_is_refused),
         TEST(log_when_its_disk_is_full_then_records_stay_whole),
         TEST(sinks_when_some_fail_are_all_told_and_each_is_named_once),

@@ -683,7 +683,8 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
                          .tokenizer = args->tokenizer,
                          .gemm = args->gemm,
                          .data_fingerprint = args->data_fingerprint,
-                         .data_sample = args->data_sample},
+                         .data_sample = args->data_sample,
+                         .run = args->run},
     };
     sl_status status = start_save(&job);
     if (status == SL_OK) {

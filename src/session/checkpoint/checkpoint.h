@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "files/safetensors.h"
+#include "run_id.h"
 #include "session/weights/tensor_io.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
@@ -60,6 +61,7 @@ typedef struct sl_checkpoint_save_args {
     const char *gemm;                /* which kernels and algorithms, for people; may be "" */
     const char *data_fingerprint;    /* of sl_tokens_fingerprint; may be "" */
     const char *data_sample;         /* of sl_tokens_sample; NULL: not taken */
+    sl_run_id run;                   /* zeros: it has none */
     struct sl_step_verdicts *known;  /* from earlier saves of the run; NULL: none, see steps.h */
 } sl_checkpoint_save_args;
 
@@ -124,6 +126,7 @@ typedef struct sl_checkpoint_info {
     const char *gemm;
     const char *data_fingerprint;
     const char *data_sample; /* NULL: an older version saved it */
+    sl_run_id run;           /* zeros: likewise */
     bool has_state[SL_GROUP_COUNT];
 } sl_checkpoint_info;
 

@@ -76,6 +76,7 @@ static const sl_field fields[] = {
     SL_FIELD("loss_scale_hysteresis", sl_manifest, run.state.loss_scale_hysteresis),
     SL_FIELD("lr_decay_lag", sl_manifest, run.state.lr_decay_lag, .high = 1, .flags = MAY_MISS),
     SL_FIELD_AS(U64_TEXT, "seed", sl_manifest, run.state.seed), /* all 64 bits */
+    SL_FIELD_AS(HEX128, "run", sl_manifest, run.run, .flags = MAY_MISS),
     SL_FIELD("loss_scale", sl_manifest, run.state.loss_scale, .low = -INFINITY),
     SL_FIELD_AS(OBJECT, "model", sl_manifest, run.shape, .fields = shape_fields),
     SL_FIELD_AS(CHOICE, "precision", sl_manifest, run.precision, .names = "fp32|bf16|fp16",

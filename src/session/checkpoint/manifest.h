@@ -9,7 +9,7 @@
  * later: without "precision" a run was fp32; without "given" it is not known which options of
  * "config" were given; without "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not
  * known; without "data_sample" the content of the data is not known; without "lr_decay_lag" it
- * is 1.
+ * is 1; without "run" the run has no id.
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H

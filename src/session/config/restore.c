@@ -65,6 +65,13 @@ static const struct {
 static const uint32_t unkept_rows[] = {ROW(save),     ROW(resume), ROW(overwrite), ROW(quiet),
                                        ROW(timeline), ROW(report), ROW(seed),      ROW(dp)};
 
+/* Where files are made or written. */
+static const uint32_t written_rows[] = {ROW(cache_dir), ROW(disk_dir), ROW(log_json), ROW(log_csv),
+                                        ROW(tensorboard)};
+
+/* Of these, the ones that nothing else is decided of (train/logs.h decides of logs). */
+static const uint32_t dropped_rows[] = {ROW(cache_dir), ROW(disk_dir)};
+
 /* What the run is: a difference is refused, here or by whoever resolves the shape. */
 static const uint32_t identity_rows[] = {ROW(model),   ROW(layers), ROW(width), ROW(heads),
                                          ROW(context), ROW(vocab),  ROW(init)};
@@ -270,7 +277,8 @@ static bool is_taken_over(const merge *self, uint32_t row)
 {
     bool is_kept =
         self->before->given[row] || is_among(row, resolved_rows, COUNT_OF(resolved_rows));
-    return is_kept && !self->given_now[row] && !has_lost_its_reason(self, row);
+    return is_kept && !self->given_now[row] && !has_lost_its_reason(self, row) &&
+           !is_among(row, written_rows, COUNT_OF(written_rows));
 }
 
 /* Nobody gave it now, but a foreign file that leaves it out stands for another value, which its
@@ -290,6 +298,30 @@ static void print_stays(FILE *stream, const merge *self, uint32_t row)
     fputs(" stays: --config leaves it out, which is ", stream);
     print_value(stream, row, find_value(self->now_values, row));
     fprintf(stream, " for a new run alone; give --%s to change it", name);
+}
+
+/* At once, and not with the changes: another option may be refused for want of it. */
+static sl_status warn_of_dropped(const merge *self)
+{
+    for (size_t i = 0; i < COUNT_OF(dropped_rows); i++) {
+        char *text = NULL;
+        size_t bytes;
+        const uint32_t row = dropped_rows[i];
+        const char *name = sl_config_rows()[row].name;
+        if (!self->before->given[row] || self->given_now[row])
+            continue;
+        FILE *stream = open_memstream(&text, &bytes);
+        if (!stream)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for the options of the checkpoint");
+        print_value(stream, row, find_value(self->was_values, row));
+        if (fclose(stream) == 0)
+            sl_log_write(SL_LOG_WARNING,
+                         "the checkpoint names --%s %s, which is not taken over: no file is made "
+                         "where a checkpoint alone says so; give --%s to use it",
+                         name, text, name);
+        free(text);
+    }
+    return SL_OK;
 }
 
 static sl_status describe_changes(const merge *self, char **out_changes)
@@ -321,6 +353,24 @@ static sl_status take_over(const merge *self)
         SL_TRY(set_recorded(self->config, row, find_value(self->was_values, row)));
         self->config->given[row] = self->before->given[row];
     }
+    return SL_OK;
+}
+
+sl_status sl_config_recorded_path(const sl_config_record *record, uint32_t row, char **out_path)
+{
+    json_t *given = NULL;
+    char key[KEY_BYTES];
+    *out_path = NULL;
+    if (!record->given_json)
+        return SL_OK;
+    SL_TRY(parse_record(record->given_json, &given));
+    sl_config_format_key(row, key, sizeof key);
+    const char *path = json_string_value(json_object_get(given, key));
+    char *copy = path && *path ? strdup(path) : NULL;
+    json_decref(given);
+    if (path && *path && !copy)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    *out_path = copy;
     return SL_OK;
 }
 
@@ -360,6 +410,8 @@ static sl_status merge_both(sl_config *config, const sl_config *before,
         status = check_init(&self);
     if (status == SL_OK)
         status = take_over(&self);
+    if (status == SL_OK)
+        status = warn_of_dropped(&self);
     if (status == SL_OK)
         status = describe_changes(&self, out_changes);
     json_decref(self.fresh_values);

@@ -10,7 +10,9 @@
  * `report`), the seed (the checkpoint's state has it), and an option that was chosen for another
  * one which is given differently now: shares belong to a policy, budgets to a device, a loss scale
  * to a precision, a least learning rate that was not given to the learning rate, a decay to the
- * steps.
+ * steps. Nor is a path at which files are made or written (`disk_dir`, `cache_dir`, logs): whoever
+ * made the checkpoint chose that path. A log of the run itself may go on all the same, which its
+ * writer decides.
  */
 #ifndef SL_SESSION_CONFIG_RESTORE_H
 #define SL_SESSION_CONFIG_RESTORE_H
@@ -28,6 +30,10 @@ typedef struct sl_config_record {
  * does not know are logged and passed over. SL_ERROR_DATA: a value of the record is wrong.
  * SL_ERROR_USAGE: --init names other weights than those that the run began with. */
 sl_status sl_config_restore(sl_config *config, const sl_config_record *record, char **out_changes);
+
+/* The path that a run before was given for an option of one; NULL: none. The caller frees the path.
+ * SL_ERROR_DATA, SL_ERROR_SYSTEM. */
+sl_status sl_config_recorded_path(const sl_config_record *record, uint32_t row, char **out_path);
 
 /* Adds to `*changes` the numbers that nobody gave and that are others than in the checkpoint,
  * because an option changed from which they follow; of a configuration that was restored and then

@@ -1,4 +1,5 @@
 /* A row is built in a buffer of fixed size and written at once. */
+#define _GNU_SOURCE /* memrchr */
 #include "log_csv.h"
 
 #include <errno.h>
@@ -12,12 +13,12 @@
 
 #include "columns.h"
 #include "files/files.h"
-#include "files/log_file.h"
 
-enum { LINE_BYTES = 4096, CELL_BYTES = SL_COLUMN_NAME_BYTES };
+enum { LINE_BYTES = 4096, CELL_BYTES = SL_COLUMN_NAME_BYTES, RUN_BYTES = 64 };
 
 typedef struct log_csv {
     sl_log_file file;
+    char run[RUN_BYTES];
     char line[LINE_BYTES];
 } log_csv;
 
@@ -42,8 +43,9 @@ static void print_cell(const sl_column *column, const void *report, char out_tex
         snprintf(out_text, CELL_BYTES, "%g", number);
 }
 
-/* A row, or with no report the line of names; both are far shorter than the buffer. */
-static size_t print_line(const sl_step_report *report, char line[LINE_BYTES])
+/* A row, or with no report the line of names; both are far shorter than the buffer. `run` is the
+ * last cell. */
+static size_t print_line(const sl_step_report *report, const char *run, char line[LINE_BYTES])
 {
     size_t used = 0;
     char cell[CELL_BYTES];
@@ -55,14 +57,18 @@ static size_t print_line(const sl_step_report *report, char line[LINE_BYTES])
         int written = snprintf(line + used, LINE_BYTES - used, "%s%s", used ? "," : "", cell);
         used += (size_t)written;
     }
-    line[used++] = '\n';
-    return used;
+    return used + (size_t)snprintf(line + used, LINE_BYTES - used, ",%s\n", run);
+}
+
+static size_t print_names(char line[LINE_BYTES])
+{
+    return print_line(NULL, "run", line);
 }
 
 static sl_status write_step(void *self, const sl_step_report *report)
 {
     log_csv *log = self;
-    size_t bytes = print_line(report, log->line);
+    size_t bytes = print_line(report, log->run, log->line);
     return sl_log_file_write(&log->file, log->line, bytes);
 }
 
@@ -97,7 +103,7 @@ static sl_status read_start(const char *path, char line[LINE_BYTES], size_t *out
 static sl_status find_names(const char *path, bool *out_has_names)
 {
     char found[LINE_BYTES], names[LINE_BYTES];
-    size_t bytes, name_bytes = print_line(NULL, names);
+    size_t bytes, name_bytes = print_names(names);
     SL_TRY(read_start(path, found, &bytes));
     *out_has_names = bytes >= name_bytes && memcmp(found, names, name_bytes) == 0;
     if (*out_has_names || (bytes < name_bytes && memcmp(found, names, bytes) == 0))
@@ -116,23 +122,50 @@ sl_status sl_log_csv_check(const char *path, bool append)
     return find_names(path, &has_names);
 }
 
-static sl_status open_file(const char *path, bool append, log_csv *log)
+static bool begins_with_names(int fd)
 {
-    bool has_names = false;
-    if (append)
-        SL_TRY(find_names(path, &has_names));
-    SL_TRY(sl_log_file_open(path, append ? SL_LOG_FILE_APPEND : SL_LOG_FILE_EMPTY, &log->file));
-    return has_names ? SL_OK
-                     : sl_log_file_write(&log->file, log->line, print_line(NULL, log->line));
+    char found[LINE_BYTES], names[LINE_BYTES];
+    const size_t bytes = print_names(names);
+    return pread(fd, found, bytes, 0) == (ssize_t)bytes && memcmp(found, names, bytes) == 0;
 }
 
-sl_status sl_log_csv_open(const char *path, bool append, sl_sinks *sinks)
+/* Of the last whole line. */
+static bool ends_in_run(int fd, const char *run)
+{
+    struct stat info;
+    char text[2 * LINE_BYTES], end[RUN_BYTES + 2];
+    const size_t length = (size_t)snprintf(end, sizeof end, ",%.63s\n", run);
+    if (!begins_with_names(fd) || fstat(fd, &info) != 0)
+        return false;
+    const off_t start = info.st_size > (off_t)sizeof text ? info.st_size - (off_t)sizeof text : 0;
+    const ssize_t bytes = pread(fd, text, sizeof text, start);
+    const char *last = bytes > 0 ? memrchr(text, '\n', (size_t)bytes) : NULL;
+    return last && (size_t)(last + 1 - text) >= length &&
+           memcmp(last + 1 - length, end, length) == 0;
+}
+
+bool sl_log_csv_is_own(const char *path, const char *run)
+{
+    return sl_log_file_is_own(path, run, ends_in_run);
+}
+
+static sl_status open_file(const sl_log_target *target, log_csv *log)
+{
+    bool has_names = target->mode == SL_LOG_FILE_OWN;
+    if (target->mode == SL_LOG_FILE_APPEND)
+        SL_TRY(find_names(target->path, &has_names));
+    SL_TRY(sl_log_file_open(target, ends_in_run, &log->file));
+    return has_names ? SL_OK : sl_log_file_write(&log->file, log->line, print_names(log->line));
+}
+
+sl_status sl_log_csv_open(const sl_log_target *target, sl_sinks *sinks)
 {
     log_csv *log = calloc(1, sizeof *log);
     if (!log)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for --log-csv");
     log->file.fd = -1;
-    sl_status status = open_file(path, append, log);
+    snprintf(log->run, sizeof log->run, "%s", target->run);
+    sl_status status = open_file(target, log);
     if (status != SL_OK) {
         close_log(log);
         return status;

@@ -1,16 +1,20 @@
 /* The records of steps as CSV: a line of names, then a line a step, flushed at once. Numbers read
- * back to the same value; those that are not finite are nan, inf and -inf, a switch is 0 or 1. */
+ * back to the same value; those that are not finite are nan, inf and -inf, a switch is 0 or 1. The
+ * last column is the id of the run, which a run that goes on knows its table by. */
 #ifndef SL_TRAIN_LOG_CSV_H
 #define SL_TRAIN_LOG_CSV_H
 
+#include "files/log_file.h"
 #include "sink.h"
 
 /* Whether the file at `path` may be written: it is not there, it is empty, or it is such a table;
  * to go behind what is there its columns are these. SL_ERROR_USAGE: it is not. SL_ERROR_IO. */
 sl_status sl_log_csv_check(const char *path, bool append);
 
-/* Opens a file, behind what is there (which is checked) or from the start, and adds it.
- * SL_ERROR_USAGE, SL_ERROR_IO. */
-sl_status sl_log_csv_open(const char *path, bool append, sl_sinks *sinks);
+/* True if such a table is at `path`, and no link to one, whose last row is of `run`. */
+bool sl_log_csv_is_own(const char *path, const char *run);
+
+/* Opens a file and adds it; what is gone behind is checked. SL_ERROR_USAGE, SL_ERROR_IO. */
+sl_status sl_log_csv_open(const sl_log_target *target, sl_sinks *sinks);
 
 #endif

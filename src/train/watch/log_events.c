@@ -60,12 +60,17 @@ static sl_status write_eval(void *self, const sl_eval_report *report)
 
 static const sl_sink_ops events_ops = {.step = write_step, .eval = write_eval, .close = close_log};
 
-sl_status sl_log_events_open(const char *directory, uint64_t first_step, sl_sinks *sinks)
+bool sl_log_events_is_own(const char *directory, const char *run)
+{
+    return sl_event_file_is_own(directory, run);
+}
+
+sl_status sl_log_events_open(const sl_log_target *target, uint64_t first_step, sl_sinks *sinks)
 {
     log_events *log = calloc(1, sizeof *log);
     if (!log)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for --tensorboard");
-    sl_status status = sl_event_file_open(directory, first_step, &log->file);
+    sl_status status = sl_event_file_open(target, first_step, &log->file);
     if (status != SL_OK) {
         free(log);
         return sl_status_prefix(status, "--tensorboard");

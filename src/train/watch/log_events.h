@@ -2,10 +2,14 @@
 #ifndef SL_TRAIN_LOG_EVENTS_H
 #define SL_TRAIN_LOG_EVENTS_H
 
+#include "files/log_file.h"
 #include "sink.h"
 
-/* Opens a new event file in `directory` for a run whose first step is `first_step`, and adds it.
- * Statuses: see sl_event_file_open. */
-sl_status sl_log_events_open(const char *directory, uint64_t first_step, sl_sinks *sinks);
+/* True if `directory`, which is no link, holds an event file of `run`. */
+bool sl_log_events_is_own(const char *directory, const char *run);
+
+/* Opens a new event file in the directory `target->path` for a run whose first step is
+ * `first_step`, and adds it. Statuses: see sl_event_file_open. */
+sl_status sl_log_events_open(const sl_log_target *target, uint64_t first_step, sl_sinks *sinks);
 
 #endif

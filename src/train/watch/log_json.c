@@ -1,15 +1,17 @@
 /* A line is built in a buffer of fixed size and written at once. */
+#define _GNU_SOURCE /* memmem */
 #include "log_json.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "columns.h"
 #include "files/json_file.h"
-#include "files/log_file.h"
 
-enum { LINE_BYTES = 4096 };
+enum { LINE_BYTES = 4096, RUN_BYTES = 64, NEEDLE_BYTES = 128, PART_BYTES = 1 << 14 };
 
 #define MOVED(key, lane) SL_FIELD(key, sl_end_report, moved_bytes[lane])
 
@@ -44,6 +46,7 @@ static const sl_field end_fields[] = {
 
 typedef struct log_json {
     sl_log_file file;
+    char run[RUN_BYTES];
     char line[LINE_BYTES];
 } log_json;
 
@@ -57,8 +60,8 @@ static void close_log(void *self)
 static sl_status write_start(void *self, const sl_start_report *report)
 {
     const log_json *log = self;
-    json_t *object = json_pack("{s:s, s:O, s:O}", "event", "start", "config", report->config,
-                               "plan", report->plan);
+    json_t *object = json_pack("{s:s, s:s, s:O, s:O}", "event", "start", "run", log->run, "config",
+                               report->config, "plan", report->plan);
     char *text = object ? sl_json_file_dump(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(object);
     if (!text)
@@ -127,14 +130,43 @@ sl_status sl_log_json_check(const char *path)
     return sl_log_file_check("--log-json", path, "{\"event\":\"");
 }
 
-sl_status sl_log_json_open(const char *path, bool append, sl_sinks *sinks)
+/* Looks for a line that begins as write_start begins a line. What was read last is kept as far as
+ * such a beginning may stand on both sides of a border. */
+static bool holds_start(int fd, const char *run)
+{
+    char needle[NEEDLE_BYTES], part[PART_BYTES];
+    const size_t length =
+        (size_t)snprintf(needle, sizeof needle, "\n{\"event\":\"start\",\"run\":\"%.64s\"", run);
+    size_t kept = 1;
+    part[0] = '\n'; /* before the first line */
+    for (off_t at = 0;;) {
+        const ssize_t count = pread(fd, part + kept, sizeof part - kept, at);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0)
+            return false;
+        const size_t held = kept + (size_t)count;
+        if (memmem(part, held, needle, length))
+            return true;
+        kept = held < length ? held : length - 1;
+        memmove(part, part + held - kept, kept);
+        at += count;
+    }
+}
+
+bool sl_log_json_is_own(const char *path, const char *run)
+{
+    return sl_log_file_is_own(path, run, holds_start);
+}
+
+sl_status sl_log_json_open(const sl_log_target *target, sl_sinks *sinks)
 {
     log_json *log = calloc(1, sizeof *log);
     if (!log)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the log");
     log->file.fd = -1;
-    sl_status status =
-        sl_log_file_open(path, append ? SL_LOG_FILE_APPEND : SL_LOG_FILE_EMPTY, &log->file);
+    snprintf(log->run, sizeof log->run, "%s", target->run);
+    sl_status status = sl_log_file_open(target, holds_start, &log->file);
     if (status != SL_OK) {
         free(log);
         return status;

@@ -1,17 +1,22 @@
 /* The JSON log: one object a line, flushed at once. Lines of steps allocate nothing.
  *
- * Numbers are written so that they read back to the same value; non-finite ones as null.
+ * Numbers are written so that they read back to the same value; non-finite ones as null. Each start
+ * is recorded with the id of the run, which a run that goes on knows its log by.
  */
 #ifndef SL_TRAIN_LOG_JSON_H
 #define SL_TRAIN_LOG_JSON_H
 
+#include "files/log_file.h"
 #include "sink.h"
 
 /* Whether the file at `path` may be written: it is not there, it is empty, or it is such a log.
  * SL_ERROR_USAGE: it is not. */
 sl_status sl_log_json_check(const char *path);
 
-/* Opens a log at `path`, behind what is there or from the start, and adds it. SL_ERROR_IO. */
-sl_status sl_log_json_open(const char *path, bool append, sl_sinks *sinks);
+/* True if a log is at `path`, and no link to one, in which a start of `run` is recorded. */
+bool sl_log_json_is_own(const char *path, const char *run);
+
+/* Opens a log and adds it. SL_ERROR_IO; SL_ERROR_USAGE with NEW. */
+sl_status sl_log_json_open(const sl_log_target *target, sl_sinks *sinks);
 
 #endif
