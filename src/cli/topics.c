@@ -15,15 +15,17 @@ static const char introduction[] =
     "which prints what each means.";
 
 /* A word as it is typed, behind two blanks. */
-static void format_head(const sl_word *word, char out_text[HEAD_BYTES])
+static void format_head(const sl_word *word, size_t tool, char out_text[HEAD_BYTES])
 {
+    char name[SL_WORDS_NAME_BYTES];
+    sl_words_spell(word, tool, name);
     const bool has_dashes = word->kind == SL_WORD_OPTION && word->name[0] != '-';
     if (word->kind == SL_WORD_VALUE)
-        snprintf(out_text, HEAD_BYTES, "  --%s %s", word->option, word->name);
+        snprintf(out_text, HEAD_BYTES, "  --%s %s", word->option, name);
     else if (word->kind == SL_WORD_MODEL)
-        snprintf(out_text, HEAD_BYTES, "  --model %s", word->name);
+        snprintf(out_text, HEAD_BYTES, "  --model %s", name);
     else
-        snprintf(out_text, HEAD_BYTES, "  %s%s", has_dashes ? "--" : "", word->name);
+        snprintf(out_text, HEAD_BYTES, "  %s%s", has_dashes ? "--" : "", name);
 }
 
 static void format_meaning(const sl_word *word, char out_text[MEANING_BYTES])
@@ -43,7 +45,7 @@ static void print_words_of(size_t tool, FILE *stream)
         char head[HEAD_BYTES], meaning[MEANING_BYTES];
         if (!(word->tools & 1u << tool))
             continue;
-        format_head(word, head);
+        format_head(word, tool, head);
         format_meaning(word, meaning);
         sl_help_print_row(head, meaning, WORD_COLUMN, stream);
     }

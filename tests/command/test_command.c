@@ -193,6 +193,9 @@ static void words_when_asked_for_then_name_options_and_commands_that_exist(void 
             check_meaning(helps, line + 33);
     }
     assert_true(count >= 120);
+    assert_code(sluice("help words"), 0); /* of two programs, as each spells it */
+    assert_has(output, "\n  --hidden-size  ");
+    assert_has(output, "\n  --hidden_size  ");
     assert_code(sluice("manual words"), 0);
     assert_has(output, ".TH SLUICE-WORDS 7");
     assert_has(output, "\\-\\-num\\-layers");

@@ -327,6 +327,8 @@ static void files_when_keys_are_foreign_then_what_they_mean_is_said(void **state
         {"{\"train\": {\"train_micro_batch_size\": 4}}", "a word of LiBai for --micro-batch N"},
         {"{\"train_batch_size\": 8, \"learning_rate\": 1}",
          "unknown key \"learning_rate\" of DeepSpeed's configuration: a word of Hugging Face"},
+        {"{\"fp16\": true}",
+         "is not an object: a word of Megatron-LM and Hugging Face for --precision fp16"},
         {"{\"precision\": \"half\"}", "\"half\" is a word of Hugging Face and nanoGPT"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -92,9 +92,13 @@ static sl_status check_kind(uint32_t key, const json_t *value)
     static const char *const names[] = {
         [KIND_OBJECT] = "an object", [KIND_BOOL] = "true or false", [KIND_WHOLE] = "a whole number",
         [KIND_REAL] = "a number",    [KIND_TEXT] = "a string",      [KIND_ANY] = ""};
-    if (!is_of_kind(value, keys[key].kind))
-        SL_FAIL(SL_ERROR_USAGE, "key \"%s\" is not %s", keys[key].path, names[keys[key].kind]);
-    return SL_OK;
+    char meaning[SL_WORDS_TEXT_BYTES] = "";
+    if (is_of_kind(value, keys[key].kind))
+        return SL_OK;
+    if (keys[key].kind == KIND_OBJECT) /* of another program's file it is no object: "fp16": true */
+        (void)sl_words_explain(SL_WORD_KEY, NULL, keys[key].path, meaning);
+    SL_FAIL(SL_ERROR_USAGE, "key \"%s\" is not %s%s", keys[key].path, names[keys[key].kind],
+            meaning);
 }
 
 /* The name behind `prefix`, if a path is that of a key right inside of it; else NULL. */

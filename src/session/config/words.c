@@ -5,9 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const tools[] = {
-    "Megatron-LM", "Megatron-DeepSpeed", "DeepSpeed",         "Hugging Face", "nanoGPT", "llm.c",
-    "torchrun",    "accelerate",         "PyTorch Lightning", "ColossalAI",   "LiBai"};
+static const struct tool {
+    const char *name;
+    char separator; /* between the parts of its options and keys */
+} tools[] = {{"Megatron-LM", '-'},
+             {"Megatron-DeepSpeed", '-'},
+             {"DeepSpeed", '_'},
+             {"Hugging Face", '_'},
+             {"nanoGPT", '_'},
+             {"llm.c", '_'},
+             {"torchrun", '_'},
+             {"accelerate", '_'},
+             {"PyTorch Lightning", '_'},
+             {"ColossalAI", '_'},
+             {"LiBai", '_'}};
 
 enum { TOOL_COUNT = sizeof tools / sizeof tools[0] };
 
@@ -309,7 +320,7 @@ static const sl_word words[] = {
     {OPTION(D), "hostfile", "sluice launch --hosts FILE -- train", NULL},
     {OPTION(D), "include", NO_EQUAL, "CUDA_VISIBLE_DEVICES says which GPUs there are"},
     {OPTION(D), "exclude", NO_EQUAL, "CUDA_VISIBLE_DEVICES says which GPUs there are"},
-    {OPTION(D), "launcher", NO_EQUAL, "sluice launch uses the mpirun or srun that is there"},
+    {OPTION(D), "launcher", NO_EQUAL, "sluice launch starts its ranks; --hosts by mpirun"},
     {OPTION(P), "gpus", "sluice launch -n N -- train", NULL},
     {OPTION(P), "devices", "sluice launch -n N -- train", NULL},
     {OPTION(P), "accelerator", "--device cuda", "or cpu"},
@@ -530,7 +541,21 @@ const sl_word *sl_words_at(size_t index)
 
 const char *sl_words_tool(size_t index)
 {
-    return index < TOOL_COUNT ? tools[index] : NULL;
+    return index < TOOL_COUNT ? tools[index].name : NULL;
+}
+
+/* Keys and options are one kind to who types them. */
+static bool is_name(const sl_word *word)
+{
+    return word->kind == SL_WORD_OPTION || word->kind == SL_WORD_KEY;
+}
+
+void sl_words_spell(const sl_word *word, size_t tool, char out_text[SL_WORDS_NAME_BYTES])
+{
+    snprintf(out_text, SL_WORDS_NAME_BYTES, "%s", word->name);
+    for (size_t i = 1; *out_text && out_text[i]; i++)
+        if (is_name(word) && (out_text[i] == '-' || out_text[i] == '_'))
+            out_text[i] = tools[tool].separator;
 }
 
 static char fold(char letter)
@@ -546,11 +571,10 @@ bool sl_words_match(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Keys and options are one kind to who types them. */
 static bool has_kind(const sl_word *word, sl_word_kind kind)
 {
-    const bool is_name = word->kind == SL_WORD_OPTION || word->kind == SL_WORD_KEY;
-    return kind == SL_WORD_OPTION || kind == SL_WORD_KEY ? is_name : word->kind == kind;
+    const bool is_one_of_both = kind == SL_WORD_OPTION || kind == SL_WORD_KEY;
+    return is_one_of_both ? is_name(word) : word->kind == kind;
 }
 
 static bool is_meant(const sl_word *word, sl_word_kind kind, const char *option, const char *name)
@@ -574,7 +598,7 @@ static void add_tools(char *text, unsigned set)
             continue;
         set &= ~(1u << i);
         add_text(text, before);
-        add_text(text, tools[i]);
+        add_text(text, tools[i].name);
         before = set & (set - 1) ? ", " : " and ";
     }
 }

@@ -29,9 +29,9 @@ typedef struct sl_word {
     sl_word_kind kind;
     unsigned tools;     /* whose word it is: a set of 1 << index of sl_words_tool */
     const char *option; /* VALUE: the option of sluice beside which it is typed; else NULL */
-    const char *name; /* as its program spells it, without leading dashes; "-b" where it has one */
-    const char *here; /* what to type, such as "--micro-batch N"; NULL: there is no equal */
-    const char *note; /* how the value converts, or why there is no equal; NULL: nothing to say */
+    const char *name;   /* without leading dashes; "-b" where it has one */
+    const char *here;   /* what to type, such as "--micro-batch N"; NULL: there is no equal */
+    const char *note;   /* how the value converts, or why there is no equal; NULL: nothing to say */
 } sl_word;
 
 /* The row of that index from 0; NULL: there are no more. */
@@ -39,6 +39,11 @@ const sl_word *sl_words_at(size_t index);
 
 /* The name of a program by its index from 0; NULL: there are no more. */
 const char *sl_words_tool(size_t index);
+
+enum { SL_WORDS_NAME_BYTES = 64 };
+
+/* Writes a word as a program spells it that has it: with "-" or "_" in an option or key. */
+void sl_words_spell(const sl_word *word, size_t tool, char out_text[SL_WORDS_NAME_BYTES]);
 
 /* Whether two spellings are one word: "-" and "_" are the same, and so are capitals. */
 bool sl_words_match(const char *a, const char *b);
