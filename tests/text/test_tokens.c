@@ -4,14 +4,11 @@
  * blocks. The oracle is an array of ids that the test made before it wrote the files from it. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
-
-#include <sys/stat.h>
 
 #include "files/hostile_files.h"
 #include "files/tokens.h"
@@ -228,53 +225,6 @@ static void file_when_cut_after_opening_then_told(void **state)
     sl_tokens_close(tokens);
 }
 
-/* Of 100,000 ids two pieces of 16384 are the first and the last ones; four times as many are all.
- */
-static void largest_id_when_looked_for_then_its_place(void **state)
-{
-    enum { COUNT = 100000, PIECE = 16384 };
-    const scratch_path *directory = *state;
-    scratch_path path = scratch_join(directory->text, "a.bin");
-    uint16_t *ids = calloc(COUNT, sizeof *ids);
-    assert_non_null(ids);
-    ids[COUNT / 2] = 900;
-    ids[COUNT - 3] = 700;
-    ids[COUNT - 2] = 700;
-    scratch_write(path.text, ids, COUNT * sizeof *ids);
-    free(ids);
-    sl_tokens *tokens = must_open(path.text, 10); /* which is not looked at */
-    sl_largest_id largest;
-    assert_int_equal(sl_tokens_find_largest(tokens, 0, 2 * PIECE, &largest), SL_OK);
-    assert_int_equal(largest.id, 700);
-    assert_int_equal(largest.token, COUNT - 3);
-    assert_int_equal(largest.looked_at, 2 * PIECE);
-    assert_int_equal(sl_tokens_find_largest(tokens, 0, 8 * PIECE, &largest), SL_OK);
-    assert_int_equal(largest.id, 900);
-    assert_int_equal(largest.token, COUNT / 2);
-    assert_int_equal(largest.looked_at, COUNT);
-    sl_tokens_close(tokens);
-}
-
-static void file_when_written_in_place_then_named(void **state)
-{
-    const scratch_path *directory = *state;
-    scratch_path a = scratch_join(directory->text, "a.txt"), b = scratch_join(directory->text, "b");
-    const char *paths[] = {a.text, b.text};
-    sl_tokens *tokens = NULL;
-    scratch_write(a.text, "as it was", 9);
-    scratch_write(b.text, "beside it", 9);
-    assert_int_equal(sl_tokens_open(paths, 2, 0, &tokens), SL_OK);
-    assert_null(sl_tokens_find_written(tokens));
-    FILE *file = fopen(b.text, "r+"); /* the same size, the same inode */
-    assert_non_null(file);
-    assert_int_equal(fwrite("as it is!", 1, 9, file), 9);
-    assert_int_equal(fclose(file), 0);
-    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}}; /* whatever the clock's tick */
-    assert_int_equal(utimensat(AT_FDCWD, b.text, times, 0), 0);
-    assert_string_equal(sl_tokens_find_written(tokens), b.text);
-    sl_tokens_close(tokens);
-}
-
 static void huge_file_when_opened_then_not_read(void **state)
 {
     const scratch_path *directory = *state;
@@ -330,6 +280,53 @@ static void add_random_file(token_set *set, const char *directory, uint64_t *ran
     set->names[set->file_count++] = path->text;
     free(ids);
     free(narrow);
+}
+
+/* Of 100,000 ids two pieces of 16384 are the first and the last ones; four times as many are all.
+ */
+static void largest_id_when_looked_for_then_its_place(void **state)
+{
+    enum { COUNT = 100000, PIECE = 16384 };
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a.bin");
+    uint16_t *ids = calloc(COUNT, sizeof *ids);
+    assert_non_null(ids);
+    ids[COUNT / 2] = 900;
+    ids[COUNT - 3] = 700;
+    ids[COUNT - 2] = 700;
+    scratch_write(path.text, ids, COUNT * sizeof *ids);
+    free(ids);
+    sl_tokens *tokens = must_open(path.text, 10); /* which is not looked at */
+    sl_largest_id largest;
+    assert_int_equal(sl_tokens_find_largest(tokens, 0, 2 * PIECE, &largest), SL_OK);
+    assert_int_equal(largest.id, 700);
+    assert_int_equal(largest.token, COUNT - 3);
+    assert_int_equal(largest.looked_at, 2 * PIECE);
+    assert_int_equal(sl_tokens_find_largest(tokens, 0, 8 * PIECE, &largest), SL_OK);
+    assert_int_equal(largest.id, 900);
+    assert_int_equal(largest.token, COUNT / 2);
+    assert_int_equal(largest.looked_at, COUNT);
+    sl_tokens_close(tokens);
+}
+
+static void file_when_written_in_place_then_named(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path a = scratch_join(directory->text, "a.txt"), b = scratch_join(directory->text, "b");
+    const char *paths[] = {a.text, b.text};
+    sl_tokens *tokens = NULL;
+    scratch_write(a.text, "as it was", 9);
+    scratch_write(b.text, "beside it", 9);
+    assert_int_equal(sl_tokens_open(paths, 2, 0, &tokens), SL_OK);
+    assert_null(sl_tokens_find_written(tokens));
+    FILE *file = fopen(b.text, "r+"); /* the same size, the same inode */
+    assert_non_null(file);
+    assert_int_equal(fwrite("as it is!", 1, 9, file), 9);
+    assert_int_equal(fclose(file), 0);
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}}; /* whatever the clock's tick */
+    assert_int_equal(utimensat(AT_FDCWD, b.text, times, 0), 0);
+    assert_string_equal(sl_tokens_find_written(tokens), b.text);
+    sl_tokens_close(tokens);
 }
 
 static void random_files_when_read_anywhere_then_same_ids(void **state)

@@ -739,20 +739,10 @@ static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t
     return SL_OK;
 }
 
-/* Whether it would help to keep one checkpoint alone. */
-static bool is_one_enough(const save_series *series, uint64_t bytes, uint64_t free_bytes)
-{
-    save_series one = *series;
-    uint64_t needed;
-    one.keep = 1;
-    return series->keep != 1 &&
-           sl_bits_multiply(count_more(&one), bytes, "one checkpoint", &needed) == SL_OK &&
-           needed <= free_bytes;
-}
-
 static sl_status compare_space(const save_job *job, const save_series *series)
 {
     uint64_t bytes = 0, needed, free_bytes, block_bytes, more = count_more(series);
+    const save_series one = {series->now, series->count, 1, series->overwrites};
     SL_TRY(sl_files_free_space(job->args->directory, &free_bytes, &block_bytes));
     SL_TRY(count_bytes(job, block_bytes, &bytes));
     SL_TRY(sl_bits_multiply(more, bytes, "the checkpoints of a run", &needed));
@@ -763,7 +753,7 @@ static sl_status compare_space(const save_job *job, const save_series *series)
             "there; save on a larger disk%s",
             sl_files_show(job->args->directory).text, (unsigned long long)more,
             (unsigned long long)bytes, (unsigned long long)needed, (unsigned long long)free_bytes,
-            is_one_enough(series, bytes, free_bytes) ? ", or keep fewer: --keep 1" : "");
+            count_more(&one) <= free_bytes / bytes ? ", or keep fewer: --keep 1" : "");
 }
 
 /* How many checkpoints are there once what dead runs left is gone. */

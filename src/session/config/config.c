@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/workers.h"
 #include "files/fields.h"
+#include "files/files.h"
 #include "recipe.h"
 #include "stages.h"
 #include "units.h"
@@ -750,11 +751,9 @@ static sl_status choose_format(sl_config *config)
     static const struct {
         const char *ending, *format;
     } endings[] = {{".gguf", "gguf"}, {".safetensors", "weights"}};
-    const size_t length = config->to ? strlen(config->to) : 0;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        const size_t bytes = strlen(endings[i].ending);
-        if (config->given[SL_CONFIG_ROW_convert_format] || length <= bytes ||
-            strcmp(config->to + length - bytes, endings[i].ending) != 0)
+    const bool is_open = config->to && !config->given[SL_CONFIG_ROW_convert_format];
+    for (size_t i = 0; is_open && i < sizeof endings / sizeof *endings; i++) {
+        if (!sl_files_name_ends(config->to, endings[i].ending))
             continue;
         sl_log_write(SL_LOG_NOTE, "--to ends in %s: the model is written as by --format %s",
                      endings[i].ending, endings[i].format);
