@@ -1,5 +1,6 @@
-"""What the benchmarks for GPUs share: options, runs of `sluice train` whose steps are timed as they are
-reported, the driver's count of memory, results that are kept although a later part fails."""
+"""What the benchmarks for GPUs share: options, plans that decide how many rows fit and how little memory
+makes states move, runs of `sluice train` whose steps are timed as they are reported, the driver's count of
+memory, results that are kept although a later part fails."""
 
 import argparse
 import json
@@ -13,6 +14,8 @@ import steps
 import torch_pair
 
 MOVED = ("h2d_bytes", "d2h_bytes", "disk_read_bytes", "disk_written_bytes")  # of a step's log
+LANE_BYTES = {"h2d": "h2d_bytes", "d2h": "d2h_bytes", "read": "disk_read_bytes",
+              "write": "disk_written_bytes"}  # a lane that moves chunks, and its bytes in a step's log
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 
@@ -21,6 +24,9 @@ def open_parser(doc, **defaults):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", default=os.path.join(ROOT, "build/sluice"), help="the command")
     parser.add_argument("--device", default="cuda", help="cuda[:N] or cpu (cuda)")
+    parser.add_argument("--device-memory", metavar="SIZE", help="for each run (what is free)")
+    parser.add_argument("--host-memory", metavar="SIZE", help="for each run (80 %% of what is free)")
+    parser.add_argument("--disk-space", metavar="SIZE", help="for each run with a drive (90 %% of it)")
     parser.add_argument("--json", metavar="FILE", help="file for everything measured")
     parser.add_argument("--sluice-option", action="append", default=[], metavar="WORD",
                         help="one more word of each sluice command, any number of times")
@@ -52,9 +58,65 @@ def keep(options, result):
 
 
 def train_words(options, model, words):
+    """Options of `train` and `plan`; budgets that `words` name come before those of all runs."""
     shape = ["--model", model] if isinstance(model, str) else list(model)
+    budgets = []
+    for name in ("device-memory", "host-memory", *(["disk-space"] if "--disk-dir" in words else [])):
+        size = getattr(options, name.replace("-", "_"))
+        if size and f"--{name}" not in words:
+            budgets += [f"--{name}", size]
     return [*shape, "--device", options.device, "--precision", options.precision, "--micro-batch",
-            str(options.batch), "--seq", str(options.seq), *words, *options.sluice_option]
+            str(options.batch), "--seq", str(options.seq), *words, *budgets, *options.sluice_option]
+
+
+# ---- plans: the plan is the run, so they say what a run will move ----
+
+
+def plan(options, model, words):
+    """What `sluice plan` says, or None if it does not fit."""
+    command = [options.sluice, "plan", "--json", *train_words(options, model, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr.strip()}") from None
+    return found if found.get("fits") else None
+
+
+def squeeze(options, model, words):
+    """A budget of the device's memory, as words: it holds activations and workspaces and half of what else
+    a run with more room keeps there, so chunks have to leave and to come back."""
+    found = plan(options, model, words)
+    if not found:
+        return []
+    device = found["tiers"]["device"]
+    needed = sum(device[name] for name in ("activation", "workspace", "staging"))
+    return ["--device-memory", str(needed + (device["peak_bytes"] - needed) // 2)]
+
+
+def fit_rows(options, model, words):
+    """The options with so many rows, halved from --batch, that the run fits; None: one row does not."""
+    rows = options.batch
+    while rows > 0:
+        fewer = copy_options(options, batch=rows)
+        if plan(fewer, model, words):
+            return fewer
+        rows //= 2
+    return None
+
+
+def check_lanes(lanes, moved):
+    """Ends a run as failed where a lane that it is there for moved nothing: its bytes in the step's log, or
+    its busy seconds."""
+    idle = [lane for lane in lanes if moved.get(lane) == 0]
+    if idle:
+        raise SystemExit(f"nothing was done by the lanes {', '.join(idle)}: the device, or its budget, "
+                         "held what was to move")
+
+
+def read_moved(event):
+    """Bytes by lane of a step's log, as far as it says them."""
+    return {lane: event[name] for lane, name in LANE_BYTES.items() if name in event}
 
 
 def time_steps(options, name, command, environment=None):

@@ -26,22 +26,12 @@ def shape_words(options, layers):
 
 
 def placement_words(options):
-    words = ["--policy", options.policy]
-    for name in ("device_memory", "host_memory", "disk_dir"):
-        if getattr(options, name):
-            words += ["--" + name.replace("_", "-"), getattr(options, name)]
-    return words
+    return ["--policy", options.policy,
+            *(["--disk-dir", options.disk_dir] if options.disk_dir else [])]
 
 
 def plan(options, layers):
-    """What `plan` prints of a shape, or None if it does not fit."""
-    words = gpu_common.train_words(options, shape_words(options, layers), placement_words(options))
-    done = subprocess.run([options.sluice, "plan", "--json", *words], capture_output=True, text=True)
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        raise SystemExit(f"sluice plan {' '.join(words)}\n{done.stderr.strip()}") from None
-    return found if found.get("fits") else None
+    return gpu_common.plan(options, shape_words(options, layers), placement_words(options))
 
 
 def search(options):
@@ -114,17 +104,15 @@ def run(options, result, _directory, tokens):
     gpu_common.keep(options, result)
 
 
-def parse():
+def parse(words=None):
     parser = gpu_common.open_parser(__doc__)
     gpu_common.add_shape(parser, [], 1, 1024, 1)
     parser.add_argument("--width", type=int, default=5120, help="features of a token (5120)")
     parser.add_argument("--policy", default="auto", help="(auto)")
-    parser.add_argument("--device-memory", metavar="SIZE")
-    parser.add_argument("--host-memory", metavar="SIZE")
     parser.add_argument("--disk-dir", help="a directory on a drive")
     parser.add_argument("--seconds", type=float, default=60, help="of all (60)")
     parser.add_argument("--no-run", dest="run", action="store_false", help="search alone")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def main():

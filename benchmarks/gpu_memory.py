@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What `sluice plan` says a run takes on the GPU beside what the driver counts while it runs.
 
-Planned: the peak of the device tier, and what the open device takes for itself (context, modules, as
-`plan` prints it). Counted: the memory of the GPU in use (nvidia-smi), less what was in use before.
-They must agree within --within MiB (64). With --device cpu, or where no driver tells, the measured
-peaks of the run's own log are compared instead, which must be the planned ones to the byte."""
+Planned: the peak of the device tier, and what the context took when it was made, as `plan` prints it.
+Counted: the memory of the GPU in use (nvidia-smi), less what was in use before. What is loaded and
+opened behind the context (code of kernels, cuBLASLt's handle, events, streams) is in the count and in
+neither of the others; a plan leaves 256 MiB free for it. So the count is what is planned and at most that
+much more, give or take what it is rounded by (--within). With --device cpu, or where no driver tells, the
+measured peaks of the run's own log are compared instead, which must be the planned ones to the byte."""
 
 import json
 import os
@@ -15,10 +17,11 @@ import steps
 
 PLACES = (
     ("device", ["--policy", "device"]),
-    ("optimizer on the host", ["--policy", "static", "--offload-optimizer", "1"]),
-    ("host", ["--policy", "host"]),
+    ("optimizer on the host", ["--policy", "static", "--offload-optimizer", "1", "--adam", "host"]),
+    ("host", ["--policy", "host", "--adam", "host"]),
 )
 MIB = 2 ** 20
+RESERVE_BYTES = 256 * MIB  # that a plan leaves of a GPU (src/session/search/search.h)
 
 
 def read_end(path):
@@ -28,7 +31,9 @@ def read_end(path):
 
 def measure(options, model, words, directory, tokens):
     common = gpu_common.train_words(options, model, words)
-    planned = steps.plan(options.sluice, common)
+    planned = gpu_common.plan(options, model, words)
+    if not planned:
+        raise SystemExit("it does not fit")
     log = os.path.join(directory, "log.json")
     if os.path.exists(log):
         os.unlink(log)
@@ -50,7 +55,8 @@ def judge(options, found):
     else:
         whole = found["planned_bytes"] + found["overhead_bytes"]
         found["apart_bytes"] = found["counted_bytes"] - whole
-        found["passed"] = (abs(found["apart_bytes"]) <= options.within * MIB and
+        slack = options.within * MIB
+        found["passed"] = (-slack <= found["apart_bytes"] <= RESERVE_BYTES + slack and
                            found["measured_bytes"] == found["planned_bytes"])
         found["by"] = "nvidia-smi"
 
@@ -63,17 +69,18 @@ def run(options, result, directory, tokens):
                 judge(options, found)
                 print(f"  {model}, {name}: planned {found['planned_bytes'] / MIB:.1f} MiB + "
                       f"{found['overhead_bytes'] / MIB:.1f}, {found['by']} is "
-                      f"{found['apart_bytes'] / MIB:+.1f} MiB apart: "
+                      f"{found['apart_bytes'] / MIB:+.1f} MiB from that: "
                       f"{'ok' if found['passed'] else 'FAILED'}", flush=True)
             result["runs"].append({"model": model, "place": name, **found})
             gpu_common.keep(options, result)
 
 
-def parse():
+def parse(words=None):
     parser = gpu_common.open_parser(__doc__)
     gpu_common.add_shape(parser, ["gpt2"], 4, 1024, 12)
-    parser.add_argument("--within", type=float, default=64, metavar="MIB")
-    return parser.parse_args()
+    parser.add_argument("--within", type=float, default=8, metavar="MIB",
+                        help="two counts of whole MiB, and allocations in pages of 2 MiB (8)")
+    return parser.parse_args(words)
 
 
 def main():

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """What it costs to train with states away from the device: everything resident, the optimizer on the
-host, everything on the host, and, with --disk-dir, the optimizer on a drive.
+host, everything on the host, and, with --disk-dir, the optimizer on a drive. Away from the device AdamW
+runs on the host, so parameters go up and gradients come down in every step.
 
 Runs `sluice train` of each model in each of these ways: first all but the drive, --rounds times in turn,
 then three steps with a timeline of each, then the drive with a host budget that holds parameters,
-gradients and little else (5 bytes a parameter and 256 MiB), so that it is used. Reported, all for the
-tokens of a step that are stated:
+gradients and little else (5 bytes a parameter and 256 MiB), so that it is used. A device that has room
+would keep the parameters of `host` and `nvme` and measure no prefetch: their device budget holds
+activations and half of the parameters that it would keep. Where not all rows of --batch fit beside the
+resident states, half of them are taken, and so on; where not even one does, the others are run without it.
+
+Reported, all for the tokens of a step that are stated:
 
 - tokens/s, MFU, the ratio to resident, and the ratio to the least time that the machine's roofs allow
   (gpu_limits.py; roofs from --bench, measured by `sluice bench --json` in the same session), once with
@@ -13,8 +18,8 @@ tokens of a step that are stated:
   offloading adds;
 - each lane's busy part of a step, and its rate while busy as a share of its roof.
 
-What was not run, or cannot be said without --bench, is named. Fails if a loss differs in a single bit.
-Works with --device cpu too."""
+What was not run, or cannot be said without --bench, is named. Fails if a loss differs in a single bit, or
+if a lane that a way is there to measure (LANES) moved nothing. Works with --device cpu too."""
 
 import json
 import os
@@ -27,27 +32,50 @@ import gpu_limits
 
 WORDS = {
     "resident": ["--policy", "device"],
-    "optimizer": ["--policy", "static", "--offload-optimizer", "1"],
-    "host": ["--policy", "host"],
-    "nvme": ["--policy", "nvme"],
+    "optimizer": ["--policy", "static", "--offload-optimizer", "1", "--adam", "host"],
+    "host": ["--policy", "host", "--adam", "host"],
+    "nvme": ["--policy", "nvme", "--adam", "host"],
 }
-NEEDED = {"resident": [], "optimizer": ["h2d", "d2h", "memory"], "host": ["h2d", "d2h", "memory"],
-          "nvme": ["h2d", "d2h", "memory", "read", "write"]}
+LANES = {"resident": (), "optimizer": ("h2d", "d2h", "host"), "host": ("h2d", "d2h", "host"),
+         "nvme": ("h2d", "d2h", "host", "read", "write")}  # that a way is there to measure
+SQUEEZED = ("host", "nvme")
 TRACED_STEPS, TRACED_STEP = 3, 2  # the one with a step on either side
 DISK_GUESS = {"read": 2e9, "write": 1e9}  # bytes/s where --bench does not say
 ADAM_BYTES = 28  # a parameter, read and written by AdamW on the host
-LANES = {"h2d": "h2d", "d2h": "d2h", "host": "memory", "read": "read", "write": "write"}
+ROOFS = {"h2d": "h2d", "d2h": "d2h", "host": "memory", "read": "read", "write": "write"}
 
 
-def find_words(options, model, place):
+# ---- what is run ----
+
+
+def find_words(options, model):
+    """The words of every place. What nvme keeps on the device is what host does."""
     # A constant rate: the first losses do not depend on how many steps follow.
-    words = [*WORDS[place], "--recompute", options.recompute, "--lr-schedule", "constant"]
+    common = ["--recompute", options.recompute, "--lr-schedule", "constant"]
     if options.machine and os.path.exists(options.machine):
-        words += ["--machine", options.machine]
-    if place == "nvme":
-        budget = 5 * gpu_limits.count_parameters(*gpu_limits.SHAPES[model]) + 2 ** 28
-        words += ["--disk-dir", options.disk_dir, "--host-memory", str(budget)]
+        common += ["--machine", options.machine]
+    squeezed = gpu_common.squeeze(options, model, [*WORDS["host"], *common])
+    host_bytes = 5 * gpu_limits.count_parameters(*gpu_limits.SHAPES[model]) + 2 ** 28
+    words = {place: [*WORDS[place], *common] for place in options.places}
+    for place in set(SQUEEZED) & set(words):
+        words[place] += squeezed
+    if "nvme" in words:
+        words["nvme"] += ["--host-memory", str(host_bytes)]
+        words["nvme"] += ["--disk-dir", options.disk_dir] if options.disk_dir else []
     return words
+
+
+def prepare(options, model):
+    """Options with the rows of this model, and the words of the places that are run."""
+    recompute = ["--recompute", options.recompute]
+    fitting = gpu_common.fit_rows(options, model, [*WORDS["resident"], *recompute])
+    places = options.places
+    if not fitting:
+        fitting = gpu_common.fit_rows(options, model, [*WORDS["optimizer"], *recompute])
+        places = [place for place in places if place != "resident"]
+    if not fitting:
+        return options, {}
+    return fitting, find_words(gpu_common.copy_options(fitting, places=places), model)
 
 
 # ---- lanes ----
@@ -81,11 +109,10 @@ def read_lanes(path, parameters):
             for name, lane in lanes.items()}
 
 
-def trace(options, model, place, directory, tokens):
+def trace(options, model, words, directory, tokens):
     path = os.path.join(directory, "timeline.json")
     shorter = gpu_common.copy_options(options, steps=TRACED_STEPS)
-    run = gpu_common.time_sluice(shorter, model, [*find_words(options, model, place), "--timeline",
-                                                  path], tokens)
+    run = gpu_common.time_sluice(shorter, model, [*words, "--timeline", path], tokens)
     parameters = gpu_limits.count_parameters(*gpu_limits.SHAPES[model])
     run["lanes"] = read_lanes(path, parameters)
     os.unlink(path)
@@ -97,7 +124,7 @@ def rate_lanes(lanes, seconds, roofs):
     rated = {}
     for name, lane in lanes.items():
         rated[name] = {"busy": lane["busy_seconds"] / seconds}
-        roof = roofs.get(LANES.get(name))
+        roof = roofs.get(ROOFS.get(name))
         if roof and lane["busy_seconds"]:
             rated[name]["of_roof"] = lane["bytes"] / lane["busy_seconds"] / roof
     return rated
@@ -108,7 +135,7 @@ def rate_lanes(lanes, seconds, roofs):
 
 def find_limit(options, model, place, roofs, flop_rate, moved):
     """The least seconds of a step with products at that rate, or None without a roof."""
-    if not flop_rate or not all(roofs.get(name) for name in NEEDED[place]):
+    if not flop_rate or not all(roofs.get(ROOFS[lane]) for lane in LANES[place]):
         return None
     shape = gpu_limits.SHAPES[model]
     flops = gpu_limits.count_step_flops(*shape, options.batch, options.seq)
@@ -192,11 +219,13 @@ def list_runs(options):
             yield from ((kind, model, "nvme", 0) for kind in ("time", "trace"))
 
 
-def find_excuse(options, run, roofs, left):
+def find_excuse(options, run, words, roofs, left):
     """Why a run is not even begun; None if it is."""
     kind, model, place, _ = run
     if left <= 0:
         return "not run: no time was left"
+    if place not in words:
+        return "not run: one row does not fit"
     if place != "nvme":
         return None
     if not options.disk_dir:
@@ -208,37 +237,52 @@ def find_excuse(options, run, roofs, left):
     return f"not run: the disk takes {needed:.0f} s, {left:.0f} were left" if needed > left else None
 
 
-def do_run(options, run, directory, tokens):
+def do_run(options, run, words, directory, tokens):
     kind, model, place, _ = run
     if kind == "trace":
-        return trace(options, model, place, directory, tokens)
-    if place == "nvme":
-        options = gpu_common.copy_options(options, steps=min(options.steps, options.nvme_steps))
-    return gpu_common.time_sluice(options, model, find_words(options, model, place), tokens)
+        done = trace(options, model, words, directory, tokens)
+    else:
+        if place == "nvme":
+            options = gpu_common.copy_options(options, steps=min(options.steps, options.nvme_steps))
+        done = gpu_common.time_sluice(options, model, words, tokens)
+    gpu_common.check_lanes(LANES[place], gpu_common.read_moved(done["moved"]))
+    if kind == "trace":
+        gpu_common.check_lanes(LANES[place], {"host": 0, **{
+            lane: one["busy_seconds"] for lane, one in done["lanes"].items()}})
+    return done
 
 
 def run_all(options, machine, result, directory, tokens):
-    deadline = time.monotonic() + options.seconds
+    deadline, prepared = time.monotonic() + options.seconds, {}
     for model in options.models:
+        prepared[model] = prepare(options, model)
         rounds = [{place: {"failed": "not run"} for place in options.places}
                   for _ in range(options.rounds)]
-        result["models"][model] = {"rounds": rounds, "traced": {}, "summary": {}}
-    print(f"{options.batch} rows of {options.seq}, {options.precision}, recompute "
-          f"{options.recompute}", flush=True)
+        rows = prepared[model][0].batch
+        result["models"][model] = {"rows": rows, "rounds": rounds, "traced": {}, "summary": {}}
+        print(f"{model}: {rows} rows of {options.seq}, {options.precision}, recompute "
+              f"{options.recompute}", flush=True)
     for run in list_runs(options):
         kind, model, place, index = run
-        found = result["models"][model]
-        excuse = find_excuse(options, run, machine["roofs"], deadline - time.monotonic())
-        one = {"failed": excuse} if excuse else gpu_common.attempt(do_run, options, run, directory,
-                                                                   tokens)
+        found, (fitting, words) = result["models"][model], prepared[model]
+        excuse = find_excuse(options, run, words, machine["roofs"], deadline - time.monotonic())
+        one = {"failed": excuse} if excuse else gpu_common.attempt(do_run, fitting, run, words[place],
+                                                                   directory, tokens)
         (found["traced"] if kind == "trace" else found["rounds"][index])[place] = one
-        found["summary"] = summarise(options, model, found, machine)
+        found["summary"] = summarise(fitting, model, found, machine)
         found["losses_are_the_same"] = are_losses_the_same(found)
         gpu_common.keep(options, result)
         if "failed" in one:
             print(f"  {model:8s} {place:10s} {kind}: {one['failed'][:120]}", flush=True)
         else:
             say(model, kind, place, found["summary"])
+
+
+def passed(found):
+    """Of a model: something ran, all of that to its end, and with the same losses."""
+    runs = [run for one in (*found["rounds"], found["traced"]) for run in one.values()]
+    return found.get("losses_are_the_same") and all(
+        run.get("failed", "not run").startswith("not run") for run in runs)
 
 
 def find_missing(options, report, roofs):
@@ -252,7 +296,7 @@ def find_missing(options, report, roofs):
     return missing
 
 
-def parse():
+def parse(words=None):
     parser = gpu_common.open_parser(__doc__)
     gpu_common.add_shape(parser, ["gpt2", "gpt2-xl"], 16, 1024, 7)
     parser.add_argument("--places", nargs="+", choices=gpu_limits.PLACES,
@@ -264,7 +308,7 @@ def parse():
     parser.add_argument("--bench", metavar="FILE", help="of `sluice bench --json`")
     parser.add_argument("--machine", metavar="FILE", help="the profile to plan with")
     parser.add_argument("--seconds", type=float, default=600, help="no run starts later (600)")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def main():
@@ -276,8 +320,7 @@ def main():
     for line in result["missing"]:
         print(f"  {line}", flush=True)
     gpu_common.with_tokens(run_all, options, machine, result)
-    good = [one.get("losses_are_the_same") and "resident" in one["summary"]
-            for one in result["models"].values()]
+    good = [passed(one) for one in result["models"].values()]
     return 0 if good and all(good) else 1
 
 

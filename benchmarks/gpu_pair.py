@@ -8,6 +8,9 @@ weights and moments, clipping at 1. PyTorch gets fused AdamW, scaled_dot_product
 padded to 50304, TF32 where it would otherwise use fp32, and torch.compile of the whole model (of each
 block for models named by --compile-blocks, which compiles in a fraction of the time).
 
+Where not all rows of --batch fit beside sluice's resident states, half of them are taken, and so on; a
+model of which not even one row fits is left out.
+
 After them, while --seconds last, sluice again with what a first GPU has to judge switched the other way
 (SWITCHES). --sides names some of all these.
 
@@ -33,6 +36,7 @@ SWITCHES = {  # options of sluice
     "no-wait-value": ["--cuda-wait-value", "off"],
     "own-products": ["--cuda-products", "own"],
 }
+RESIDENT = ["--policy", "device", "--recompute", "none"]  # PyTorch does not recompute either
 MAIN_SIDES = ("sluice", *TORCH_SIDES)
 SIDES = (*MAIN_SIDES, *SWITCHES)
 
@@ -95,8 +99,7 @@ def check_torch(options):
 
 def run_side(options, model, side, tokens):
     if side not in TORCH_SIDES:
-        words = ["--policy", "device", *SWITCHES.get(side, [])]
-        return gpu_common.time_sluice(options, model, words, tokens)
+        return gpu_common.time_sluice(options, model, [*RESIDENT, *SWITCHES.get(side, [])], tokens)
     return gpu_common.time_steps(options, side, torch_command(options, model, side),
                                  torch_environment())
 
@@ -155,31 +158,39 @@ def list_runs(options):
                 yield from ((model, index, side) for side in group if side in options.sides)
 
 
+def find_excuse(fitting, side, no_torch, deadline):
+    """Why a run is not even begun; None if it is."""
+    if not fitting:
+        return "not run: one row does not fit"
+    if side in TORCH_SIDES and no_torch:
+        return no_torch
+    return "not run: no time was left" if time.monotonic() > deadline else None
+
+
 def run_models(options, roofs, gpu, result, _directory, tokens):
-    deadline = time.monotonic() + options.seconds
+    deadline, fitted = time.monotonic() + options.seconds, {}
     no_torch = check_torch(options) if set(TORCH_SIDES) & set(options.sides) else None
     for model in options.models:
+        fitted[model] = gpu_common.fit_rows(options, model, RESIDENT)
+        rows = fitted[model].batch if fitted[model] else 0
         rounds = [{side: {"failed": "not run"} for side in options.sides}
                   for _ in range(options.pairs)]
-        result["models"][model] = {"rounds": rounds, "summary": {}}
-    print(f"{options.batch} rows of {options.seq}, {options.precision}", flush=True)
+        result["models"][model] = {"rows": rows, "rounds": rounds, "summary": {}}
+        print(f"{model}: {rows} rows of {options.seq}, {options.precision}", flush=True)
     for model, index, side in list_runs(options):
-        found = result["models"][model]
-        if side in TORCH_SIDES and no_torch:
-            run = {"failed": no_torch}
-        elif time.monotonic() > deadline:
-            run = {"failed": "not run: no time was left"}
-        else:
-            run = gpu_common.attempt(run_side, options, model, side, tokens)
+        found, fitting = result["models"][model], fitted[model]
+        excuse = find_excuse(fitting, side, no_torch, deadline)
+        run = {"failed": excuse} if excuse else gpu_common.attempt(run_side, fitting, model, side,
+                                                                   tokens)
         if "failed" not in run:
-            describe(options, model, run, roofs, gpu)
+            describe(fitting, model, run, roofs, gpu)
         found["rounds"][index][side] = run
         found["summary"] = summarise(found["rounds"])
         gpu_common.keep(options, result)
         print_run(model, side, run, found["summary"])
 
 
-def parse():
+def parse(words=None):
     parser = gpu_common.open_parser(__doc__)
     gpu_common.add_shape(parser, ["gpt2", "gpt2-xl"], 16, 1024, 12)
     parser.add_argument("--pairs", type=int, default=1, help="rounds over all sides (1)")
@@ -190,7 +201,7 @@ def parse():
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch (this)")
     parser.add_argument("--seconds", type=float, default=600, help="no run starts later (600)")
     parser.add_argument("--torch-worker", choices=TORCH_SIDES, help="for the script itself")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def main():
@@ -202,8 +213,8 @@ def main():
     roofs, gpu = gpu_limits.read_roofs(report, options.precision), report.get("gpu")
     result = {"options": vars(options), "gpu": gpu, "roofs": roofs, "models": {}}
     gpu_common.with_tokens(run_models, options, roofs, gpu, result)
-    complete = all("sluice" in one["summary"] for one in result["models"].values())
-    return 0 if result["models"] and complete else 1
+    fitted = [one for one in result["models"].values() if one["rows"] > 0]
+    return 0 if fitted and all("sluice" in one["summary"] for one in fitted) else 1
 
 
 if __name__ == "__main__":

@@ -159,23 +159,30 @@ def write_agreement(found):
         return []
     rows, by_step = [], []
     for precision, one in (found.get("devices") or {}).items():
-        if "relative" not in one:
-            rows.append((precision, "the cpu's losses", one.get("failed", "")[:100], "FAILED"))
-            continue
-        worst = max(one["relative"])
-        rows.append((precision, "the cpu's losses", f"{worst:.2e} of {one['bound']:.2e}, in step "
-                     f"{one['relative'].index(worst) + 1} of {len(one['relative'])}",
-                     "ok" if one["passed"] else "FAILED"))
-        by_step.append((precision, " ".join(f"{apart:.1e}" for apart in one["relative"])))
+        if "failed" in one:
+            rows.append((precision, "the cpu's losses", one["failed"][:100], "FAILED"))
+        for name, text in (("loss", "losses"), ("grad_norm", "norms of gradients")):
+            if name not in one:
+                continue
+            apart, bound = one[name]["relative"], one[name]["bound"]
+            worst = max(apart)
+            rows.append((precision, f"the cpu's {text}", f"{worst:.2e} of {bound:.2e}, in step "
+                         f"{apart.index(worst) + 1} of {len(apart)}",
+                         "ok" if one[name]["passed"] else "FAILED"))
+            by_step.append((precision, text, " ".join(f"{each:.1e}" for each in apart)))
     for precision, places in (found.get("policies") or {}).items():
         rows += [agreement_row(precision, name, one) for name, one in places.items()]
     return ["## The same numbers", "", *table(("type", "against", "apart", ""), rows),
-            *table(("type", "losses apart from the cpu's, relative, by step"), by_step)]
+            *table(("type", "", "apart from the cpu's, relative, by step"), by_step)]
 
 
-def say_tokens(options):
-    return (f"{options['batch'] * options['seq']} tokens a step ({options['batch']} rows of "
-            f"{options['seq']}), {options['precision']}")
+def say_tokens(found):
+    """Of each model: as many rows were taken as fit."""
+    options = found["options"]
+    return "; ".join(
+        f"{model}: {rows * options['seq']} tokens a step ({rows} rows of {options['seq']})"
+        for model, one in found["models"].items()
+        for rows in [one.get("rows", options["batch"])]) + f"; {options['precision']}"
 
 
 def write_failed(rounds):
@@ -189,7 +196,7 @@ def write_failed(rounds):
 def write_pair(found):
     if not found or "models" not in found:
         return []
-    lines = ["## Training, beside PyTorch", "", f"{say_tokens(found['options'])}, everything on the "
+    lines = ["## Training, beside PyTorch", "", f"{say_tokens(found)}, everything on the "
              "device. Rows named after a switch of sluice's are sluice with it.", ""]
     rows = [(model, side, f"{one['tokens_per_s']:.0f}", percent(one.get("spread")),
              f"{one['flops_per_s'] / 1e12:.1f}", percent(one.get("share_of_roof")),
@@ -223,7 +230,7 @@ def write_offload(found):
     if not found or "models" not in found:
         return []
     lines = ["## Training with states away from the device", "",
-             f"{say_tokens(found['options'])}, recompute {found['options']['recompute']}. The limit "
+             f"{say_tokens(found)}, recompute {found['options']['recompute']}. The limit "
              "is the least time by the roofs; the resident limit that with products as fast as the "
              "resident run's.", ""]
     missing = [f"- missing: {line}" for line in found.get("missing", [])]

@@ -65,11 +65,27 @@ says '| gpt2-xl | no-wait-value |'
 says '| gpt2 | own-products |'
 says '| gpt2 | eager | '
 says '| gpt2-xl | nvme | '
+says 'gpt2-xl: 8192 tokens a step (8 rows of 1024)'
 grep -q '"version": "--cuda-wait-value"' "$scratch/build/check/pair.json" ||
     fail "a side runs without its switch"
 grep -q '"of_roof"' "$scratch/build/check/offload.json" || fail "no lane is beside its roof"
 grep -q '"mfu": [0-9]' "$scratch/build/check/offload.json" || fail "there is no MFU"
 says '| build | pass |'
+
+# Checkpoints go to memory only where it has room for them.
+for SHM_KIB in 65536 99000000; do
+    export SHM_KIB
+    check --commit one --limit 200 --disk-dir "$scratch" --stage agreement
+    [ $code -eq 0 ] || fail "the agreement ends with $code"
+    place=$(sed -n 's/^ *"work_dir": "\(.*\)",*$/\1/p' "$scratch/build/check/agreement.json")
+    case $SHM_KIB in
+    65536) [ "$place" = "$scratch" ] || fail "checkpoints go to $place, which has no room" ;;
+    *) # of memory that is surely enough
+        ! grep -q '^MemAvailable: *[0-9]\{9\}' /proc/meminfo || [ "$place" = /dev/shm ] ||
+            fail "checkpoints go to $place, not to memory" ;;
+    esac
+done
+says '| fp32 | nvme, AdamW on the device |  | ok |'
 
 check --commit two --limit 0 --disk-dir none --stage pair
 says_not '| build |'

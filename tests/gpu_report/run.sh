@@ -43,7 +43,7 @@ for text in 'SAMPLE GPU' '| gpu | fail | 61 |' '1 passed, 1 failed, 1 skipped' '
     '| host | 30000 | 546 | 28.5 % | 0.500 | 0.900 | 0.950 | the same |' \
     '| gpt2-xl | host | 70 | 50 at 90 |  | 95 at 85 |  |  |' \
     '| gpt2-xl | nvme | not run: there is no --disk-dir |' 'missing: no machine profile' \
-    '3 blocks of width 5120' '+12.5' '3.00e-06 of 1.00e-05, in step 2 of 2' '1.0e-06 3.0e-06' \
+    '3 blocks of width 5120' '+12.5' '3.00e-06 of 1.00e-05, in step 2 of 2' '1.0e-06 3.0e-06' '| fp32 | norms of gradients | 2.0e-05 1.0e-05 |' \
     '| fp32 | nvme | no time was left | not run |'; do
     grep -qF -- "$text" "$page" || fail "the page does not say: $text"
 done
