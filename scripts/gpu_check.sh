@@ -13,9 +13,9 @@
 #               (a directory of its own on the local disk with most room, if that is 50 GiB)
 #   --stage     only this one; may be given several times
 #
-# Stages, in their order: build gpu bench memory pair offload agreement largest tests sanitizer.
+# Stages, in their order: build gpu bench memory pair offload agreement largest ranks tests sanitizer.
 #
-# Each has the seconds of limit_of, and what earlier ones left of theirs; the last two have what
+# Each has the seconds of limit_of, and what earlier ones left of theirs; the last three have what
 # is left of all. A stage that fails or runs out of time does not stop the later ones. The report is
 # written again after each stage; what earlier calls found of the same commit stays in it. Exit code:
 # 0 everything passed; 1 something failed; 77 built, but no GPU opens.
@@ -25,6 +25,7 @@ first_stages='build gpu bench memory pair offload agreement largest'
 last_stages='ranks tests sanitizer'
 all_stages="$first_stages $last_stages"
 disk_gib=50 # room that a disk found by itself must have
+checkpoints_kib=5000000 # of agreement: three of 1.5 GB at once
 
 # Seconds of a stage that no other can take from it: 530 of the first eight together.
 limit_of()
@@ -357,11 +358,25 @@ script()
 
 stage_memory() { script memory; }
 
-# Checkpoints are written and compared in memory where there is a place for that.
+# Three checkpoints of 124M, two that are kept and the one at hand, fit into /dev/shm (in a container it is
+# often 64 MiB), and into a quarter of the memory that is free, which the runs take too.
+has_room_in_memory()
+{
+    [ -w /dev/shm ] || return 1
+    room=$(df -P -k /dev/shm 2> /dev/null | awk 'NR == 2 { print $4 }')
+    free=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
+    [ "${room:-0}" -ge $checkpoints_kib ] && [ $((${free:-0} / 4)) -ge $checkpoints_kib ]
+}
+
+# Checkpoints are written and compared in memory where there is room for that, else on the drive.
 stage_agreement()
 {
     set -- --seconds $((seconds * 4 / 5)) ${disk_dir:+--disk-dir "$disk_dir"}
-    [ ! -w /dev/shm ] || set -- "$@" --work-dir /dev/shm
+    if has_room_in_memory; then
+        set -- "$@" --work-dir /dev/shm
+    elif [ -n "$disk_dir" ]; then
+        set -- "$@" --work-dir "$disk_dir"
+    fi
     script agreement "$@"
 }
 
