@@ -21,6 +21,10 @@
 
 enum { PANEL_UNIT = 128, ROW_UNIT = 128, STATS_A_ROW = 4 };
 
+/* Ops of the head are so many for each piece, a range of rows by a panel, and a plan takes time and
+ * memory by op: however narrow the model and however many rows, there are no more pieces. */
+enum { PANELS_MAX = 256, HEAD_PIECES_MAX = 8192 };
+
 static const uint64_t default_head_logits = 32ull << 20, gpu_logits_bytes = 256ull << 20;
 
 static const float weight_deviation = 0.02f;
@@ -417,9 +421,10 @@ static uint64_t count_range_rows(const sl_emit *emit)
 {
     const uint64_t wanted = emit->options->head_logits;
     uint64_t fitting = (wanted ? wanted : default_head_logits) / emit->padded_vocab;
+    uint64_t least = sl_bits_divide_up(emit->head_rows, HEAD_PIECES_MAX / emit->panel_count);
     uint64_t rows = fitting / ROW_UNIT * ROW_UNIT;
-    if (rows < ROW_UNIT)
-        rows = ROW_UNIT;
+    if (rows < least)
+        rows = sl_bits_round_up(least, ROW_UNIT);
     return rows < emit->head_rows ? rows : emit->head_rows;
 }
 
@@ -613,7 +618,14 @@ static void fill_columns(sl_emit *emit)
         emit->local_vocab /= tp_size;
 }
 
-/* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. */
+/* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. A model that is
+ * narrow beside its vocabulary has higher panels. */
+static uint64_t find_panel_rows(const sl_emit *emit)
+{
+    uint64_t least = sl_bits_divide_up(emit->local_vocab, PANELS_MAX);
+    return sl_bits_round_up(emit->local_inner > least ? emit->local_inner : least, PANEL_UNIT);
+}
+
 static void fill_sizes(sl_emit *emit)
 {
     const sl_gpt2_shape *shape = emit->shape;
@@ -625,7 +637,7 @@ static void fill_sizes(sl_emit *emit)
     emit->local_width = emit->local_heads * (shape->width / shape->heads);
     emit->local_inner = find_share(4 * emit->width, tp_size);
     fill_columns(emit);
-    emit->panel_rows = sl_bits_round_up(emit->local_inner, PANEL_UNIT);
+    emit->panel_rows = find_panel_rows(emit);
     emit->panel_count = (uint32_t)sl_bits_divide_up(emit->local_vocab, emit->panel_rows);
 }
 

@@ -221,6 +221,30 @@ static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
     check_groups(1, 128, 32);
 }
 
+/* Planning takes time and memory by op: neither many rows nor a narrow model with many ids may make
+ * a program long. Of each piece of the head there are 2 ops, of each panel one more. */
+static void program_when_rows_or_ids_are_many_then_stays_short(void **state)
+{
+    (void)state;
+    static const struct {
+        sl_gpt2_shape shape;
+        uint32_t batch;
+    } rows[] = {
+        {{12, 768, 12, 1024, 50257}, 500}, {{12, 768, 12, 1024, 50257}, 10000},
+        {{12, 768, 12, 8192, 50257}, 64},  {{2, 3, 3, 1000, 1000003}, 4},
+        {{2, 3, 3, 1000, 1000003}, 1000},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const sl_gpt2_emit_options options = {
+            .batch = rows[i].batch, .seq = rows[i].shape.context, .tp_size = 1};
+        sl_program *program;
+        assert_int_equal(sl_gpt2_emit(&rows[i].shape, &options, &program), SL_OK);
+        print_message("case %zu: %u ops\n", i, program->op_count);
+        assert_true(program->op_count < 20000);
+        sl_program_close(program);
+    }
+}
+
 static void step_when_derived_for_gpt2_then_well_formed(void **state)
 {
     (void)state;
@@ -546,6 +570,7 @@ int main(void)
         cmocka_unit_test(specs_when_emitted_then_they_add_up_to_the_model),
         cmocka_unit_test(specs_when_emitted_then_start_as_gpt2_does),
         cmocka_unit_test(head_when_many_rows_then_groups_cover_each_row_once),
+        cmocka_unit_test(program_when_rows_or_ids_are_many_then_stays_short),
         cmocka_unit_test(step_when_derived_for_gpt2_then_well_formed),
         cmocka_unit_test(step_when_derived_in_half_precision_then_well_formed),
         cmocka_unit_test(emit_when_two_ranks_then_sizes_are_halved),
