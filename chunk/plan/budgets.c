@@ -128,6 +128,22 @@ static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
     return fit_tier(planner, SL_TIER_HOST, planner->budget_bytes[SL_TIER_HOST], shortage);
 }
 
+/* True if a least budget was found and its plan stands within `budget`, which may be no limit. */
+static bool is_within(uint64_t least, uint64_t budget)
+{
+    return least != UINT64_MAX && least <= budget;
+}
+
+/* The least budget above which no exact one is asked for. */
+static uint64_t find_exact_most(const sl_planner *planner, sl_tier tier)
+{
+    uint64_t budget = planner->budget_bytes[tier];
+    uint64_t rough_above = planner->request->rough_above_bytes[tier];
+    if (rough_above == 0)
+        return UINT64_MAX;
+    return rough_above > budget ? rough_above : budget;
+}
+
 /* Plans a tier within its budget, or finds that it cannot be. */
 static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *out_shortage)
 {
@@ -136,9 +152,8 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
     sl_status status = fit_tier(planner, tier, budget, &found);
     if (status != SL_ERROR_FIT)
         return status;
-    bool is_rough = planner->request->is_rough[tier];
-    SL_TRY(find_least_budget(planner, tier, is_rough ? budget : UINT64_MAX, &found.needed_bytes));
-    if (found.needed_bytes <= budget)
+    SL_TRY(find_least_budget(planner, tier, find_exact_most(planner, tier), &found.needed_bytes));
+    if (is_within(found.needed_bytes, budget))
         return SL_OK; /* holes fell better elsewhere: that plan stands */
     *out_shortage = found;
     SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
@@ -155,7 +170,7 @@ static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_short
     planner->stages_ahead = false;
     if (is_least)
         SL_TRY(find_least_budget(planner, SL_TIER_DEVICE, budget, &least));
-    if (is_least && least <= budget)
+    if (is_least && is_within(least, budget))
         return SL_OK;
     sl_status status = fit_tier(planner, SL_TIER_DEVICE, budget, shortage);
     if (status != SL_ERROR_FIT)

@@ -363,6 +363,18 @@ static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
     return status;
 }
 
+/* Work is counted, not timed: equal requests end equally. */
+static sl_status take_work(const sl_planner *planner, sl_tier tier)
+{
+    const uint64_t work = (uint64_t)planner->program->op_count + planner->tier[tier].use_count;
+    uint64_t *left = planner->request->work_left;
+    if (left && *left == 0)
+        SL_FAIL(SL_ERROR_FIT, "no plan was found with as much work as is allowed");
+    if (left)
+        *left -= work < *left ? work : *left;
+    return SL_OK;
+}
+
 sl_status sl_planner_plan_tier(sl_planner *planner, sl_tier tier, uint64_t limit,
                                sl_shortage *out_shortage)
 {
@@ -371,6 +383,7 @@ sl_status sl_planner_plan_tier(sl_planner *planner, sl_tier tier, uint64_t limit
     if (out_shortage->missing_bytes)
         SL_FAIL(SL_ERROR_FIT, "the values alive at tick %u lack %llu bytes", out_shortage->tick,
                 (unsigned long long)out_shortage->missing_bytes);
+    SL_TRY(take_work(planner, tier));
     SL_TRY(plan_residency(planner, tier, out_shortage));
     SL_TRY(plan_prefetch(planner, tier));
     SL_TRY(add_visit_items(planner, tier));

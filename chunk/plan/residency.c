@@ -85,6 +85,7 @@ typedef struct entry_state {
 typedef struct walk {
     const sl_residency_request *request;
     sl_weighting weighting;
+    bool has_chosen; /* a victim, in any walk so far */
     int laps;
     object_state *objects;
     sl_uses uses;
@@ -317,6 +318,7 @@ static void make_room(walk *w, uint32_t tick, uint64_t room)
         uint32_t victim = choose_victim(w, tick);
         if (victim == SL_NO_VISIT)
             return;
+        w->has_chosen = true;
         end_visit(w, victim, tick);
     }
 }
@@ -736,6 +738,13 @@ static sl_status walk_until_carried_stands(walk *w, sl_weighting choice, int lap
     return close_body(w);
 }
 
+/* True if walks from here on repeat earlier ones: where room is ample nobody has to leave, and all
+ * ways to weigh are one. */
+static bool is_repetition(const walk *w, int choice)
+{
+    return choice == MOST_LAPS && !w->has_chosen;
+}
+
 sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *out_residency,
                             uint32_t *out_tick, uint64_t *out_missing_bytes)
 {
@@ -743,7 +752,9 @@ sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *o
     SL_TRY(open_walk(request, &w));
     sl_residency best = {0};
     sl_status status = sl_uses_check_room(&w.uses, out_tick, out_missing_bytes);
-    for (int choice = 0; status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT; choice++) {
+    for (int choice = 0;
+         status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT && !is_repetition(&w, choice);
+         choice++) {
         status = walk_until_carried_stands(&w, (sl_weighting)(choice / MOST_LAPS),
                                            choice % MOST_LAPS + 1);
         bool is_better = choice == 0 || w.list.residency.weighed_bytes < best.weighed_bytes;

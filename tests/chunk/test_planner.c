@@ -107,6 +107,35 @@ static void plan_when_built_twice_then_equal(void **state)
     }
 }
 
+/* With just enough work the plan is there and the same; with less it is refused, and nobody is told
+ * a budget that would do. */
+static void plan_when_work_is_bounded_then_ends_equally(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 20; n++) {
+        plan_case c;
+        sl_shortage shortage;
+        sl_plan *free_plan = NULL, *bounded = NULL;
+        uint64_t left = UINT64_MAX;
+        assert_ok(plan_case_open(base_seed() + n, &c), n);
+        c.request.work_left = &left;
+        assert_ok(sl_plan_build(&c.request, &free_plan, &shortage), n);
+        const uint64_t used = UINT64_MAX - left;
+        assert_true(used >= c.program->op_count);
+        left = used;
+        assert_ok(sl_plan_build(&c.request, &bounded, &shortage), n);
+        assert_int_equal(left, 0);
+        assert_int_equal(free_plan->body_count, bounded->body_count);
+        assert_memory_equal(free_plan->peak_bytes, bounded->peak_bytes, sizeof bounded->peak_bytes);
+        sl_plan_close(free_plan);
+        sl_plan_close(bounded);
+        if (sl_plan_build(&c.request, &bounded, &shortage) != SL_ERROR_FIT)
+            fail_msg("case %llu: %s", (unsigned long long)n, sl_status_message());
+        assert_true(shortage.missing_bytes == 0 && shortage.needed_bytes == UINT64_MAX);
+        plan_case_close(&c);
+    }
+}
+
 /* Everything host-homed and a roomy link: fetches ahead may not add bytes, only time moves. */
 static void prefetch_when_limited_then_moves_the_same_bytes(void **state)
 {
@@ -133,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_when_budgets_shrink_then_stays_right_until_it_is_refused),
         cmocka_unit_test(plan_when_built_twice_then_equal),
+        cmocka_unit_test(plan_when_work_is_bounded_then_ends_equally),
         cmocka_unit_test(prefetch_when_limited_then_moves_the_same_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,14 @@ static bool settles_budgets(const sl_blueprint *blueprint)
            choice->host_memory == UINT64_MAX;
 }
 
+/* What lives on disk is kept on the host for as long as there is room: so a smaller budget makes
+ * the host need less. Else it needs the same or more. */
+static bool shrinks_host(const sl_blueprint *blueprint)
+{
+    return blueprint->homes->fixed_bytes[SL_TIER_DISK] > 0 ||
+           blueprint->choice.disk_activations > 0;
+}
+
 static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t program_index)
 {
     sl_plan_request request = {.program = blueprint->programs[program_index],
@@ -211,14 +219,16 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
                                .workspace = sl_engine_workspace_bytes,
                                .workspace_context = &blueprint->task.target,
                                .machine = &blueprint->machine,
-                               .addresses = blueprint->task.addresses};
+                               .addresses = blueprint->task.addresses,
+                               .work_left = blueprint->task.work_left};
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         request.budget_bytes[tier] = blueprint->budget_bytes[tier];
-        request.is_rough[tier] = blueprint->task.is_probe;
+        request.rough_above_bytes[tier] =
+            blueprint->task.is_probe ? blueprint->budget_bytes[tier] : 0;
     }
     /* Where budgets are settled, what the device needs decides how memory is split. */
-    if (settles_budgets(blueprint))
-        request.is_rough[SL_TIER_DEVICE] = false;
+    if (blueprint->task.is_probe && settles_budgets(blueprint) && shrinks_host(blueprint))
+        request.rough_above_bytes[SL_TIER_DEVICE] = blueprint->task.shared_bytes;
     return request;
 }
 
@@ -230,6 +240,7 @@ static void describe_failure(const sl_blueprint *blueprint, uint32_t program_ind
     if (shortage->tick < program->op_count)
         name = sl_op_info_of(program->ops[shortage->tick].kind)->name;
     *out_failure = (sl_fit_failure){.shortage = *shortage,
+                                    .op_count = program->op_count,
                                     .budget_bytes = blueprint->budget_bytes[shortage->tier]};
     snprintf(out_failure->op_name, sizeof out_failure->op_name, "%s", name);
 }
@@ -263,6 +274,8 @@ static bool split_otherwise(sl_blueprint *blueprint, const sl_shortage *shortage
 {
     const uint64_t shared = blueprint->task.shared_bytes;
     const uint64_t device = blueprint->budget_bytes[SL_TIER_DEVICE];
+    if (!shrinks_host(blueprint))
+        return false;
     if (shortage->tier == SL_TIER_DEVICE && shortage->needed_bytes < shared) {
         *device_needs = larger(*device_needs, shortage->needed_bytes);
         split_budgets(blueprint, larger(*device_needs, shared / 2));
@@ -433,6 +446,7 @@ static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
     if (!task->is_probe)
         SL_TRY_GOTO(status, sl_blueprint_verify(blueprint), close_blueprint);
     blueprint->task.addresses = NULL;
+    blueprint->task.work_left = NULL;
     *out_blueprint = blueprint;
     return SL_OK;
 close_blueprint:
