@@ -111,7 +111,7 @@ static sl_status describe_refusal(const sl_trainer *trainer, const sl_refusal *r
              stage, sl_command_format_size(shortage->missing_bytes).text);
     if (!trainer->config->json)
         return SL_OK;
-    SL_TRY(sl_plan_json_format_failure(&refusal->failure, refusal->suggestion, &out->plan));
+    SL_TRY(sl_plan_json_format_refusal(refusal, &out->plan));
     if (task->stage_count > 1 &&
         json_object_set_new(out->plan, "stage", json_integer(task->stage_index)) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a comparison");

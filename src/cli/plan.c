@@ -160,7 +160,7 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_plan_stages *stag
 static void print_failure(const sl_search *search, const sl_refusal *refusal)
 {
     json_t *object = NULL;
-    if (sl_plan_json_format_failure(&refusal->failure, refusal->suggestion, &object) == SL_OK &&
+    if (sl_plan_json_format_refusal(refusal, &object) == SL_OK &&
         (search->task.stage_count <= 1 ||
          json_object_set_new(object, "stage", json_integer(search->task.stage_index)) == 0))
         (void)sl_command_print_json(object, 17);

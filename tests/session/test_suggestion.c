@@ -2,6 +2,7 @@
  * refusal suggests nothing, or options that do not fit. Suggestions are taken from their text, as
  * a user would copy them, and planned again behind the options that were refused. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -72,29 +73,47 @@ static void follow(settings *list, const char *options)
     }
 }
 
+/* It fits behind the options that were refused; those that keep the budgets come first, the fastest
+ * before the others, and none of them is beyond the machine. */
+static void check_suggestion(const sl_gpt2_shape *shape, const settings *list,
+                             const sl_refusal *refusal, uint32_t index)
+{
+    const sl_suggestion *suggestion = &refusal->suggestions[index];
+    settings followed = *list;
+    sl_blueprint *blueprint = NULL;
+    sl_refusal ignored;
+    follow(&followed, suggestion->options);
+    if (find(shape, &followed, &blueprint, &ignored) != SL_OK)
+        fail_msg("%s does not fit: %s", suggestion->options, sl_status_message());
+    sl_blueprint_close(blueprint);
+    const bool is_budget = isinf(suggestion->seconds);
+    assert_true(is_budget || !suggestion->is_beyond_machine);
+    assert_true(!suggestion->is_beyond_machine || refusal->suggestion_count == 1);
+    assert_true(index == 0 || suggestion->seconds >= suggestion[-1].seconds);
+}
+
 /* True if it was refused; then everything about the refusal was checked. */
 static bool refuse(const sl_gpt2_shape *shape, const settings *list)
 {
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal = {0};
-    settings followed = *list;
     allocation_counter_start();
     sl_status status = find(shape, list, &blueprint, &refusal);
     allocation_counter_stop();
     sl_blueprint_close(blueprint);
     if (status == SL_OK)
         return false;
-    if (status != SL_ERROR_FIT || !*refusal.suggestion ||
-        !strstr(sl_status_message(), refusal.suggestion))
+    if (status != SL_ERROR_FIT || refusal.suggestion_count == 0)
         fail_msg("status %d: %s", status, sl_status_message());
+    assert_true(refusal.suggestion_count <= SL_SEARCH_SUGGESTIONS);
+    for (uint32_t i = 0; i < refusal.suggestion_count; i++)
+        assert_non_null(strstr(sl_status_message(), refusal.suggestions[i].options));
     assert_true(refusal.failure.shortage.missing_bytes > 0);
     /* Nothing as large as the states was taken; a plan's own lists stay below a MiB here. */
     uint64_t state_bytes = 4 * sizeof(float) * sl_gpt2_parameter_count(shape);
     assert_true(allocation_counter_largest < (state_bytes > 1 << 20 ? state_bytes : 1 << 20));
-    follow(&followed, refusal.suggestion);
-    if (find(shape, &followed, &blueprint, &refusal) != SL_OK)
-        fail_msg("%s does not fit: %s", refusal.suggestion, sl_status_message());
-    sl_blueprint_close(blueprint);
+    for (uint32_t i = 0; i < refusal.suggestion_count; i++)
+        check_suggestion(shape, list, &refusal, i);
     return true;
 }
 
@@ -114,6 +133,68 @@ static void suggestions_when_followed_then_fit(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         if (!refuse(&shape, &cases[i]))
             fail_msg("case %zu fits: it tests nothing", i);
+}
+
+static bool has_suggestion(const sl_refusal *refusal, const char *options)
+{
+    for (uint32_t i = 0; i < refusal->suggestion_count; i++)
+        if (strncmp(refusal->suggestions[i].options, options, strlen(options)) == 0)
+            return true;
+    return false;
+}
+
+/* What keeps the budget: as many rows of a step in smaller pieces, other homes, a disk. */
+static void suggestions_when_something_helps_then_keep_the_budgets(void **state)
+{
+    (void)state;
+    static const sl_gpt2_shape shape = {2, 48, 4, 32, 1000};
+    static const struct {
+        settings settings;
+        const char *options;
+    } cases[] = {
+        {{{"micro-batch=8", "device-memory=600K"}, 2}, "--micro-batch 1 --accumulate 8"},
+        {{{"micro-batch=6", "accumulate=5", "device-memory=500K"}, 3},
+         "--micro-batch 1 --accumulate 30"},
+        {{{"micro-batch=4", "device-memory=2M", "policy=device"}, 3}, "--policy host"},
+        {{{"micro-batch=4", "device-memory=2M", "policy=device"}, 3},
+         "--policy nvme --nvme-optimizer 1 --disk-dir ."},
+        {{{"micro-batch=4", "device-memory=900K", "policy=host", "recompute=none"}, 4},
+         "--recompute full"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_blueprint *blueprint = NULL;
+        sl_refusal refusal = {.suggestion_count = 0};
+        assert_int_equal(find(&shape, &cases[i].settings, &blueprint, &refusal), SL_ERROR_FIT);
+        if (!has_suggestion(&refusal, cases[i].options))
+            fail_msg("case %zu lacks %s: %s", i, cases[i].options, sl_status_message());
+        assert_true(refuse(&shape, &cases[i].settings));
+    }
+}
+
+/* GPT-2 with rows far beyond the memory: that it does not fit is known from the values alone, and
+ * hardly a plan is tried. */
+static void search_when_nothing_can_fit_then_plans_little(void **state)
+{
+    (void)state;
+    static const sl_gpt2_shape shape = {12, 768, 12, 1024, 50257};
+    sl_config config;
+    sl_search search;
+    sl_blueprint *blueprint = NULL;
+    sl_fit_failure failure;
+    uint64_t work_left = UINT64_MAX;
+    assert_int_equal(sl_config_init(&config), SL_OK);
+    assert_int_equal(sl_config_assign(&config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_assign(&config, SL_CONFIG_TRAIN, "device=cpu"), SL_OK);
+    assert_int_equal(sl_config_assign(&config, SL_CONFIG_TRAIN, "micro-batch=500"), SL_OK);
+    assert_int_equal(sl_config_check(&config, SL_CONFIG_TRAIN), SL_OK);
+    assert_int_equal(sl_config_fit_model(&config, &shape), SL_OK);
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
+    sl_config_clear(&config);
+    search.task.shared_bytes = UINT64_C(18) << 30;
+    search.task.work_left = &work_left;
+    assert_int_equal(sl_search_try(&search, &blueprint, &failure), SL_ERROR_FIT);
+    assert_int_equal(failure.shortage.tier, SL_TIER_DEVICE);
+    assert_true(UINT64_MAX - work_left < 1 << 20);
 }
 
 /* ---- random configurations ---- */
@@ -215,6 +296,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(suggestions_when_followed_then_fit),
+        cmocka_unit_test(suggestions_when_something_helps_then_keep_the_budgets),
+        cmocka_unit_test(search_when_nothing_can_fit_then_plans_little),
         cmocka_unit_test(random_cases_when_refused_then_the_suggestion_fits),
     };
     setenv("XDG_CONFIG_HOME", "/nonexistent", 1); /* no profile that this machine may have */

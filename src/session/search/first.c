@@ -29,6 +29,11 @@ sl_status sl_search_build(const sl_search *search, const sl_task *task, const sl
             *out_failure = refused->items[i].failure;
             SL_FAIL(SL_ERROR_FIT, "it does not fit, as before");
         }
+    if (task->work_left && *task->work_left == 0) {
+        *out_failure = (sl_fit_failure){.choice = *choice};
+        out_failure->shortage.needed_bytes = UINT64_MAX;
+        SL_FAIL(SL_ERROR_FIT, "no plan was found with as much work as is allowed");
+    }
     const sl_status status = sl_blueprint_build(task, choice, out_blueprint, out_failure);
     if (status == SL_ERROR_FIT && refused && refused->count < SL_SEARCH_REFUSED) {
         refused->items[refused->count].choice = *choice;
@@ -133,15 +138,28 @@ static sl_status fit_activations(const sl_search *search, sl_choice *choice,
     return SL_ERROR_FIT;
 }
 
+/* `*choice` becomes the last one that was tried. */
+static sl_status fit_choice(const sl_search *search, sl_choice *choice,
+                            sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    sl_search probing = *search;
+    probing.task.is_probe = true;
+    sl_status status = fit_recomputes(&probing, choice, out_blueprint, out_failure);
+    return status == SL_ERROR_FIT ? fit_activations(&probing, choice, out_blueprint) : status;
+}
+
+sl_status sl_search_try(const sl_search *search, sl_blueprint **out_blueprint,
+                        sl_fit_failure *out_failure)
+{
+    sl_choice choice = search->fixed;
+    return fit_choice(search, &choice, out_blueprint, out_failure);
+}
+
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_fit_failure *out_failure)
 {
-    sl_search probing = *search;
     sl_choice choice = search->fixed;
-    probing.task.is_probe = true;
-    sl_status status = fit_recomputes(&probing, &choice, out_blueprint, out_failure);
-    if (status == SL_ERROR_FIT)
-        status = fit_activations(&probing, &choice, out_blueprint);
+    sl_status status = fit_choice(search, &choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT)
         return status;
     /* Once more, for the exact bytes of the last attempt. */

@@ -150,9 +150,27 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
     return sl_fields_make(fields, &sum, out_object);
 }
 
-sl_status sl_plan_json_format_failure(const sl_fit_failure *failure, const char *suggestion,
-                                      json_t **out_object)
+static sl_status add_suggestions(const sl_refusal *refusal, json_t *object)
 {
-    const refused of = {.failure = *failure, .suggestion = suggestion};
-    return sl_fields_make(refused_fields, &of, out_object);
+    json_t *list = json_array();
+    int failed = json_object_set_new(object, "suggestions", list);
+    for (uint32_t i = 0; failed == 0 && i < refusal->suggestion_count; i++)
+        failed = json_array_append_new(list, json_string(refusal->suggestions[i].options));
+    if (failed != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of suggestions");
+    return SL_OK;
+}
+
+sl_status sl_plan_json_format_refusal(const sl_refusal *refusal, json_t **out_object)
+{
+    const bool has_one = refusal->suggestion_count > 0;
+    const refused of = {.failure = refusal->failure,
+                        .suggestion = has_one ? refusal->suggestions[0].options : ""};
+    SL_TRY(sl_fields_make(refused_fields, &of, out_object));
+    sl_status status = add_suggestions(refusal, *out_object);
+    if (status != SL_OK) {
+        json_decref(*out_object);
+        *out_object = NULL;
+    }
+    return status;
 }

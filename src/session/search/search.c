@@ -2,9 +2,13 @@
  * those it tries, suggest.c what would fit when none does. */
 #include "search.h"
 
+#include <stdio.h>
+
+#include "base/log.h"
 #include "session/config/units.h"
 
-enum { CONFIRM_ROUNDS = 16 };
+/* Whoever waits for the suggestions of a longer program is told so: it may take seconds. */
+enum { CONFIRM_ROUNDS = 16, QUICK_OPS = 10000 };
 
 static const char *const policy_names[] = {"device", "host", "static", "nvme"};
 static const char *const recompute_names[] = {"none", "selective", "full"};
@@ -43,7 +47,7 @@ static sl_status confirm_shortage(const sl_search *search, sl_fit_failure *failu
     for (int round = 0; round < CONFIRM_ROUNDS; round++) {
         sl_blueprint *blueprint = NULL;
         uint64_t tried = latest.shortage.needed_bytes;
-        if (tried <= failure->budget_bytes)
+        if (tried <= failure->budget_bytes || tried == UINT64_MAX)
             return SL_OK;
         *budget = tried;
         sl_status status = sl_blueprint_build(&search->task, &raised, &blueprint, &latest);
@@ -84,20 +88,34 @@ sl_status sl_search_overflow(const sl_search *search, const sl_fit_failure *fail
     SL_FAIL(SL_ERROR_FIT, "no budget was found that holds this choice");
 }
 
+/* "; this fits: A; or B; or C". */
+static void print_suggestions(const sl_refusal *refusal, char *out_text, size_t capacity)
+{
+    size_t length = 0;
+    snprintf(out_text, capacity, "; no change was found that fits");
+    for (uint32_t i = 0; i < refusal->suggestion_count && length < capacity; i++) {
+        const sl_suggestion *suggestion = &refusal->suggestions[i];
+        length += (size_t)snprintf(
+            out_text + length, capacity - length, "%s%s%s", i == 0 ? "; this fits: " : "; or ",
+            suggestion->options,
+            suggestion->is_beyond_machine ? " (more than this machine has free)" : "");
+    }
+}
+
 static sl_status fail_refused(const sl_refusal *refusal)
 {
+    enum { TEXT_BYTES = SL_SEARCH_SUGGESTIONS * (SL_SEARCH_SUGGESTION_BYTES + 64) };
     const sl_fit_failure *failure = &refusal->failure;
-    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
+    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES], suggestions[TEXT_BYTES];
     sl_units_format_size(failure->shortage.missing_bytes, missing);
     sl_units_format_size(failure->budget_bytes, budget);
-    SL_FAIL(
-        SL_ERROR_FIT,
-        "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s%s",
-        sl_tier_name(failure->shortage.tier), budget, missing,
-        (unsigned long long)failure->shortage.missing_bytes, failure->shortage.tick,
-        *failure->op_name ? " (" : "", failure->op_name, *failure->op_name ? ")" : "",
-        *refusal->suggestion ? "this fits: " : "no change was found that fits", refusal->suggestion,
-        refusal->is_beyond_machine ? " (more than this machine has free)" : "");
+    print_suggestions(refusal, suggestions, sizeof suggestions);
+    SL_FAIL(SL_ERROR_FIT,
+            "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s%s",
+            sl_tier_name(failure->shortage.tier), budget, missing,
+            (unsigned long long)failure->shortage.missing_bytes, failure->shortage.tick,
+            *failure->op_name ? " (" : "", failure->op_name, *failure->op_name ? ")" : "",
+            suggestions);
 }
 
 /* Choices are compared as they were planned; what runs is verified. */
@@ -135,6 +153,9 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     sl_address_cache_close(remembering.task.addresses);
     if (fits)
         return status;
+    if (refusal.failure.op_count > QUICK_OPS)
+        sl_log_write(SL_LOG_NOTE, "it does not fit; looking for options that do (%u ops to plan)",
+                     refusal.failure.op_count);
     SL_TRY(confirm_shortage(search, &refusal.failure));
     SL_TRY(sl_search_suggest(search, &refusal));
     *out_refusal = refusal;

@@ -71,11 +71,25 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_fit_failure *out_failure);
 
-/* What a command prints when nothing fits. */
+/* The same, but the bytes that *out_failure names may be too few. */
+sl_status sl_search_try(const sl_search *search, sl_blueprint **out_blueprint,
+                        sl_fit_failure *out_failure);
+
+/* A change that was planned and fits. */
+typedef struct sl_suggestion {
+    char options[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line */
+    double seconds; /* of as many rows as were asked for, predicted; INFINITY: of another budget */
+    bool is_beyond_machine; /* it takes more memory or disk than this machine has free */
+} sl_suggestion;
+
+enum { SL_SEARCH_SUGGESTIONS = 3 };
+
+/* What a command prints when nothing fits. Suggestions that keep the budgets come first, the
+ * fastest of them before the others. */
 typedef struct sl_refusal {
     sl_fit_failure failure;
-    bool is_beyond_machine; /* the suggestion takes more memory than this machine has free */
-    char suggestion[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line; "": none was found */
+    sl_suggestion suggestions[SL_SEARCH_SUGGESTIONS];
+    uint32_t suggestion_count;
 } sl_refusal;
 
 /* sl_search_run, then the fastest choice that a bounded number of simulations finds; when nothing
@@ -103,7 +117,7 @@ sl_status sl_search_build(const sl_search *search, const sl_task *task, const sl
  * live (fastest.c); of sl_search_find. */
 sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
 
-/* Fills in the suggestion of a refusal whose failure is known (suggest.c); of sl_search_find. */
+/* Fills in the suggestions of a refusal whose failure is known (suggest.c); of sl_search_find. */
 sl_status sl_search_suggest(const sl_search *search, sl_refusal *refusal);
 
 /* The budget of a tier in a choice. */

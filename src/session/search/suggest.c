@@ -1,24 +1,148 @@
-/* What would make a run fit: each change is made to the search and the search is run again. */
+/* What would make a run fit: each change is made to the search and the search is run again.
+ *
+ * Of each kind of change one is suggested: a smaller micro-batch for a step of the same rows; less
+ * kept, or other homes; the disk. All of them keep the budgets. If fewer than three are found, a
+ * larger budget is suggested too, behind them; a budget beyond what the machine has only alone.
+ *
+ * How much may be planned for one kind is bounded by work, not by time: equal searches end equally.
+ */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/limits.h"
 #include "search.h"
 #include "session/config/units.h"
+#include "session/machine/disk.h"
 
-enum { BUDGET_ROUNDS = 12 };
+enum { BUDGET_ROUNDS = 12, ACCUMULATE_MAX = 100000 };
 
 static const uint64_t page_bytes = 4096;
 
-/* True if the changed search finds a blueprint. *out_failure is the last shortage otherwise. */
-static sl_status try_change(const sl_search *search, bool *out_fits, sl_fit_failure *out_failure)
+/* Of one kind of change, see sl_plan_request: a second or two. */
+static const uint64_t work_of_a_kind = 1u << 20;
+
+/* A search for one kind of change. */
+typedef struct attempt {
+    bool fits;
+    double seconds; /* predicted, for the rows of the step that was asked for */
+    sl_choice choice;
+} attempt;
+
+/* Writes how long the plan of the changed search takes, if it finds one. A change that the model
+ * cannot be emitted with fits no better than one without a plan. */
+static sl_status try_change(const sl_search *search, uint64_t *work_left, attempt *out_attempt)
 {
+    sl_search bounded = *search;
     sl_blueprint *blueprint = NULL;
-    sl_status status = sl_search_run(search, &blueprint, out_failure);
+    sl_fit_failure failure;
+    sl_simulation simulation;
+    *out_attempt = (attempt){.fits = false};
+    bounded.task.work_left = work_left;
+    sl_status status = sl_search_try(&bounded, &blueprint, &failure);
+    if (status == SL_ERROR_FIT || status == SL_ERROR_USAGE)
+        return SL_OK;
+    SL_TRY(status);
+    *out_attempt = (attempt){.fits = true, .choice = blueprint->choice};
+    status = sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                              &simulation);
+    out_attempt->seconds = simulation.step_seconds;
     sl_blueprint_close(blueprint);
-    *out_fits = status == SL_OK;
-    return status == SL_ERROR_FIT ? SL_OK : status;
+    return status;
 }
+
+/* Puts a suggestion that keeps the budgets into its place: the fastest first. */
+static void add_suggestion(sl_refusal *refusal, const char *options, double seconds)
+{
+    uint32_t place = refusal->suggestion_count++;
+    for (; place > 0 && refusal->suggestions[place - 1].seconds > seconds; place--)
+        refusal->suggestions[place] = refusal->suggestions[place - 1];
+    sl_suggestion *suggestion = &refusal->suggestions[place];
+    *suggestion = (sl_suggestion){.seconds = seconds};
+    snprintf(suggestion->options, sizeof suggestion->options, "%s", options);
+}
+
+/* ---- a smaller micro-batch ---- */
+
+/* The largest divisor of `micro_batch` up to `most`; 0: none. */
+static uint32_t find_divisor(uint32_t micro_batch, uint64_t most)
+{
+    uint32_t divisor = most < micro_batch / 2 ? (uint32_t)most : micro_batch / 2;
+    while (divisor > 0 && micro_batch % divisor != 0)
+        divisor--;
+    return divisor;
+}
+
+/* A row needs no less of a smaller micro-batch: more rows than that do not fit. */
+static uint64_t guess_rows(const sl_search *search, const sl_fit_failure *failure)
+{
+    const uint64_t needed = failure->shortage.needed_bytes;
+    if (needed == UINT64_MAX || needed <= failure->budget_bytes)
+        return search->fixed.micro_batch;
+    double rows = (double)search->fixed.micro_batch * (double)failure->budget_bytes;
+    rows /= (double)needed;
+    return rows < 1 ? 1 : (uint64_t)rows;
+}
+
+/* The step keeps its rows by more micro-batches; false: there would be too many. What is left over
+ * of an evaluation's rows becomes less, too. */
+static bool set_micro_batch(sl_search *search, uint32_t rows)
+{
+    sl_choice *choice = &search->fixed;
+    const uint64_t accumulate = (uint64_t)choice->accumulate * (choice->micro_batch / rows);
+    choice->micro_batch = rows;
+    search->task.tail_rows %= rows;
+    search->task.test_tail_rows %= rows;
+    if (search->task.work == SL_WORK_TRAIN)
+        choice->accumulate = accumulate <= ACCUMULATE_MAX ? (uint32_t)accumulate : 1;
+    return accumulate <= ACCUMULATE_MAX;
+}
+
+static void print_micro_batch(const sl_search *search, char *out_options)
+{
+    const sl_choice *choice = &search->fixed;
+    const char *name = search->task.work == SL_WORK_GENERATE ? "samples" : "micro-batch";
+    int length =
+        snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--%s %u", name, choice->micro_batch);
+    if (search->task.work == SL_WORK_TRAIN)
+        snprintf(out_options + length, SL_SEARCH_SUGGESTION_BYTES - (size_t)length,
+                 " --accumulate %u", choice->accumulate);
+}
+
+/* Halves the micro-batch until it fits, and on while that is faster: fewer rows may need no
+ * recomputation. Activations leave the device only if one row does not fit else. */
+static sl_status suggest_micro_batch(const sl_search *search, sl_refusal *refusal)
+{
+    const uint32_t rows = search->fixed.micro_batch;
+    uint64_t work = work_of_a_kind;
+    double best = INFINITY;
+    char options[SL_SEARCH_SUGGESTION_BYTES];
+    for (uint32_t fewer = find_divisor(rows, guess_rows(search, &refusal->failure)); fewer > 0;
+         fewer = find_divisor(rows, fewer / 2)) {
+        sl_search smaller = *search;
+        attempt tried;
+        if (!set_micro_batch(&smaller, fewer))
+            break;
+        smaller.auto_activations = search->auto_activations && fewer == 1;
+        SL_TRY(try_change(&smaller, &work, &tried));
+        if (search->task.work != SL_WORK_TRAIN)
+            tried.seconds *= (double)rows / fewer;
+        if (isfinite(best) && (!tried.fits || tried.seconds >= best))
+            break;
+        if (!tried.fits)
+            continue;
+        best = tried.seconds;
+        print_micro_batch(&smaller, options);
+        if (tried.choice.recompute == SL_RECOMPUTE_NONE)
+            break;
+    }
+    if (isfinite(best))
+        add_suggestion(refusal, options, best);
+    return SL_OK;
+}
+
+/* ---- less kept, and other homes ---- */
 
 /* The changes that cost no memory, from cheap to dear; each may stand alone or with the others. */
 typedef enum change {
@@ -135,56 +259,95 @@ static void print_changes(const sl_search *search, unsigned changes, char *out_o
         out_options[length - 1] = '\0';
 }
 
-/* True if a set of changes makes it fit. */
-static sl_status try_changes(const sl_search *search, unsigned changes, bool *out_fits)
+static sl_status try_changes(const sl_search *search, unsigned changes, uint64_t *work_left,
+                             attempt *out_attempt)
 {
     sl_search changed = *search;
-    sl_fit_failure failure;
     apply_changes(&changed, changes);
-    return try_change(&changed, out_fits, &failure);
+    return try_change(&changed, work_left, out_attempt);
 }
 
 /* The first of some sets that fits. Two tries tell whether any does: all of its changes at once,
  * and all but the order layer by layer, which saves moves and costs activations. */
-static sl_status suggest_one_of(const sl_search *search, const unsigned *order, size_t count,
-                                char *out_options)
+static sl_status find_one_of(const sl_search *search, const unsigned *order, size_t count,
+                             char *out_options, attempt *out_attempt)
 {
     unsigned open = find_open_changes(search), most = order[count - 1] & open;
-    bool fits;
-    SL_TRY(try_changes(search, most, &fits));
-    if (!fits && most & CHANGE_LAYER)
-        SL_TRY(try_changes(search, most & ~(unsigned)CHANGE_LAYER, &fits));
-    if (!fits || most == 0)
-        return SL_OK;
-    for (size_t i = 0; i < count; i++) {
+    uint64_t work = work_of_a_kind;
+    *out_attempt = (attempt){.fits = false};
+    if (most != 0)
+        SL_TRY(try_changes(search, most, &work, out_attempt));
+    if (!out_attempt->fits && most & CHANGE_LAYER)
+        SL_TRY(try_changes(search, most & ~(unsigned)CHANGE_LAYER, &work, out_attempt));
+    const bool fits = out_attempt->fits;
+    out_attempt->fits = false;
+    for (size_t i = 0; fits && i < count && !out_attempt->fits; i++) {
         if ((order[i] & open) != order[i])
             continue;
-        SL_TRY(try_changes(search, order[i], &fits));
-        if (!fits)
-            continue;
+        SL_TRY(try_changes(search, order[i], &work, out_attempt));
         print_changes(search, order[i], out_options);
-        return SL_OK;
     }
     return SL_OK;
 }
 
-static sl_status suggest_changes(const sl_search *search, char *out_options)
+enum {
+    R = CHANGE_RECOMPUTE,
+    L = CHANGE_LAYER,
+    H = CHANGE_HOST,
+    D = CHANGE_DISK,
+    A = CHANGE_ALL_DISK
+};
+
+static sl_status suggest_changes(const sl_search *search, sl_refusal *refusal)
 {
-    enum {
-        R = CHANGE_RECOMPUTE,
-        L = CHANGE_LAYER,
-        H = CHANGE_HOST,
-        D = CHANGE_DISK,
-        A = CHANGE_ALL_DISK
-    };
     static const unsigned order[] = {R, L, H, R | L, R | H, L | H, R | L | H};
-    static const unsigned order_on_disk[] = {D, D | R, D | L, D | R | L,
-                                             A, A | R, A | L, A | R | L};
-    SL_TRY(suggest_one_of(search, order, 7, out_options));
-    if (*out_options || !(find_open_changes(search) & (CHANGE_DISK | CHANGE_ALL_DISK)))
-        return SL_OK;
-    return suggest_one_of(search, order_on_disk, 8, out_options);
+    char options[SL_SEARCH_SUGGESTION_BYTES];
+    attempt found;
+    SL_TRY(find_one_of(search, order, sizeof order / sizeof order[0], options, &found));
+    if (found.fits)
+        add_suggestion(refusal, options, found.seconds);
+    return SL_OK;
 }
+
+/* ---- the disk ---- */
+
+/* Gives a search without a disk tier the directory it runs in, unless that is memory. */
+static bool add_directory(sl_search *search)
+{
+    static const char *const here[] = {"."};
+    uint64_t free_bytes;
+    if (search->task.disk_directory_count > 0 || sl_limits_is_in_memory(here[0]) ||
+        sl_disk_free_bytes(here, 1, &free_bytes) != SL_OK)
+        return false;
+    search->task.disk_directories = here;
+    search->task.disk_directory_count = 1;
+    search->disk_free_bytes = free_bytes / 10 * 9;
+    if (search->fixed.disk_space == 0)
+        search->fixed.disk_space = search->disk_free_bytes;
+    return true;
+}
+
+/* What has no disk tier yet is given one; of an `auto` that is all. */
+static sl_status suggest_disk(const sl_search *search, sl_refusal *refusal)
+{
+    static const unsigned order[] = {D, D | R, D | L, D | R | L, A, A | R, A | L, A | R | L};
+    char homes[SL_SEARCH_SUGGESTION_BYTES] = "", options[SL_SEARCH_SUGGESTION_BYTES];
+    sl_search with_disk = *search;
+    const bool is_new = add_directory(&with_disk);
+    uint64_t work = work_of_a_kind;
+    attempt found = {.fits = false};
+    if (is_new && search->auto_policy)
+        SL_TRY(try_change(&with_disk, &work, &found));
+    else if (with_disk.task.disk_directory_count > 0 && !search->auto_policy)
+        SL_TRY(find_one_of(&with_disk, order, sizeof order / sizeof order[0], homes, &found));
+    snprintf(options, sizeof options, "%s%s%s", homes, *homes && is_new ? " " : "",
+             is_new ? "--disk-dir ." : "");
+    if (found.fits)
+        add_suggestion(refusal, options, found.seconds);
+    return SL_OK;
+}
+
+/* ---- budgets ---- */
 
 /* Up to a size that is easy to read: at most 1/64 more, whole pages. */
 static uint64_t round_budget(uint64_t bytes)
@@ -200,7 +363,7 @@ static bool raise_budget(sl_search *search, const sl_fit_failure *failure)
 {
     uint64_t *budget = sl_search_budget(&search->fixed, failure->shortage.tier);
     uint64_t needed = failure->shortage.needed_bytes;
-    if (needed <= failure->budget_bytes)
+    if (needed <= failure->budget_bytes || needed == UINT64_MAX)
         needed = failure->budget_bytes + failure->shortage.missing_bytes + page_bytes;
     needed = round_budget(needed);
     if (*budget != UINT64_MAX && needed <= *budget)
@@ -252,49 +415,25 @@ static bool is_beyond_machine(const sl_search *search)
     return is_beyond_memory(search) || search->fixed.disk_space > search->disk_free_bytes;
 }
 
-/* Larger budgets; beyond the machine only if `beyond` is set. */
-static sl_status suggest_budgets(const sl_search *search, const sl_fit_failure *failure,
-                                 bool beyond, char *out_options)
+/* A larger budget, behind what keeps it; beyond the machine only if `beyond` is set. */
+static sl_status suggest_budgets(const sl_search *search, bool beyond, sl_refusal *refusal)
 {
     sl_search raised = *search;
-    sl_fit_failure latest = *failure;
+    sl_fit_failure latest = refusal->failure;
+    uint64_t work = work_of_a_kind;
+    raised.task.work_left = &work;
     for (int round = 0; round < BUDGET_ROUNDS; round++) {
-        if (!raise_budget(&raised, &latest))
+        sl_blueprint *blueprint = NULL;
+        if (!raise_budget(&raised, &latest) || (!beyond && is_beyond_machine(&raised)))
             return SL_OK;
-        if (!beyond && is_beyond_machine(&raised))
-            return SL_OK;
-        bool fits;
-        SL_TRY(try_change(&raised, &fits, &latest));
-        if (!fits)
+        sl_status status = sl_search_run(&raised, &blueprint, &latest);
+        sl_blueprint_close(blueprint);
+        if (status == SL_ERROR_FIT)
             continue;
-        print_budgets(search, &raised, out_options);
-        return SL_OK;
-    }
-    return SL_OK;
-}
-
-/* Halves the micro-batch; the step keeps its rows by more micro-batches. */
-static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
-{
-    sl_search smaller = *search;
-    while (smaller.fixed.micro_batch > 1 && smaller.fixed.micro_batch % 2 == 0) {
-        smaller.fixed.micro_batch /= 2;
-        if (search->task.work == SL_WORK_TRAIN)
-            smaller.fixed.accumulate *= 2;
-        bool fits;
-        sl_fit_failure failure;
-        SL_TRY(try_change(&smaller, &fits, &failure));
-        if (!fits)
-            continue;
-        if (search->task.work == SL_WORK_GENERATE)
-            snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--samples %u",
-                     smaller.fixed.micro_batch);
-        else if (search->task.work == SL_WORK_TRAIN)
-            snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--micro-batch %u --accumulate %u",
-                     smaller.fixed.micro_batch, smaller.fixed.accumulate);
-        else
-            snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--micro-batch %u",
-                     smaller.fixed.micro_batch);
+        SL_TRY(status);
+        sl_suggestion *suggestion = &refusal->suggestions[refusal->suggestion_count++];
+        *suggestion = (sl_suggestion){.seconds = INFINITY, .is_beyond_machine = beyond};
+        print_budgets(search, &raised, suggestion->options);
         return SL_OK;
     }
     return SL_OK;
@@ -302,15 +441,11 @@ static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
 
 sl_status sl_search_suggest(const sl_search *search, sl_refusal *refusal)
 {
-    char *options = refusal->suggestion;
-    SL_TRY(suggest_changes(search, options));
-    if (!*options)
-        SL_TRY(suggest_budgets(search, &refusal->failure, false, options));
-    if (!*options)
-        SL_TRY(suggest_micro_batch(search, options));
-    if (*options)
-        return SL_OK;
-    SL_TRY(suggest_budgets(search, &refusal->failure, true, options));
-    refusal->is_beyond_machine = *options != '\0';
-    return SL_OK;
+    refusal->suggestion_count = 0;
+    SL_TRY(suggest_micro_batch(search, refusal));
+    SL_TRY(suggest_changes(search, refusal));
+    SL_TRY(suggest_disk(search, refusal));
+    if (refusal->suggestion_count < SL_SEARCH_SUGGESTIONS)
+        SL_TRY(suggest_budgets(search, false, refusal));
+    return refusal->suggestion_count > 0 ? SL_OK : suggest_budgets(search, true, refusal);
 }
