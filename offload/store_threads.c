@@ -1,8 +1,8 @@
 /* Requests by threads that block in pread and pwrite: for systems that do not allow io_uring.
  *
- * The transport has descriptors of its own of the files it is given, closed when its last thread
- * has left. So a thread that nobody waits for any more never reads or writes by a number that
- * meanwhile is another file's. */
+ * The transport has descriptors of its own of the files it is given. A thread that nobody waits for
+ * any more may be about to read or write by one of them, so their numbers stay taken until the last
+ * thread has left: they lead to /dev/null by then, and never to what was opened meanwhile. */
 #define _GNU_SOURCE /* pthread_setname_np, pwritev2 */
 
 #include <errno.h>
@@ -157,6 +157,18 @@ static sl_status wait_for_requests(sl_transport *transport, sl_transport_request
     return SL_OK;
 }
 
+/* Gives the files up and keeps their numbers; holds the lock. Where that cannot be, the files stay
+ * open as long as a thread does. */
+static void let_files_go(sl_transport *transport)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (nothing < 0)
+        return;
+    for (uint32_t i = 0; i < transport->file_count; i++)
+        (void)dup3(nothing, transport->files[i], O_CLOEXEC);
+    close(nothing);
+}
+
 /* Threads leave when nothing is left to do. Where one is stuck in the kernel nobody waits for it:
  * what it still uses is freed when it comes back, if ever. */
 static void close_threads(sl_transport *transport)
@@ -168,6 +180,8 @@ static void close_threads(sl_transport *transport)
     bool is_abandoned = transport->out_count > 0;
     transport->stop = true;
     transport->is_abandoned = is_abandoned;
+    if (is_abandoned)
+        let_files_go(transport);
     pthread_cond_broadcast(&transport->work_came);
     pthread_mutex_unlock(&transport->lock);
     for (uint32_t i = 0; i < thread_count; i++)
