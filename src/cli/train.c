@@ -29,6 +29,18 @@ static void print_basis(const sl_trainer *trainer, const sl_machine *machine)
            machine->is_measured ? "" : "; sluice bench measures this machine in a minute");
 }
 
+static void print_save(const sl_config *config)
+{
+    if (!config->save)
+        printf("save    nothing is kept: without --save DIR the model is gone when the run ends\n");
+    else if (config->save_every > 0)
+        printf("save    in %s, after every %" PRIu64 " steps and the last\n", config->save,
+               config->save_every);
+    else
+        printf("save    in %s, after the last step (--save-every N: after every N too)\n",
+               config->save);
+}
+
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     const sl_choice *choice = &blueprint->choice;
@@ -49,6 +61,7 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
         print_tier(blueprint, SL_TIER_DISK);
         printf("  %-6s %s\n", "", sl_engine_disk_description(trainer->session->engine));
     }
+    print_save(trainer->config);
     fflush(stdout);
 }
 

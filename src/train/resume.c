@@ -1,14 +1,18 @@
 /* What a run finds under --save; see resume.h. */
+#define _GNU_SOURCE
 #include "resume.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/nearest.h"
 #include "files/files.h"
 #include "session/checkpoint/steps.h"
 #include "session/config/restore.h"
@@ -68,10 +72,72 @@ static sl_status find_whether_in_place(const char *save, sl_resume *resume)
     return SL_OK;
 }
 
-sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume)
+/* The path beside `path` that was probably meant; NULL: none is near. */
+static char *name_neighbour(const char *path, const sl_nearest *nearest)
+{
+    enum { FEW_EDITS = 3 };
+    char *near = NULL;
+    const char *slash = strrchr(path, '/');
+    const int length = slash ? (int)(slash + 1 - path) : 0;
+    if (!nearest->best || nearest->best_distance > FEW_EDITS)
+        return NULL;
+    return asprintf(&near, "%.*s%s", length, path, nearest->best) < 0 ? NULL : near;
+}
+
+static char *find_neighbour(const char *path)
+{
+    struct dirent **names = NULL;
+    const char *slash = strrchr(path, '/');
+    sl_nearest nearest = sl_nearest_start(slash ? slash + 1 : path);
+    char *parent = slash ? strndup(path, (size_t)(slash + 1 - path)) : strdup(".");
+    const int count = parent ? scandir(parent, &names, NULL, alphasort) : 0;
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i]->d_name, nearest.name) != 0 && names[i]->d_name[0] != '.')
+            sl_nearest_offer(&nearest, names[i]->d_name);
+    char *near = name_neighbour(path, &nearest);
+    for (int i = 0; i < count; i++)
+        free(names[i]);
+    free(names);
+    free(parent);
+    return near;
+}
+
+/* --resume takes what there is, so that a job has one command for its first start and all later
+ * ones; but a mistaken name must not pass for a first start. */
+static void tell_first_start(const char *directory)
+{
+    bool is_used = false;
+    uint64_t step;
+    char *near = find_neighbour(directory);
+    if (near && sl_checkpoint_newest_step(near, &is_used, &step) == SL_OK && is_used)
+        sl_log_write(SL_LOG_WARNING,
+                     "--resume: there is no checkpoint in %s, so this run begins at step 0; was "
+                     "--save %s meant, which holds some?",
+                     sl_files_show(directory).text, sl_files_show(near).text);
+    else
+        sl_log_write(SL_LOG_NOTE,
+                     "--resume: there is no checkpoint in %s, so this run begins at step 0",
+                     sl_files_show(directory).text);
+    free(near);
+}
+
+sl_status sl_resume_lock(const sl_resume *resume, const char *directory, sl_save_lock *lock)
 {
     bool is_used = false;
     uint64_t step = 0;
+    SL_TRY(sl_save_lock_hold(directory, lock));
+    SL_TRY(sl_steps_probe(lock->directory, directory));
+    SL_TRY(sl_checkpoint_newest_step(directory, &is_used, &step));
+    if (is_used != resume->is_used || step != resume->newest_step)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s: another run saved step %" PRIu64 " there while this one started: start it "
+                "again",
+                sl_files_show(directory).text, step);
+    return SL_OK;
+}
+
+sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume)
+{
     *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data],
                               .is_tokenizer_given = config->given[SL_CONFIG_ROW_tokenizer],
                               .is_batch_given = config->given[SL_CONFIG_ROW_micro_batch] ||
@@ -80,14 +146,13 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
                               .is_total_given = config->given[SL_CONFIG_ROW_global_batch]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */
-    SL_TRY(sl_checkpoint_newest_step(config->save, &is_used, &step));
-    if (is_used && !config->resume && !config->overwrite && command == SL_CONFIG_TRAIN)
-        return refuse_used(config, step);
+    SL_TRY(sl_checkpoint_newest_step(config->save, &out_resume->is_used, &out_resume->newest_step));
+    if (out_resume->is_used && !config->resume && !config->overwrite && command == SL_CONFIG_TRAIN)
+        return refuse_used(config, out_resume->newest_step);
     if (!config->resume || config->overwrite)
         return SL_OK;
-    if (!is_used) {
-        sl_log_write(SL_LOG_NOTE, "%s holds no checkpoint yet: starting anew",
-                     sl_files_show(config->save).text);
+    if (!out_resume->is_used) {
+        tell_first_start(config->save);
         return SL_OK;
     }
     SL_TRY(sl_checkpoint_find_newest(config->save, &out_resume->checkpoint));

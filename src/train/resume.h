@@ -15,6 +15,8 @@ typedef struct sl_resume {
     bool is_batch_given;       /* so was --micro-batch or --accumulate */
     bool is_accumulate_given;  /* by itself */
     bool is_total_given;       /* so was --global-batch */
+    bool is_used;              /* --save holds checkpoints, the newest of this step */
+    uint64_t newest_step;
     bool is_in_place; /* the checkpoint was saved under --save, and is no copy from there */
 } sl_resume;
 
@@ -42,6 +44,11 @@ void sl_resume_tell(const sl_resume *resume);
 typedef struct sl_data_identity {
     char fingerprint[SL_TOKENS_FINGERPRINT], sample[SL_TOKENS_FINGERPRINT];
 } sl_data_identity;
+
+/* Makes --save and locks it for the run, and sees that checkpoints can be made there. Of a training
+ * run with --save; of many ranks the first. SL_ERROR_USAGE: another run has the lock, or saved
+ * there since sl_resume_open looked. SL_ERROR_IO, SL_ERROR_SYSTEM: as of saves. */
+sl_status sl_resume_lock(const sl_resume *resume, const char *directory, sl_save_lock *lock);
 
 /* Compares the data with those of the checkpoint. SL_ERROR_DATA: they changed, and were not given
  * anew. */

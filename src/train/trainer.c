@@ -310,6 +310,16 @@ static sl_status settle_batch(sl_trainer *trainer)
     return sl_recipe_settle_batch(config, is_free);
 }
 
+/* Nothing is computed that could not be kept. */
+static sl_status lock_save(sl_trainer *trainer, sl_config_command command)
+{
+    const char *directory = trainer->config->save;
+    if (command != SL_CONFIG_TRAIN || !directory || !sl_ranks_is_first(&trainer->ranks))
+        return SL_OK;
+    const sl_status status = sl_resume_lock(&trainer->resume, directory, &trainer->lock);
+    return status == SL_OK ? SL_OK : sl_status_prefix(status, "--save");
+}
+
 /* Who a run is, and where it tells of itself. */
 static sl_status settle_logs(sl_trainer *trainer, sl_config_command command)
 {
@@ -338,6 +348,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
         sl_ranks_plan(&trainer->ranks, config);
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
+    SL_TRY(lock_save(trainer, command));
     SL_TRY(settle_logs(trainer, command));
     SL_TRY(sl_outputs_check(config, command));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
@@ -575,6 +586,7 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_data_loader_close(&trainer->test_loader);
     sl_source_close(&trainer->source);
     sl_resume_close(&trainer->resume);
+    sl_save_lock_release(&trainer->lock);
     sl_steps_forget(&trainer->known_steps);
     sl_beginning_free(&trainer->beginning);
     free(trainer->given_json);
@@ -627,6 +639,7 @@ static sl_status save_with(sl_trainer *trainer, const char *kernels)
     const sl_config *config = trainer->config;
     char vocabulary_name[SL_VOCABULARY_NAME_BYTES];
     sl_checkpoint_save_args args = describe_saves(trainer);
+    args.lock = &trainer->lock;
     args.config_json = trainer->config_json;
     args.given_json = trainer->given_json;
     args.tokenizer = sl_config_names_tokenizer(config) ? config->tokenizer : NULL;

@@ -37,6 +37,7 @@ typedef struct sl_trainer {
     sl_vocabulary *vocabulary;       /* NULL: text is bytes, or how it becomes ids is not known */
     sl_origin origin;                /* of the files of tokens among the data */
     sl_resume resume;                /* what was found under --save */
+    sl_save_lock lock;               /* of --save, as long as the run lives; rank 0's */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
     sl_beginning beginning;          /* to compare with other ranks; empty where there are none */

@@ -311,6 +311,65 @@ static void overwrite_when_the_run_fails_before_it_saves_then_the_old_ones_stay(
     run_shell("diff -r used before");
 }
 
+/* Found before the first step, and with exit code 74, whatever keeps checkpoints from being made.
+ */
+static void save_when_nothing_can_be_kept_then_told_at_the_start(void **state)
+{
+    (void)state;
+    run_shell("rm -rf used; echo >file");
+    assert_code(sluice("train " TINY "--data text --steps 2 --save file/below --log-json n.log"),
+                74);
+    assert_one_complaint("--save");
+    assert_code(sluice("train " TINY "--data text --steps 2 --save /proc/below --log-json n.log"),
+                74);
+    assert_one_complaint("--save");
+    run_shell("mkdir -p used && ln -s ../file used/.lock");
+    assert_code(sluice("train " TINY "--data text --steps 2 --save used --log-json n.log"), 74);
+    assert_one_complaint("used/.lock");
+    assert_string_equal(output, "");
+    assert_int_equal(access("n.log", F_OK), -1);
+    assert_code(sluice("train " TINY "--data text --steps 2 --save ''"), 64);
+    assert_one_complaint("--save: the name of the directory is empty");
+    assert_code(sluice("train " TINY "--data text --steps 2 --set save="), 64);
+    assert_code(sluice("train " TINY "--data text --steps 2"), 0);
+    assert_has(output, "nothing is kept: without --save DIR");
+}
+
+/* The lock goes with the process, however that ends. */
+static void save_when_another_run_saves_there_then_refused(void **state)
+{
+    (void)state;
+    run_shell("rm -rf used");
+    char command[COMMAND_BYTES];
+    snprintf(command, sizeof command,
+             "'%s' train " TINY "--data text --steps 10000000 --save used --save-every 5 --keep 2 "
+             "--quiet >first.out 2>&1 </dev/null & echo $! >pid; "
+             "while ! test -e used/LATEST; do sleep 0.05; done",
+             binary);
+    run_shell(command);
+    assert_code(sluice("train --resume --save used --steps 20000000"), 64);
+    assert_one_complaint("used: another run saves there now (process ");
+    assert_code(sluice("train " TINY "--data text --steps 2 --save used --overwrite"), 64);
+    assert_one_complaint("another run saves there now");
+    run_shell("kill -9 $(cat pid); while kill -0 $(cat pid) 2>list; do sleep 0.05; done");
+    assert_code(sluice("train " TINY "--data text --steps 2 --save used --overwrite --quiet"), 0);
+    run_shell("test \"$(ls used | tr '\\n' ' ')\" = 'LATEST step-00000002 '");
+}
+
+/* One command serves a job's first start and all later ones. */
+static void resume_when_there_is_no_checkpoint_then_said(void **state)
+{
+    (void)state;
+    run_shell("rm -rf checkpoints chekpoints used");
+    assert_code(sluice("train " TINY "--data text --steps 1 --quiet --save checkpoints --resume"),
+                0);
+    assert_note("there is no checkpoint in checkpoints, so this run begins at step 0\n");
+    assert_code(sluice("train " TINY "--data text --steps 1 --quiet --save chekpoints --resume"),
+                0);
+    assert_note("warning: --resume: there is no checkpoint in chekpoints, so this run begins at");
+    assert_note("was --save checkpoints meant");
+}
+
 /* ---- the log ---- */
 
 static void log_when_a_run_resumes_then_earlier_lines_stay(void **state)
@@ -455,6 +514,9 @@ int main(void)
         cmocka_unit_test(save_when_its_directory_is_used_then_refused),
         cmocka_unit_test(overwrite_when_the_first_checkpoint_is_there_then_the_old_ones_go),
         cmocka_unit_test(overwrite_when_the_run_fails_before_it_saves_then_the_old_ones_stay),
+        cmocka_unit_test(save_when_nothing_can_be_kept_then_told_at_the_start),
+        cmocka_unit_test(save_when_another_run_saves_there_then_refused),
+        cmocka_unit_test(resume_when_there_is_no_checkpoint_then_said),
         cmocka_unit_test(log_when_a_run_resumes_then_earlier_lines_stay),
         cmocka_unit_test(resume_when_a_checkpoint_names_paths_then_nothing_is_written_there),
         cmocka_unit_test(log_when_a_link_has_its_name_then_not_followed),

@@ -34,6 +34,9 @@ static inline sl_checkpoint_state case_state(uint64_t step)
 /* What the saves that follow know of each other; NULL: nothing. */
 static struct sl_step_verdicts *case_known;
 
+/* The lock that they have; NULL: each takes its own. */
+static sl_save_lock *case_lock;
+
 /* Saves `model` as it is under `step`. */
 static inline sl_status case_save_model(const char *directory, uint64_t step, uint32_t keep,
                                         tiny_model *model)
@@ -41,6 +44,7 @@ static inline sl_status case_save_model(const char *directory, uint64_t step, ui
     sl_checkpoint_state state = case_state(step);
     sl_tensor_io io = tiny_io(model);
     sl_checkpoint_save_args args = {.directory = directory,
+                                    .lock = case_lock,
                                     .keep = keep,
                                     .shape = &model->shape,
                                     .tensors = model->tensors,
@@ -114,14 +118,15 @@ static inline uint64_t case_newest(const char *directory, const uint64_t *conten
     return step;
 }
 
-/* Entries of a directory whose name contains `part`. */
+/* Entries of a directory whose name contains `part`; the lock, which stays, is none. */
 static inline int case_count(const char *directory, const char *part)
 {
     int count = 0;
     DIR *stream = opendir(directory);
     scratch_need(stream != NULL, directory);
     for (struct dirent *entry; (entry = readdir(stream)) != NULL;)
-        count += entry->d_name[strspn(entry->d_name, ".")] && strstr(entry->d_name, part) != NULL;
+        count += entry->d_name[strspn(entry->d_name, ".")] && strstr(entry->d_name, part) != NULL &&
+                 strcmp(entry->d_name, SL_SAVE_LOCK_NAME) != 0;
     closedir(stream);
     return count;
 }

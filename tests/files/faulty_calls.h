@@ -57,10 +57,12 @@ typedef struct fault_plan {
     uint64_t calls; /* seen since armed */
     uint64_t first; /* the call that fails, from 1; 0: none */
     int all_after;  /* and every later one */
+    int syncs_fail; /* and every later fsync, with EIO */
     int kind;
     const char *die_after; /* the process ends behind a rename to a name with this in it */
     int plain_renames;     /* as a file system without RENAME_NOREPLACE and RENAME_EXCHANGE */
     int no_reservation;    /* as one without fallocate */
+    int lost_lock;         /* as one that grants the lock of a directory to everybody */
     FILE *trace;           /* one line a call, or NULL */
     void (*listen)(const fault_call *call);
     uint64_t pause_at;   /* the call before which the process stops, if there is a turn */
@@ -228,6 +230,10 @@ int fsync(int fd)
     fault_trace("fsync", fd, "", "");
     if (fault_hits(0))
         return -1;
+    if (faults.armed && faults.syncs_fail && faults.calls > faults.first) {
+        errno = EIO;
+        return -1;
+    }
     return fault_tell(0, (fault_call){.kind = FAULT_CALL_SYNC, .fd = fd});
 }
 
@@ -256,7 +262,12 @@ int sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags)
 
 int flock(int fd, int operation)
 {
-    return fault_hits(1) ? -1 : (int)syscall(SYS_flock, fd, operation);
+    char name[512];
+    if (fault_hits(1))
+        return -1;
+    if (faults.lost_lock && strcmp(fault_fd_name(fd, name, sizeof name), ".lock") == 0)
+        return 0;
+    return (int)syscall(SYS_flock, fd, operation);
 }
 
 int mkdirat(int directory, const char *name, mode_t mode)

@@ -1,10 +1,11 @@
 /* Checkpoints when things go wrong: each system call of a save made to fail, once and from then on;
- * cut short; the process ended in it; killed at random moments; another run saving in between; the
- * disk full; the newest unreadable. What could be wrong: a failure not noticed, a half-written
+ * cut short; the process ended in it; killed at random moments; the disk full; the newest
+ * unreadable. What could be wrong: a failure not noticed, a half-written
  * checkpoint visible, the only good one deleted too early, one deleted that another run writes, an
  * older one taken silently, remains that stay for ever. The oracle after each: the newest valid
  * checkpoint holds, bit for bit, one of the contents that were saved, and the next save works and
- * leaves no remains. Power failures: test_checkpoint_power.c. */
+ * leaves no remains. Power failures: test_checkpoint_power.c;
+ * two runs at once: test_checkpoint_savers.c. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,58 +20,11 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "checkpoint_case.h"
-#include "faulty_calls.h"
+#include "checkpoint_sweep.h"
 #include "files/files.h"
 #include "sanitizer_share.h"
 #include "session/checkpoint/steps.h"
 #include "skip.h"
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    faults = (fault_plan){0};
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    faults = (fault_plan){0};
-    scratch_close(*state);
-    return 0;
-}
-
-/* What each case starts from and does. NEW: step 3 is there, step 7 is saved. AGAIN: step 7 is
- * there too and is saved with another content. */
-enum { CONTENT_OLD = 1, CONTENT_THERE, CONTENT_NEW, CONTENT_OTHER };
-
-typedef struct sweep_case {
-    const char *name;
-    int is_again;
-    int plain_renames;
-} sweep_case;
-
-static const sweep_case sweeps[] = {
-    {"new", 0, 0},
-    {"again", 1, 0},
-    {"new, plain renames", 0, 1},
-    {"again, plain renames", 1, 1},
-};
-
-enum { SWEEP_COUNT = sizeof sweeps / sizeof sweeps[0] };
-
-/* Sanitizers see one case of so many. */
-enum { SHARE = SANITIZER_SHARE > 1 ? 2 : 1 };
-
-static void set_up(const sweep_case *sweep, const char *directory)
-{
-    faults = (fault_plan){.plain_renames = sweep->plain_renames};
-    scratch_need(case_save(directory, 3, 0, CONTENT_OLD) == SL_OK, sl_status_message());
-    if (sweep->is_again)
-        scratch_need(case_save(directory, 7, 0, CONTENT_THERE) == SL_OK, sl_status_message());
-}
 
 /* After a failed or ended save: something that was saved is found; then a good save of step 7
  * leaves itself and LATEST alone. */
@@ -163,11 +117,11 @@ static void transfer_when_it_fails_midway_then_says_what_is_missing(void **state
 static void every_call_when_failing_then_older_checkpoint_stands(void **state)
 {
     const scratch_path *parent = *state;
-    static const int kinds[] = {EIO, ENOSPC, FAULT_SHORT, EINTR};
+    static const int kinds[] = {EIO, ENOSPC, EACCES, FAULT_SHORT, EINTR};
     uint64_t cases = 0, stride = scratch_count(5 * SHARE, 1);
     for (int s = 0; s < SWEEP_COUNT; s++)
-        for (int k = 0; k < 4; k++)
-            for (int all_after = 0; all_after < (k == 3 ? 1 : 2); all_after++)
+        for (int k = 0; k < 5; k++)
+            for (int all_after = 0; all_after < (k == 4 ? 1 : 2); all_after++)
                 for (uint64_t call = 1 + cases % stride;
                      run_case(&sweeps[s], parent->text, call, kinds[k], all_after); call += stride)
                     cases++;
@@ -230,6 +184,34 @@ static void every_write_when_lost_then_found_out(void **state)
     assert_true(refused >= 25);
 }
 
+/* A call fails for want of room, which fails the save; then the clean-up's syncs fail as well, for
+ * another reason. The message has the first one. */
+static void every_call_when_the_clean_up_fails_too_then_the_first_is_told(void **state)
+{
+    const scratch_path *parent = *state;
+    uint64_t told = 0;
+    int reached = 1;
+    for (uint64_t call = 1; reached; call++) {
+        sl_status status = SL_OK;
+        for (int syncs_fail = 0; syncs_fail < 2; syncs_fail++) {
+            scratch_path directory = scratch_join(parent->text, "case");
+            const int fails_alone = status != SL_OK;
+            set_up(&sweeps[0], directory.text);
+            faults =
+                (fault_plan){.armed = 1, .first = call, .syncs_fail = syncs_fail, .kind = ENOSPC};
+            status = case_save(directory.text, 7, 1, CONTENT_NEW);
+            reached = faults.calls >= call;
+            faults = (fault_plan){0};
+            if (fails_alone && !strstr(sl_status_message(), strerror(ENOSPC)))
+                fail_msg("call %llu: \"%s\"", (unsigned long long)call, sl_status_message());
+            told += fails_alone;
+            scratch_close(&directory);
+        }
+    }
+    printf("%llu messages\n", (unsigned long long)told);
+    assert_true(told > 50);
+}
+
 /* ---- kill -9 ---- */
 
 static void save_for_ever(const char *directory, uint64_t step)
@@ -272,123 +254,6 @@ static void run_when_killed_at_random_then_newest_is_whole(void **state)
     printf("killed %llu times, the last checkpoint is of step %llu\n", (unsigned long long)rounds,
            (unsigned long long)newest);
     assert_true(advances > rounds / 4);
-}
-
-/* ---- two runs ---- */
-
-enum { START_CALLS = 12, CLEAN_CALLS = 24, SAVE_CALLS = 180 };
-
-typedef struct two_savers {
-    uint64_t other_step; /* what the second one saves; the first one saves step 7 */
-    int plain_renames;
-} two_savers;
-
-static void wait_for(sem_t *what)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 60;
-    while (sem_timedwait(what, &until) < 0)
-        scratch_need(errno == EINTR, "the other process says nothing");
-}
-
-/* When who of two runs: the first one comes to call `first`, the second to call `second`, the first
- * one makes `more` calls (0: all that are left), and then each goes to its end. */
-typedef struct two_moments {
-    uint64_t first, second, more;
-} two_moments;
-
-/* A process that saves, and stops before call `pause_at`, and again, until it may go on. */
-static pid_t start_saver(const char *directory, uint64_t step, uint64_t content,
-                         const fault_plan *pauses)
-{
-    sem_init(&pauses->turn->stopped, 1, 0);
-    sem_init(&pauses->turn->go, 1, 0);
-    pid_t child = fork();
-    scratch_need(child >= 0, "fork");
-    if (child > 0)
-        return child;
-    int plain_renames = faults.plain_renames;
-    faults = *pauses;
-    faults.plain_renames = plain_renames;
-    faults.armed = 1;
-    sl_status status = case_save(directory, step, 1, content);
-    if (status != SL_OK)
-        fprintf(stderr, "step %llu: %s\n", (unsigned long long)step, sl_status_message());
-    for (int i = 0; i < 2; i++)
-        sem_post(&faults.turn->stopped); /* if it did not come so far */
-    _exit(status == SL_OK ? 0 : 1);
-}
-
-static int end_saver(pid_t child, fault_turn *turn)
-{
-    int result;
-    for (int i = 0; i < 2; i++)
-        sem_post(&turn->go);
-    scratch_need(waitpid(child, &result, 0) == child, "waitpid");
-    return WIFEXITED(result) && WEXITSTATUS(result) == 0;
-}
-
-static void run_two(const two_savers *two, const char *parent, two_moments when)
-{
-    static const uint64_t contents[] = {CONTENT_NEW, CONTENT_OTHER};
-    static fault_turn *turns;
-    if (!turns)
-        turns = mmap(NULL, 2 * sizeof *turns, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                     -1, 0);
-    const sweep_case start = {.is_again = 1, .plain_renames = two->plain_renames};
-    const fault_plan first = {.pause_at = when.first, .pause_more = when.more, .turn = &turns[0]};
-    const fault_plan second = {.pause_at = when.second, .turn = &turns[1]};
-    scratch_path directory = scratch_join(parent, "two");
-    set_up(&start, directory.text);
-    pid_t one = start_saver(directory.text, 7, CONTENT_NEW, &first);
-    wait_for(&turns[0].stopped);
-    pid_t other = start_saver(directory.text, two->other_step, CONTENT_OTHER, &second);
-    wait_for(&turns[1].stopped);
-    int one_is_well = 1;
-    if (when.more > 0) {
-        sem_post(&turns[0].go);
-        wait_for(&turns[0].stopped);
-    } else {
-        one_is_well = end_saver(one, &turns[0]);
-    }
-    int other_is_well = end_saver(other, &turns[1]);
-    if (when.more > 0)
-        one_is_well = end_saver(one, &turns[0]);
-    uint64_t newest = case_newest(directory.text, contents, 2);
-    /* Where names cannot be exchanged, two runs that replace one step may find it taken. */
-    int may_lose = two->plain_renames && two->other_step == 7;
-    if (newest != two->other_step || !(one_is_well || other_is_well) ||
-        (!may_lose && !(one_is_well && other_is_well)))
-        fail_msg("calls %llu, %llu, %llu more: well %d and %d, the newest is %llu",
-                 (unsigned long long)when.first, (unsigned long long)when.second,
-                 (unsigned long long)when.more, one_is_well, other_is_well,
-                 (unsigned long long)newest);
-    scratch_close(&directory);
-}
-
-static void saver_when_another_saves_in_between_then_nothing_is_lost(void **state)
-{
-    const scratch_path *parent = *state;
-    static const two_savers cases[] = {{8, 0}, {7, 0}, {8, 1}, {7, 1}};
-    uint64_t random = scratch_seed("two savers", 4), count = 0;
-    const uint64_t stride = scratch_count(2 * SHARE, 1);
-    for (uint64_t first = 1; first <= START_CALLS; first++) /* both are about to begin */
-        for (uint64_t second = 1 + first % stride; second <= CLEAN_CALLS; second += stride) {
-            uint64_t more = scratch_below(&random, 3) ? 1 + scratch_below(&random, 40) : 0;
-            run_two(&cases[0], parent->text, (two_moments){first, second, more});
-            count++;
-        }
-    for (int i = 0; i < 4; i++) {
-        for (uint64_t n = scratch_count(50 / SHARE, 2000); n > 0; n--, count++) {
-            uint64_t most = n % 2 ? CLEAN_CALLS : SAVE_CALLS; /* one cleans, or is anywhere */
-            run_two(&cases[i], parent->text,
-                    (two_moments){1 + scratch_below(&random, SAVE_CALLS),
-                                  1 + scratch_below(&random, most),
-                                  n % 4 < 2 ? scratch_below(&random, SAVE_CALLS) : 0});
-        }
-    }
-    printf("%llu orders of two runs\n", (unsigned long long)count);
 }
 
 /* ---- the newest cannot be read ---- */
@@ -703,8 +568,8 @@ int main(void)
         TEST(every_call_when_failing_then_older_checkpoint_stands),
         TEST(every_call_when_process_ends_in_it_then_valid_checkpoint),
         TEST(every_write_when_lost_then_found_out),
+        TEST(every_call_when_the_clean_up_fails_too_then_the_first_is_told),
         TEST(run_when_killed_at_random_then_newest_is_whole),
-        TEST(saver_when_another_saves_in_between_then_nothing_is_lost),
         TEST(newest_when_unreadable_then_error_and_no_older_one),
         TEST(files_when_size_is_limited_then_error_names_file_and_bytes),
         TEST(disk_when_full_then_told_before_and_older_checkpoint_stands),

@@ -3,9 +3,9 @@
  * Reading: a checkpoint is checked with its files open and loaded from the same descriptors, so
  * what was found valid is what is loaded, whatever happens to the names in between.
  *
- * Writing: each of these is durable before the next begins: files, their directory, the rename to
- * step-N, the parent directory, LATEST. A run that is killed in between leaves a temporary
- * directory that no reader looks at and that the next save removes.
+ * Writing: the directory is locked (save_lock.h). Each of these is durable before the next begins:
+ * files, their directory, the rename to step-N, the parent directory, LATEST. A run that is killed
+ * in between leaves a temporary directory that no reader looks at and that the next save removes.
  *
  * What a save verifies: every byte goes through the checksum on its way to the disk, and afterwards
  * all files are opened again by name, dropped from the page cache and read as before a load. So
@@ -26,6 +26,7 @@
 #include "files/files.h"
 #include "files/safetensors.h"
 #include "manifest.h"
+#include "publish.h"
 #include "session/weights/full_tensors.h"
 #include "session/weights/weights.h"
 #include "steps.h"
@@ -394,8 +395,9 @@ typedef char prefixed_name[SL_WEIGHTS_NAME_BYTES];
 
 typedef struct save_job {
     const sl_checkpoint_save_args *args;
-    int directory; /* args->directory */
-    int inside;    /* the temporary directory in it, locked */
+    sl_save_lock *lock, own_lock; /* of the run, else of this save alone */
+    int directory;                /* args->directory */
+    int inside;                   /* the temporary directory in it, locked */
     sl_step_entry final, replaced, temporary;
     char *temporary_path;
     sl_full_tensors *list;
@@ -519,43 +521,6 @@ static sl_status read_back(const save_job *job)
 
 /* ---- saving: the names ---- */
 
-/* Where a file system cannot exchange names: between the two renames another name stands for
- * step-N. */
-static int replace_in_two(const save_job *job)
-{
-    const char *final = job->final.name, *replaced = job->replaced.name;
-    int moved = sl_files_rename(job->directory, final, replaced, SL_RENAME_REPLACE);
-    if (moved != 0 && moved != ENOENT)
-        return moved;
-    int error = sl_files_rename(job->directory, job->temporary.name, final, SL_RENAME_REPLACE);
-    if (error != 0 && moved == 0)
-        sl_files_rename(job->directory, replaced, final, SL_RENAME_REPLACE);
-    return error;
-}
-
-/* Another run that prunes may take away what is to be replaced: the name is free then. */
-static int rename_to_final(const save_job *job)
-{
-    enum { TRIES = 4 };
-    const char *temporary = job->temporary.name, *final = job->final.name;
-    int error = ENOENT;
-    for (int i = 0; i < TRIES && error == ENOENT; i++) {
-        error = sl_files_rename(job->directory, temporary, final, SL_RENAME_NEW);
-        if (error == EEXIST || error == ENOTEMPTY)
-            error = sl_files_rename(job->directory, temporary, final, SL_RENAME_EXCHANGE);
-    }
-    return error == EINVAL || error == ENOSYS ? replace_in_two(job) : error;
-}
-
-static sl_status publish(const save_job *job)
-{
-    int error = rename_to_final(job);
-    if (error != 0)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be renamed to %s: %s",
-                sl_files_show(job->temporary_path).text, job->final.name, strerror(error));
-    return SL_OK;
-}
-
 static sl_status write_latest(const save_job *job)
 {
     char line[SL_STEP_NAME_BYTES + 1];
@@ -592,6 +557,8 @@ static void clean_up(const save_job *job)
 {
     const sl_checkpoint_save_args *args = job->args;
     sl_step_entry exchanged = job->temporary; /* has the name of what took its place */
+    if (sl_save_lock_add(job->lock, job->final.name) != SL_OK)
+        sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
     exchanged.kind = SL_STEP_REPLACED;
     if (write_latest(job) != SL_OK)
         sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
@@ -604,10 +571,11 @@ static void clean_up(const save_job *job)
 
 static sl_status write_inside(save_job *job)
 {
+    const sl_publish_names names = {job->temporary.name, job->final.name, job->replaced.name};
     SL_TRY(sl_files_join_path(job->args->directory, job->temporary.name, &job->temporary_path));
     SL_TRY(write_files(job));
     SL_TRY(read_back(job));
-    return publish(job);
+    return sl_publish_step(job->lock, job->args->directory, &names);
 }
 
 static sl_status write_and_publish(save_job *job)
@@ -615,13 +583,14 @@ static sl_status write_and_publish(save_job *job)
     const char *path = job->args->directory;
     SL_TRY(
         sl_steps_make(job->directory, path, job->args->state->step, &job->temporary, &job->inside));
-    sl_status status = write_inside(job);
-    if (status != SL_OK)
+    sl_first_failure failure = {0};
+    sl_first_failure_keep(&failure, write_inside(job));
+    if (failure.status != SL_OK)
         sl_steps_remove_held(job->directory, path, job->temporary.name, job->inside);
     close(job->inside);
-    SL_TRY(status);
+    SL_TRY(sl_first_failure_return(&failure));
     /* If this fails, nothing is removed: it is not known which names would survive a crash. */
-    status = sl_files_sync_directory(job->directory, path);
+    sl_status status = sl_files_sync_directory(job->directory, path);
     if (status != SL_OK)
         SL_FAIL(status,
                 "%s; %s is there and whole, but a power failure may take its name; older "
@@ -636,15 +605,15 @@ static sl_status start_save(save_job *job)
     const sl_checkpoint_save_args *args = job->args;
     SL_TRY(sl_full_tensors_open(args->tensors, args->tensor_count, &job->list));
     SL_TRY(plan_tensors(job));
-    SL_TRY(sl_files_make_directories(args->directory));
-    return sl_files_open_directory(AT_FDCWD, NULL, args->directory, SL_LINKS_FOLLOW,
-                                   &job->directory);
+    job->lock = args->lock ? args->lock : &job->own_lock;
+    SL_TRY(sl_save_lock_hold(args->directory, job->lock));
+    job->directory = job->lock->directory;
+    return SL_OK;
 }
 
 static void end_save(save_job *job)
 {
-    if (job->directory >= 0)
-        close(job->directory);
+    sl_save_lock_release(&job->own_lock);
     sl_full_tensors_close(job->list);
     free(job->names);
     free(job->plans);
@@ -757,17 +726,16 @@ static sl_status compare_space(const save_job *job, const save_series *series)
 }
 
 /* How many checkpoints are there once what dead runs left is gone. */
-static sl_status count_steps(const char *directory, int *out_fd, uint64_t *out_count)
+static sl_status count_steps(const char *directory, uint64_t *out_count)
 {
+    int fd;
     sl_step_list list;
-    SL_TRY(open_list(directory, out_fd, &list));
+    SL_TRY(open_list(directory, &fd, &list));
     sl_steps_free(&list);
-    sl_steps_clean(*out_fd, directory);
-    sl_status status = sl_steps_list(*out_fd, directory, &list);
-    if (status != SL_OK) {
-        close(*out_fd);
-        return status;
-    }
+    sl_steps_clean(fd, directory);
+    sl_status status = sl_steps_list(fd, directory, &list);
+    close(fd);
+    SL_TRY(status);
     *out_count = 0;
     for (uint32_t i = 0; i < list.count; i++)
         *out_count += sl_steps_is_complete(&list.entries[i]);
@@ -782,9 +750,7 @@ sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_
     save_series series = {.count = save_count, .keep = args->keep, .overwrites = overwrites};
     if (save_count == 0)
         return SL_OK;
-    sl_status status = count_steps(args->directory, &job.directory, &series.now);
-    if (status != SL_OK)
-        job.directory = -1;
+    sl_status status = count_steps(args->directory, &series.now);
     if (status == SL_ERROR_MISSING)
         status = SL_OK;
     if (status == SL_OK)

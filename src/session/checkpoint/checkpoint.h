@@ -23,6 +23,7 @@
 
 #include "files/safetensors.h"
 #include "run_id.h"
+#include "save_lock.h"
 #include "session/weights/tensor_io.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
@@ -44,6 +45,7 @@ typedef struct sl_checkpoint_state {
 
 typedef struct sl_checkpoint_save_args {
     const char *directory; /* made if missing, with its parents */
+    sl_save_lock *lock;    /* of the directory, as the run holds it; NULL: for this save alone */
     uint32_t keep;         /* newest whole checkpoints to keep; 0: all */
     const sl_gpt2_shape *shape;
     const sl_tensor_spec *tensors; /* [tensor_count] */
@@ -67,15 +69,16 @@ typedef struct sl_checkpoint_save_args {
 
 /* Saves a checkpoint as `directory`/step-N and then removes older ones beyond `keep`. Written under
  * a temporary name, synced, read back from the disk to its last byte, and renamed; an existing
- * step-N is replaced. Only steps up to this one count for `keep`: what another run left there with
- * higher numbers stays, with a warning. Nor do damaged ones count: each that would is read once, if
- * others are to go. Remains of dead runs are removed first.
- * SL_ERROR_IO: names file, bytes and the system's reason; older checkpoints are untouched and
- * nothing new is visible, unless the message says that step-N is there: then it is whole, but a
- * power failure may take its name, as the directory could not be synced.
- * Of many ranks all call it: one checkpoint comes of it, which does not know how many they were.
- * SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split over ranks, of which none
- * are given. */
+ * step-N is replaced, if it was there when the lock was taken, or is of this process. Only steps up
+ * to this one count for `keep`: what another run left there with higher numbers stays, with a
+ * warning. Nor do damaged ones count: each that would is read once, if others are to go. Remains of
+ * dead runs are removed first. SL_ERROR_IO: names file, bytes and the system's reason, or another
+ * process's step-N; older checkpoints are untouched and nothing new is visible, unless the message
+ * says that step-N is there: then it is whole, but a power failure may take its name, as the
+ * directory could not be synced. SL_ERROR_USAGE, SL_ERROR_IO, SL_ERROR_SYSTEM of sl_save_lock_hold
+ * too. Of many ranks all call it: one checkpoint comes of it, which does not know how many they
+ * were. SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split over ranks, of which
+ * none are given. */
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 
 /* Compares what `save_count` saves with these arguments will take at once, `keep` and the

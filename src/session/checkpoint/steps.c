@@ -158,7 +158,7 @@ void sl_steps_free(sl_step_list *list)
     *list = (sl_step_list){0};
 }
 
-/* ---- locking ---- */
+/* ---- locking of one of them ---- */
 
 static int open_inside(int directory, const char *name)
 {
@@ -231,6 +231,42 @@ sl_status sl_steps_make(int directory, const char *directory_path, uint64_t step
     SL_FAIL(SL_ERROR_IO,
             "%s: %d new directories were taken away at once; does another program clean up here?",
             sl_files_show(directory_path).text, MAKE_TRIES);
+}
+
+/* ---- a save that keeps nothing ---- */
+
+static sl_status probe_inside(int directory, const char *directory_path, int inside,
+                              sl_step_entry *entry)
+{
+    char *path = NULL;
+    const sl_step_entry trash = sl_steps_name(SL_STEP_TRASH, entry->step);
+    SL_TRY(sl_files_join_path(directory_path, entry->name, &path));
+    sl_status status =
+        sl_files_write_text(inside, path, sl_manifest_file_name(SL_MANIFEST_CONFIG), "{}\n");
+    if (status == SL_OK)
+        status = sl_files_sync_directory(inside, path);
+    const int error = status == SL_OK
+                          ? sl_files_rename(directory, entry->name, trash.name, SL_RENAME_REPLACE)
+                          : 0;
+    if (error != 0)
+        status = sl_status_fail(SL_ERROR_IO, "%s: cannot be renamed: %s", sl_files_show(path).text,
+                                strerror(error));
+    free(path);
+    SL_TRY(status);
+    *entry = trash;
+    return sl_files_sync_directory(directory, directory_path);
+}
+
+sl_status sl_steps_probe(int directory, const char *directory_path)
+{
+    int inside = -1;
+    sl_step_entry entry;
+    sl_first_failure failure = {0};
+    SL_TRY(sl_steps_make(directory, directory_path, 0, &entry, &inside));
+    sl_first_failure_keep(&failure, probe_inside(directory, directory_path, inside, &entry));
+    sl_steps_remove_held(directory, directory_path, entry.name, inside);
+    close(inside);
+    return sl_first_failure_return(&failure);
 }
 
 /* ---- removing ---- */

@@ -58,6 +58,10 @@ bool sl_steps_is_named(int directory, const char *name, int inside);
 sl_status sl_steps_make(int directory, const char *directory_path, uint64_t step,
                         sl_step_entry *out_entry, int *out_inside);
 
+/* Makes, fills, syncs, renames and removes a directory as saves do: whether they will be able to.
+ * SL_ERROR_IO, SL_ERROR_SYSTEM. */
+sl_status sl_steps_probe(int directory, const char *directory_path);
+
 /* Removes a directory of a dead run, trash or what was replaced, under its lock and if only a
  * checkpoint's files are in it. One that is not there, or that another run has locked, is fine. */
 void sl_steps_remove(int directory, const char *directory_path, const sl_step_entry *entry);

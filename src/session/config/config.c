@@ -255,8 +255,19 @@ static sl_status explain_value(const char *option, const char *text)
     SL_FAIL(SL_ERROR_USAGE, "\"%s\" is%s", text, meaning + strlen(":"));
 }
 
+sl_status sl_config_set_default(sl_config *config, uint32_t row)
+{
+    SL_TRY(set_field(config, row, rows[row].initial));
+    config->given[row] = true;
+    return SL_OK;
+}
+
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text)
 {
+    if (row == SL_CONFIG_ROW_save && !*text)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--save: the name of the directory is empty: leave --save out where "
+                "nothing is to be kept");
     sl_status status = set_field(config, row, text);
     if (status == SL_ERROR_USAGE)
         status = explain_value(rows[row].name, text);

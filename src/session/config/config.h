@@ -143,9 +143,12 @@ void sl_config_clear(sl_config *config);
 sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *out_row);
 
 /* Sets an option from its text. A list is replaced by one item, or none if `text` is empty; of a
- * text nothing is its default.
+ * text nothing is its default; but of --save it is refused, as nothing would be kept.
  * SL_ERROR_USAGE for a wrong value says what would be right. */
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text);
+
+/* Sets an option to its default, as one that was given. */
+sl_status sl_config_set_default(sl_config *config, uint32_t row);
 
 /* The same for a value that follows from others: whether the user gave one stays as it is. */
 sl_status sl_config_resolve(sl_config *config, uint32_t row, const char *text);

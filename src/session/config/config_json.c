@@ -47,7 +47,7 @@ sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *valu
     case JSON_FALSE:
         return sl_config_set(config, row, "false");
     case JSON_NULL:
-        return sl_config_set(config, row, sl_config_rows()[row].initial);
+        return sl_config_set_default(config, row);
     case JSON_ARRAY:
         return set_item_list(config, row, value);
     case JSON_OBJECT:
