@@ -1,15 +1,18 @@
 /* The host's memory as all tiers share it: how much is free, and taking it one process at a time.
  * Knows nothing of mappings.
  *
- * Who takes memory locks the file that says how much there is. The lock is advice: where it cannot
- * be had, by a file system without locks or because someone holds it for too long, memory is taken
- * without it, and the steps of sl_cpu_memory_populate alone keep the machine from running out.
+ * Who takes memory locks a file of its user, which no other user can open and so keep locked. The
+ * lock is advice: where it cannot be had, by a file system without locks or because a run holds it
+ * for too long, and between users, memory is taken without it, and the steps of
+ * sl_cpu_memory_populate alone keep the machine from running out.
  */
 #define _GNU_SOURCE /* flock, O_CLOEXEC */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,10 +38,26 @@ uint64_t sl_device_host_reserve_bytes(uint64_t free_bytes)
     return eighth < RESERVE_BYTES_MAX ? eighth : RESERVE_BYTES_MAX;
 }
 
+/* -1: there is none, or the name is somebody else's. */
+static int open_lock(void)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof path, "/dev/shm/sluice-memory-%u", (unsigned)geteuid());
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0)
+        return -1;
+    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+        (info.st_mode & (S_IRWXG | S_IRWXO)) == 0)
+        return file;
+    close(file);
+    return -1;
+}
+
 static int lock_memory(void)
 {
     const struct timespec pause = {.tv_nsec = WAIT_MS * 1000000L};
-    int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    int file = open_lock();
     for (int waits = 0; file >= 0 && waits < WAITS_MAX; waits++) {
         if (flock(file, LOCK_EX | LOCK_NB) == 0)
             return file;

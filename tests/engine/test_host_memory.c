@@ -3,6 +3,7 @@
  * than there is between them; a forked child or a core dump gets a copy. Machines with little
  * memory are made up: what is free there is what pages of the mappings leave of it. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -14,8 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -265,6 +269,23 @@ static void claim_when_more_is_needed_than_is_free_then_names_both(void **state)
 
 static _Atomic bool is_second_through;
 
+/* Any user can lock what any user can open. */
+static void claim_when_a_file_of_all_users_is_locked_then_does_not_wait(void **state)
+{
+    (void)state;
+    const sl_host_need small = {.device_bytes = 1};
+    sl_host_claim claim = {-1};
+    int other = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    assert_true(other >= 0 && flock(other, LOCK_EX) == 0);
+    assert_int_equal(sl_host_claim_open(&small, &claim), SL_OK);
+    assert_true(claim.file >= 0);
+    assert_int_equal(fstat(claim.file, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    sl_host_claim_close(&claim);
+    close(other);
+}
+
 static void *claim_second(void *argument)
 {
     const sl_host_need small = {.host_bytes = 1000};
@@ -301,6 +322,7 @@ int main(void)
         cmocka_unit_test(memory_when_two_take_it_at_once_then_is_never_overdrawn),
         cmocka_unit_test(claim_when_more_is_needed_than_is_free_then_names_both),
         cmocka_unit_test(claim_when_another_is_open_then_waits),
+        cmocka_unit_test(claim_when_a_file_of_all_users_is_locked_then_does_not_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
