@@ -1,12 +1,15 @@
 /* A socket of the machine, in the abstract name space: nothing is left behind, whoever dies. The
- * name is made of the user and of the common parent, which both sides check: the peer is asked of
- * the kernel, not believed. */
+ * name is made of the user and of the common parent, and of what only this user can know of that
+ * parent: another user cannot take the name first. Both sides check the user of the peer: the
+ * kernel is asked, the peer is not believed. */
 #define _GNU_SOURCE
 #include "rendezvous.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -14,10 +17,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "board.h"
 #include "comm.h"
 
-enum { RETRY_NS = 20000000 };
+enum { RETRY_NS = 20000000, CALLERS_MAX = 64 };
 
 static const uint64_t greeting_magic = 0x316b6e61726c73; /* "slrank1", least byte first */
 
@@ -32,13 +36,27 @@ typedef union descriptor_message {
     unsigned char bytes[CMSG_SPACE(sizeof(int))];
 } descriptor_message;
 
+/* Where the kernel has laid out the common parent: random addresses, which are shown to its user
+ * alone. 0: not even to this one, whose parent is another user's. */
+static uint64_t find_secret(void)
+{
+    char path[64];
+    unsigned char text[2048];
+    snprintf(path, sizeof path, "/proc/%d/auxv", (int)getppid());
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file >= 0 ? read(file, text, sizeof text) : -1;
+    if (file >= 0)
+        close(file);
+    return bytes > 0 ? sl_hash_64(text, (uint64_t)bytes) : 0;
+}
+
 static socklen_t make_address(const sl_meeting *meeting, struct sockaddr_un *address)
 {
     memset(address, 0, sizeof *address);
     address->sun_family = AF_UNIX;
-    int length =
-        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "sluice-ranks-%u-%d-%llx",
-                 (unsigned)geteuid(), (int)getppid(), (unsigned long long)meeting->key);
+    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1,
+                          "sluice-ranks-%u-%d-%llx-%llx", (unsigned)geteuid(), (int)getppid(),
+                          (unsigned long long)meeting->key, (unsigned long long)find_secret());
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -50,18 +68,23 @@ static sl_status open_socket(int *out_socket)
     return SL_OK;
 }
 
-/* Waits for something to be read, until the deadline. */
-static bool wait_readable(int socket, uint64_t deadline_ns)
+/* Waits for something to be read from any of them, until the deadline. */
+static bool wait_for_any(struct pollfd *sockets, uint32_t count, uint64_t deadline_ns)
 {
     for (;;) {
         uint64_t now = sl_clock_now_ns();
-        struct pollfd it = {.fd = socket, .events = POLLIN};
         if (now >= deadline_ns)
             return false;
         uint64_t left_ms = (deadline_ns - now) / 1000000 + 1;
-        if (poll(&it, 1, left_ms < 1000 ? (int)left_ms : 1000) > 0)
+        if (poll(sockets, count, left_ms < 1000 ? (int)left_ms : 1000) > 0)
             return true;
     }
+}
+
+static bool wait_readable(int socket, uint64_t deadline_ns)
+{
+    struct pollfd it = {.fd = socket, .events = POLLIN};
+    return wait_for_any(&it, 1, deadline_ns);
 }
 
 static bool is_same_user(int socket)
@@ -86,39 +109,96 @@ static bool send_file(int socket, int file)
     return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
 }
 
-/* Serves one that came; *has_come [size] remembers ranks. Strangers are passed over. */
-static sl_status serve(int listener, const sl_meeting *meeting, int file, bool *has_come,
-                       uint64_t deadline_ns)
+/* Those that have connected and not yet said who they are: one that says nothing keeps nobody
+ * waiting. sockets[0] is the listener; the others, oldest first, are `caller_count`. */
+typedef struct reception {
+    const sl_meeting *meeting;
+    int file; /* that is handed out */
+    uint32_t caller_count;
+    struct pollfd sockets[1 + CALLERS_MAX];
+    bool has_come[SL_COMM_RANKS_MAX];
+} reception;
+
+static void dismiss(reception *it, uint32_t caller)
 {
-    greeting said = {0};
-    int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    close(it->sockets[caller].fd);
+    it->caller_count--;
+    memmove(&it->sockets[caller], &it->sockets[caller + 1],
+            (it->caller_count - caller + 1) * sizeof it->sockets[0]);
+}
+
+/* The oldest one that is silent goes where there are too many; strangers are passed over. */
+static void admit(reception *it)
+{
+    int peer = accept4(it->sockets[0].fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (peer < 0)
-        return SL_OK;
-    bool is_heard = is_same_user(peer) && wait_readable(peer, deadline_ns) &&
-                    recv(peer, &said, sizeof said, 0) == (ssize_t)sizeof said &&
-                    said.magic == greeting_magic;
+        return;
+    if (!is_same_user(peer)) {
+        close(peer);
+        return;
+    }
+    if (it->caller_count == CALLERS_MAX)
+        dismiss(it, 1);
+    it->sockets[++it->caller_count] = (struct pollfd){.fd = peer, .events = POLLIN};
+}
+
+/* Hands the file to a rank that says who it is. */
+static sl_status serve(reception *it, uint32_t caller)
+{
+    const sl_meeting *meeting = it->meeting;
+    greeting said = {0};
+    const int peer = it->sockets[caller].fd;
+    const bool is_heard =
+        recv(peer, &said, sizeof said, 0) == (ssize_t)sizeof said && said.magic == greeting_magic;
     sl_status status = SL_OK;
     if (is_heard && (said.size != meeting->size || said.rank >= said.size || said.rank == 0 ||
-                     has_come[said.rank]))
+                     it->has_come[said.rank]))
         status = sl_status_fail(SL_ERROR_USAGE, "rank %u of %u came to a run of %u ranks",
                                 said.rank, said.size, meeting->size);
     else if (is_heard)
-        has_come[said.rank] = send_file(peer, file);
-    close(peer);
+        it->has_come[said.rank] = send_file(peer, it->file);
+    dismiss(it, caller);
     return status;
 }
 
-static sl_status serve_all(int listener, const sl_meeting *meeting, int file, uint64_t deadline_ns)
+static uint32_t find_missing(const reception *it)
 {
-    bool has_come[SL_COMM_RANKS_MAX] = {true};
-    for (uint32_t missing = 0; missing < meeting->size; missing++) {
-        while (!has_come[missing]) {
-            if (!wait_readable(listener, deadline_ns))
-                SL_FAIL(SL_ERROR_RANK, "rank %u has not started on this machine in time", missing);
-            SL_TRY(serve(listener, meeting, file, has_come, deadline_ns));
-        }
+    uint32_t rank = 1;
+    while (rank < it->meeting->size && it->has_come[rank])
+        rank++;
+    return rank;
+}
+
+static sl_status serve_all(reception *it, uint64_t deadline_ns)
+{
+    uint32_t missing;
+    sl_status status = SL_OK;
+    while (status == SL_OK && (missing = find_missing(it)) < it->meeting->size) {
+        if (!wait_for_any(it->sockets, 1 + it->caller_count, deadline_ns))
+            SL_FAIL(SL_ERROR_RANK, "rank %u has not started on this machine in time", missing);
+        for (uint32_t caller = it->caller_count; caller > 0 && status == SL_OK; caller--)
+            if (it->sockets[caller].revents != 0)
+                status = serve(it, caller);
+        if (status == SL_OK && it->sockets[0].revents != 0)
+            admit(it);
     }
-    return SL_OK;
+    return status;
+}
+
+static sl_status receive_ranks(const sl_meeting *meeting, int listener, int file,
+                               uint64_t deadline_ns)
+{
+    reception *it = calloc(1, sizeof *it);
+    if (!it)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for ranks to meet");
+    it->meeting = meeting;
+    it->file = file;
+    it->sockets[0] = (struct pollfd){.fd = listener, .events = POLLIN};
+    const sl_status status = serve_all(it, deadline_ns);
+    while (it->caller_count > 0)
+        dismiss(it, it->caller_count);
+    free(it);
+    return status;
 }
 
 static sl_status hand_out(const sl_meeting *meeting, uint64_t deadline_ns, int *out_file)
@@ -134,7 +214,7 @@ static sl_status hand_out(const sl_meeting *meeting, uint64_t deadline_ns, int *
     if (status == SL_OK)
         status = sl_board_create(meeting->size, meeting->world_size, &file);
     if (status == SL_OK)
-        status = serve_all(listener, meeting, file, deadline_ns);
+        status = receive_ranks(meeting, listener, file, deadline_ns);
     close(listener);
     if (status != SL_OK && file >= 0)
         close(file);
