@@ -27,6 +27,7 @@ typedef enum sl_status {
     SL_ERROR_IO = -7,        /* reading or writing failed */
     SL_ERROR_RANK = -8,      /* another rank died or hung */
     SL_ERROR_NONFINITE = -9, /* a loss or gradient is not finite */
+    SL_ERROR_STOPPED = -10,  /* told to end before the first step; nothing is lost */
 } sl_status;
 
 /* The message of the last failure in the calling thread; "" before the first. Owned by the library,

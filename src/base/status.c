@@ -77,6 +77,7 @@ int sl_status_exit_code(sl_status status)
 {
     switch (status) {
     case SL_OK:
+    case SL_ERROR_STOPPED:
         return 0;
     case SL_ERROR_USAGE:
         return 64;

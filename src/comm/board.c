@@ -7,6 +7,8 @@
  *     does not change after that
  *   memory is given out from `used` upwards and never taken back: windows live as long as the board
  *   what a rank does is copied word by word, without a lock: it may be torn, and is only shown
+ *   `progress` of the head is the largest number of progress that was given or heard of here; those
+ *     of the entries are not above it, and grow
  *
  * A wait is cut into ticks. At the end of each the sleeper looks whether somebody gave up or died;
  * it counts its own ticks and not the clock, so a job that was suspended and goes on has waited for
@@ -56,8 +58,10 @@ typedef struct board_entry {
     int32_t process;
     uint32_t world_rank;
     uint64_t process_space; /* in which `process` is a number */
+    _Atomic uint64_t progress;
     _Atomic uint64_t step;
     _Atomic uint64_t op[OP_WORDS];
+    char last_words[REASON_BYTES]; /* read when the rank has ended */
 } board_entry;
 
 typedef struct board_head {
@@ -65,6 +69,7 @@ typedef struct board_head {
     uint32_t rank_count, world_size;
     _Atomic uint32_t arrived, arrived_sleepers; /* changes whenever a rank joins */
     _Atomic uint64_t used;
+    _Atomic uint64_t progress;
     _Atomic uint32_t verdict;
     int32_t verdict_status;
     char verdict_text[REASON_BYTES];
@@ -104,7 +109,8 @@ static sl_status write_head(int file, uint32_t rank_count, uint32_t world_size)
 {
     uint64_t bytes = head_bytes(rank_count), all_bytes = board_bytes(rank_count, world_size);
     if (ftruncate(file, (off_t)all_bytes) != 0 || fallocate(file, 0, 0, (off_t)bytes) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no shared memory for %u ranks: %s", rank_count, strerror(errno));
+        SL_FAIL(SL_ERROR_SYSTEM, "no shared memory for %u ranks: %s%s", rank_count, strerror(errno),
+                errno == EFBIG ? ": raise the limit of a file's size (ulimit -f)" : "");
     board_head head = {.magic = board_magic,
                        .bytes = all_bytes,
                        .rank_count = rank_count,
@@ -183,6 +189,18 @@ static void release_mapping(board_mapping *mapping)
     free(mapping);
 }
 
+static void unmap_file(board_mapping *mapping)
+{
+    atomic_store(&mapping->view_count, 1);
+    release_mapping(mapping);
+}
+
+/* A thread that spins has a core beside the one that its rank computes on, or sleeps at once. */
+static uint32_t choose_spins(uint32_t core_count, uint32_t rank_count)
+{
+    return core_count / 2 >= rank_count ? SPINS : 0;
+}
+
 static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_board **out_board)
 {
     sl_board *board = calloc(1, sizeof *board);
@@ -193,7 +211,7 @@ static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_boar
     board->rank_count = mapping->head->rank_count;
     board->local_index = local_index;
     board->gone = board->rank_count;
-    board->spins = sl_workers_usable_cpu_count() >= board->rank_count ? SPINS : 0;
+    board->spins = choose_spins(sl_workers_usable_cpu_count(), board->rank_count);
     sl_board_set_timeout(board, DEFAULT_TIMEOUT_S);
     atomic_fetch_add(&mapping->view_count, 1);
     *out_board = board;
@@ -209,7 +227,7 @@ static uint32_t count_cores(void)
 
 static sl_status make_processes(sl_board *board)
 {
-    board->spins = count_cores() >= board->rank_count ? SPINS : 0;
+    board->spins = choose_spins(count_cores(), board->rank_count);
     board->processes = calloc(board->rank_count, sizeof *board->processes);
     if (!board->processes)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
@@ -230,8 +248,7 @@ sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl
     if (status == SL_OK)
         status = open_view(mapping, local_index, &board);
     if (status != SL_OK) {
-        atomic_store(&mapping->view_count, 1);
-        release_mapping(mapping);
+        unmap_file(mapping);
         return status;
     }
     if (is_of_processes)
@@ -322,6 +339,7 @@ void sl_board_post(sl_board *board, uint64_t step, const char *op)
     atomic_store_explicit(&entry->step, step, memory_order_relaxed);
     for (int i = 0; i < OP_WORDS; i++)
         atomic_store_explicit(&entry->op[i], words[i], memory_order_relaxed);
+    sl_board_advance(board);
 }
 
 /* Word by word, as it was written: torn perhaps. */
@@ -371,6 +389,32 @@ void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_te
         snprintf(process, sizeof process, " (process %d%s)", entry->process,
                  describe_process(entry->process));
     snprintf(out_text, capacity, "rank %u%s%s", entry->world_rank, process, what);
+}
+
+/* ---- progress ---- */
+
+static void raise_to(_Atomic uint64_t *word, uint64_t number)
+{
+    uint64_t before = atomic_load(word);
+    while (before < number && !atomic_compare_exchange_weak(word, &before, number))
+        ;
+}
+
+void sl_board_advance(sl_board *board)
+{
+    const uint64_t number = atomic_fetch_add(&board->head->progress, 1) + 1;
+    raise_to(&board->head->entries[board->local_index].progress, number);
+}
+
+void sl_board_follow(sl_board *board, uint64_t progress)
+{
+    raise_to(&board->head->progress, progress);
+    raise_to(&board->head->entries[board->local_index].progress, progress);
+}
+
+uint64_t sl_board_progress(const sl_board *board)
+{
+    return atomic_load(&board->head->entries[board->local_index].progress);
 }
 
 /* ---- ending ---- */
@@ -505,6 +549,17 @@ static bool has_changed(const sl_board_wait *wait)
     return wait->word && atomic_load(wait->word) != wait->seen;
 }
 
+/* The deadline is counted anew where the awaited rank has got on. */
+static void heed_progress(sl_board *board, sl_board_patience *patience, uint32_t local_index)
+{
+    const uint64_t progress = atomic_load(&board->head->entries[local_index].progress);
+    if (progress <= patience->progress)
+        return;
+    patience->progress = progress;
+    patience->waited_ns = 0;
+    sl_board_follow(board, progress);
+}
+
 sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait)
 {
     uint64_t now = sl_clock_now_ns();
@@ -517,6 +572,7 @@ sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_
         return fail_of_dead(board, wait, dead);
     if (wait->local_index >= board->rank_count)
         return SL_OK;
+    heed_progress(board, patience, wait->local_index);
     /* Who has left came before: its state is looked at first. */
     bool has_left = atomic_load(&board->head->entries[wait->local_index].state) == RANK_LEFT;
     bool is_over = has_left || patience->waited_ns > board->timeout_ns;
@@ -621,6 +677,29 @@ sl_status sl_board_join(sl_board *board, uint32_t world_rank)
     }
 }
 
+sl_status sl_board_leave_words(int file, uint32_t local_index, const char *text)
+{
+    board_mapping *mapping;
+    SL_TRY(map_file(file, &mapping));
+    if (local_index < mapping->head->rank_count)
+        snprintf(mapping->head->entries[local_index].last_words, REASON_BYTES, "%s", text);
+    unmap_file(mapping);
+    return SL_OK;
+}
+
+sl_status sl_board_read_words(int file, uint32_t local_index,
+                              char out_text[SL_STATUS_MESSAGE_BYTES])
+{
+    board_mapping *mapping;
+    SL_TRY(map_file(file, &mapping));
+    out_text[0] = '\0';
+    if (local_index < mapping->head->rank_count)
+        snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
+                 mapping->head->entries[local_index].last_words);
+    unmap_file(mapping);
+    return SL_OK;
+}
+
 sl_status sl_board_lose(int file, uint32_t local_index, const char *how)
 {
     char text[REASON_BYTES];
@@ -633,7 +712,6 @@ sl_status sl_board_lose(int file, uint32_t local_index, const char *how)
                  local_index, how);
         give_verdict(head, SL_ERROR_RANK, text);
     }
-    atomic_store(&mapping->view_count, 1);
-    release_mapping(mapping);
+    unmap_file(mapping);
     return SL_OK;
 }

@@ -60,6 +60,7 @@ void *sl_board_memory(const sl_board *board, uint64_t offset);
 
 /* ---- what a rank does ---- */
 
+/* Counts as progress. */
 void sl_board_post(sl_board *board, uint64_t step, const char *op);
 
 enum { SL_BOARD_OP_BYTES = 64 };
@@ -67,12 +68,31 @@ enum { SL_BOARD_OP_BYTES = 64 };
 /* What this rank posted last. */
 void sl_board_last_post(const sl_board *board, uint64_t *out_step, char out_op[SL_BOARD_OP_BYTES]);
 
+/* ---- progress ----
+ *
+ * A rank that works for long without a call, say while it saves, advances. Who waits for it starts
+ * to count its deadline anew, and so does who waits for those that wait: a rank has the largest
+ * number of its own work and of the ranks that it waits for. New numbers come from work alone, so
+ * ranks that wait for each other in a circle do not keep each other waiting.
+ */
+
+/* This rank has done a part of its work. Any thread. */
+void sl_board_advance(sl_board *board);
+
+/* The same, by a rank that this one waits for and that is not on this machine. */
+void sl_board_follow(sl_board *board, uint64_t progress);
+
+/* The number of this rank: other machines are told. */
+uint64_t sl_board_progress(const sl_board *board);
+
 /* ---- waiting ---- */
 
-/* How long a wait has lasted, in time during which this process ran: a suspended job is not a dead
- * one. All zeros at the start of a wait. */
+/* How long a wait has lasted since the awaited rank made progress, in time during which this
+ * process ran: a suspended job is not a dead one. All zeros at the start of a wait. */
 typedef struct sl_board_patience {
     uint64_t waited_ns, last_ns;
+    uint64_t progress,
+        progress_elsewhere; /* of the awaited rank here, of that on another machine */
     uint32_t spins;
 } sl_board_patience;
 
@@ -104,6 +124,12 @@ void sl_board_end(sl_board *board, sl_status status, const char *text);
 /* The same by whoever started the ranks of the board in `file`: one of them, which `how` ("ended
  * with code 1"), will not come any more. Does nothing if it had come: the others notice that. */
 sl_status sl_board_lose(int file, uint32_t local_index, const char *how);
+
+/* What local rank `local_index` of the board in `file` says at its end, for whoever started the
+ * ranks: "" if it said nothing. SL_ERROR_USAGE: `file` is no board of this build. */
+sl_status sl_board_leave_words(int file, uint32_t local_index, const char *text);
+sl_status sl_board_read_words(int file, uint32_t local_index,
+                              char out_text[SL_STATUS_MESSAGE_BYTES]);
 
 /* SL_OK, or what ended them. */
 sl_status sl_board_poll(const sl_board *board);

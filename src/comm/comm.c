@@ -2,11 +2,10 @@
  * of a process or as processes that `sluice launch` started. */
 #include "comm.h"
 
-#include <signal.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -176,14 +175,12 @@ sl_status sl_comm_threads_open(uint32_t size, sl_comm **out_ends)
     return SL_OK;
 }
 
-/* Processes that share `file`, which this closes. */
+/* Processes that share `file`. */
 static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *environment, int file,
                                 sl_comm **out_world)
 {
     sl_board *board;
-    sl_status status = sl_board_open(file, environment->rank, true, &board);
-    close(file);
-    SL_TRY(status);
+    SL_TRY(sl_board_open(file, environment->rank, true, &board));
     if (sl_board_rank_count(board) != environment->size) {
         sl_board_close(board);
         SL_FAIL(SL_ERROR_USAGE,
@@ -193,22 +190,30 @@ static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *en
     return make_local_world(ops, board, out_world);
 }
 
-/* What mpirun or srun started ends with the process that started it. Ranks of one machine need
- * nothing of MPI. */
+/* What mpirun or srun started. Ranks of one machine need nothing of MPI. */
 static sl_status open_met(const sl_environment *environment, double timeout_s, sl_comm **out_world)
 {
     int file;
     const sl_transport_ops *ops;
     const sl_meeting meeting = {
         .rank = environment->rank, .size = environment->size, .world_size = environment->size};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (environment->local_size != environment->size) {
         SL_TRY(sl_mpi_load(environment->library, &ops));
         return sl_remote_open(ops, NULL, environment->size, environment->machine, timeout_s,
                               out_world);
     }
     SL_TRY(sl_rendezvous_share(&meeting, timeout_s, &file));
-    return open_processes(&mpi_ops, environment, file, out_world);
+    const sl_status status = open_processes(&mpi_ops, environment, file, out_world);
+    close(file);
+    return status;
+}
+
+/* The inherited file stays open for what this rank says at its end. */
+static sl_status open_local(const sl_environment *environment, sl_comm **out_world)
+{
+    SL_TRY(open_processes(&local_ops, environment, environment->file, out_world));
+    (void)fcntl(environment->file, F_SETFD, FD_CLOEXEC);
+    return SL_OK;
 }
 
 static sl_status open_world(sl_comm_kind kind, double timeout_s, sl_comm **out_world)
@@ -222,7 +227,7 @@ static sl_status open_world(sl_comm_kind kind, double timeout_s, sl_comm **out_w
         SL_FAIL(SL_ERROR_USAGE, "this process was not started as a rank: use sluice launch");
     if (kind == SL_COMM_MPI)
         return open_met(&environment, timeout_s, out_world);
-    return open_processes(&local_ops, &environment, environment.file, out_world);
+    return open_local(&environment, out_world);
 }
 
 sl_status sl_comm_open(const sl_comm_options *options, sl_comm **out_world)
@@ -419,6 +424,11 @@ void sl_comm_post(sl_comm *comm, uint64_t step, const char *op)
     sl_board_post(comm->board, step, op);
 }
 
+void sl_comm_advance(sl_comm *comm)
+{
+    sl_board_advance(comm->board);
+}
+
 void sl_comm_set_timeout(sl_comm *world, double seconds)
 {
     sl_board_set_timeout(world->board, seconds);
@@ -430,6 +440,12 @@ void sl_comm_abort(sl_comm *comm, const char *reason)
     sl_board_describe(comm->board, sl_board_local_index(comm->board), who, sizeof who);
     snprintf(text, sizeof text, "%s gave up%s%s", who, reason ? ": " : "", reason ? reason : "");
     sl_board_end(comm->board, SL_ERROR_RANK, text);
+    comm->ops->abort(comm);
+}
+
+void sl_comm_stop(sl_comm *comm, const char *reason)
+{
+    sl_board_end(comm->board, SL_ERROR_STOPPED, reason);
     comm->ops->abort(comm);
 }
 

@@ -31,24 +31,31 @@ enum {
     PAUSE_NS_MOST = 200000,
     IDLE_NS = 50000000,
     LEFT_NS = 1000000000, /* a message overtakes a farewell by less than this */
-    END_S = 5             /* how long a thread that may hang in MPI is waited for */
+    END_S = 5,            /* how long a thread that may hang in MPI is waited for */
+    BEATS = 8             /* in which progress is told of within a deadline */
 };
 
 enum { MESSAGE_IDLE, MESSAGE_WAITING, MESSAGE_UNDER_WAY, MESSAGE_DONE };
 
-typedef enum note_kind { NOTE_LEFT = 1, NOTE_ENDED } note_kind;
+typedef enum note_kind { NOTE_LEFT = 1, NOTE_ENDED, NOTE_PROGRESS } note_kind;
 
-typedef struct note {
+typedef struct note_head {
     uint32_t kind, rank;
     int32_t status;
     uint32_t reserved;
-    char text[SL_STATUS_MESSAGE_BYTES];
+    uint64_t progress;
+} note_head;
+
+typedef struct note {
+    note_head head;
+    char text[SL_STATUS_MESSAGE_BYTES]; /* not sent with progress */
 } note;
 
 typedef struct peer {
     char host[SL_PEER_HOST_BYTES], op[SL_PEER_OP_BYTES];
     uint64_t step;
     _Atomic bool has_left;
+    _Atomic uint64_t progress; /* as board.h counts */
 } peer;
 
 typedef struct adopted {
@@ -81,6 +88,9 @@ struct sl_messages {
     note heard, told;
     sl_message hearing, *telling; /* telling [size] */
     bool has_told;
+    note_head *beats; /* [size] notes of progress */
+    sl_message *beating;
+    uint64_t told_progress, told_progress_ns;
 };
 
 /* ---- the thread ---- */
@@ -146,12 +156,15 @@ static bool start_waiting(sl_messages *it)
 
 static void hear(sl_messages *it)
 {
-    const note *said = &it->heard;
-    if (it->hearing.bytes == sizeof *said && said->rank < it->size) {
+    const note_head *said = &it->heard.head;
+    const bool is_whole = it->hearing.bytes == sizeof it->heard;
+    if (it->hearing.bytes >= sizeof *said && said->rank < it->size) {
         if (said->kind == NOTE_LEFT)
             atomic_store(&it->peers[said->rank].has_left, true);
-        else if (said->kind == NOTE_ENDED)
-            end_board(it, (sl_status)said->status, said->text);
+        else if (said->kind == NOTE_PROGRESS)
+            atomic_store(&it->peers[said->rank].progress, said->progress);
+        else if (said->kind == NOTE_ENDED && is_whole)
+            end_board(it, (sl_status)said->status, it->heard.text);
     }
     it->hearing.bytes = sizeof it->heard;
     start_one(it, &it->hearing);
@@ -196,7 +209,7 @@ static void tell(sl_messages *it, note_kind kind, sl_status status, const char *
 {
     if (!atomic_load(&it->board))
         return;
-    it->told = (note){.kind = kind, .rank = it->rank, .status = (int32_t)status};
+    it->told.head = (note_head){.kind = kind, .rank = it->rank, .status = (int32_t)status};
     snprintf(it->told.text, sizeof it->told.text, "%s", text);
     for (uint32_t i = 0; i < it->size; i++) {
         if (!it->is_elsewhere[i] || it->free_count == 0)
@@ -220,6 +233,36 @@ static void tell_verdict(sl_messages *it)
         return;
     it->has_told = true;
     tell(it, NOTE_ENDED, status, sl_status_message());
+}
+
+/* Tells a rank elsewhere, unless it has not yet taken what it was told before. */
+static void beat(sl_messages *it, uint32_t rank, uint64_t progress)
+{
+    if (!sl_message_is_idle(&it->beating[rank]) || it->free_count == 0)
+        return;
+    it->beats[rank] = (note_head){.kind = NOTE_PROGRESS, .rank = it->rank, .progress = progress};
+    it->beating[rank] = (sl_message){.is_send = true,
+                                     .peer = rank,
+                                     .tag = NOTE_TAG,
+                                     .data = &it->beats[rank],
+                                     .bytes = sizeof it->beats[rank]};
+    start_one(it, &it->beating[rank]);
+}
+
+static void tell_progress(sl_messages *it, uint64_t now_ns)
+{
+    const sl_board *board = atomic_load(&it->board);
+    if (!board || it->has_told)
+        return;
+    const uint64_t progress = sl_board_progress(board);
+    const double since_s = 1e-9 * (double)(now_ns - it->told_progress_ns);
+    if (progress == it->told_progress || since_s < sl_board_timeout(board) / BEATS)
+        return;
+    it->told_progress = progress;
+    it->told_progress_ns = now_ns;
+    for (uint32_t i = 0; i < it->size; i++)
+        if (it->is_elsewhere[i])
+            beat(it, i, progress);
 }
 
 static struct timespec find_time_in(uint64_t ns)
@@ -271,6 +314,7 @@ static void serve(sl_messages *it)
         uint64_t now_ns = sl_clock_now_ns();
         if (now_ns - told_ns > IDLE_NS / 2) {
             tell_verdict(it);
+            tell_progress(it, now_ns);
             told_ns = now_ns;
         }
         if (!has_moved)
@@ -305,7 +349,9 @@ static void *run(void *argument)
     }
     it->peers = calloc(it->size, sizeof *it->peers);
     it->telling = calloc(it->size, sizeof *it->telling);
-    if (!it->peers || !it->telling) {
+    it->beats = calloc(it->size, sizeof *it->beats);
+    it->beating = calloc(it->size, sizeof *it->beating);
+    if (!it->peers || !it->telling || !it->beats || !it->beating) {
         snprintf(it->error, sizeof it->error, "no memory for %u ranks", it->size);
         set_phase(it, PHASE_FAILED);
         return NULL;
@@ -335,6 +381,8 @@ static void free_messages(sl_messages *it)
     pthread_mutex_destroy(&it->lock);
     free(it->peers);
     free(it->telling);
+    free(it->beats);
+    free(it->beating);
     free(it->slots);
     free(it->free_slots);
     free(it->events);
@@ -589,12 +637,24 @@ static void describe_peer(sl_messages *it, uint32_t rank, char *text, size_t cap
     pthread_mutex_unlock(&it->lock);
 }
 
-sl_status sl_messages_check(sl_messages *it, const sl_board_patience *patience, const char *comm,
+/* The deadline is counted anew where the rank has got on. */
+static void heed_progress(const sl_messages *it, sl_board_patience *patience, uint32_t rank)
+{
+    const uint64_t progress = atomic_load(&it->peers[rank].progress);
+    if (progress <= patience->progress_elsewhere)
+        return;
+    patience->progress_elsewhere = progress;
+    patience->waited_ns = 0;
+    sl_board_follow(atomic_load(&it->board), progress);
+}
+
+sl_status sl_messages_check(sl_messages *it, sl_board_patience *patience, const char *comm,
                             const char *op, uint32_t rank)
 {
     char who[256], mine[256], text[SL_STATUS_MESSAGE_BYTES];
     sl_board *board = atomic_load(&it->board);
     SL_TRY(sl_board_poll(board));
+    heed_progress(it, patience, rank);
     bool has_left = atomic_load(&it->peers[rank].has_left) && patience->waited_ns > LEFT_NS;
     if (!has_left && (double)patience->waited_ns * 1e-9 <= sl_board_timeout(board))
         return SL_OK;

@@ -3,7 +3,8 @@
  * for shared memory, with the same deadlines.
  *
  * It also carries what ends a run from one machine to another: as soon as the board of this machine
- * has a verdict it tells all ranks elsewhere, and gives theirs to this board.
+ * has a verdict it tells all ranks elsewhere, and gives theirs to this board. And it tells them, a
+ * few times within a deadline, that this rank makes progress.
  */
 #ifndef SL_COMM_MESSAGES_H
 #define SL_COMM_MESSAGES_H
@@ -60,10 +61,10 @@ enum { SL_PEER_HOST_BYTES = 64, SL_PEER_OP_BYTES = 64 };
 void sl_messages_name_host(sl_messages *messages, uint32_t peer, const char *host);
 void sl_messages_note_op(sl_messages *messages, uint32_t peer, uint64_t step, const char *op);
 
-/* Fails, and ends the board, if waiting on for the rank has no sense: it has left, or the deadline
- * is over. `patience` is that of sleeps on `word` of a message. */
-sl_status sl_messages_check(sl_messages *messages, const sl_board_patience *patience,
-                            const char *comm, const char *op, uint32_t peer);
+/* Fails, and ends the board, if waiting on for the rank has no sense: it has left, or has made no
+ * progress for as long as the deadline. `patience` is that of sleeps on `word` of a message. */
+sl_status sl_messages_check(sl_messages *messages, sl_board_patience *patience, const char *comm,
+                            const char *op, uint32_t peer);
 
 /* Sleeps until it is done: sl_board_sleep and sl_messages_check in turn. */
 sl_status sl_messages_wait(sl_messages *messages, const sl_message *message, const char *comm,

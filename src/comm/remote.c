@@ -340,7 +340,7 @@ static sl_status take_parts(const exchange *it, flow *in, bool *out_has_moved)
     return SL_OK;
 }
 
-static sl_status step_exchange(void *user, const sl_board_patience *patience, bool *out_has_moved,
+static sl_status step_exchange(void *user, sl_board_patience *patience, bool *out_has_moved,
                                bool *out_is_over)
 {
     exchange *it = user;
@@ -521,10 +521,11 @@ static sl_status make_world(sl_messages *messages, const char *machine, double t
     return complete_world(world, messages, table, elsewhere, timeout_s);
 }
 
-/* Slots for all messages that several communicators of all ranks can have under way. */
+/* Slots for all messages that several communicators of all ranks can have under way, and for notes
+ * to each of them. */
 static uint32_t count_slots(uint32_t size)
 {
-    return COMMS * (6 * size + 4) + size + 64;
+    return COMMS * (6 * size + 4) + 2 * size + 64;
 }
 
 sl_status sl_remote_open(const sl_transport_ops *ops, void *self, uint32_t size,

@@ -325,7 +325,7 @@ typedef struct exchange {
     bool is_beside_over;
 } exchange;
 
-static sl_status move_some(sl_window *window, exchange *it, const sl_board_patience *patience,
+static sl_status move_some(sl_window *window, exchange *it, sl_board_patience *patience,
                            bool *out_has_moved)
 {
     bool has_sent = !it->out.is_over && fill(window, &it->out, it->args->send);

@@ -66,7 +66,7 @@ const void *sl_window_half(const sl_window *window, uint32_t member);
 /* What else an exchange moves: messages with members of other machines. */
 typedef struct sl_window_beside {
     /* Moves what it can, without blocking; fails if waiting on has no sense. */
-    sl_status (*step)(void *user, const sl_board_patience *patience, bool *out_has_moved,
+    sl_status (*step)(void *user, sl_board_patience *patience, bool *out_has_moved,
                       bool *out_is_over);
     void *user;
 } sl_window_beside;

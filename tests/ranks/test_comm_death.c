@@ -4,6 +4,10 @@
  * is forgotten and later calls go on. Each way to fail is done to a world of threads or processes,
  * and every survivor has to say the rank, the op and the step, in time. */
 #define _GNU_SOURCE
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "comm_world.h"
 
 static void expect_said(const answer *answers, uint32_t rank, const char *part)
@@ -241,6 +245,119 @@ static void ranks_when_one_is_missing_name_it_with_op_and_step(void **state)
     }
 }
 
+/* ---- ranks that work for longer than the deadline ---- */
+
+enum { DEADLINE_MS = 400, WORK_MS = 4 * DEADLINE_MS };
+
+static void work(sl_comm *world)
+{
+    for (int ms = 0; ms < WORK_MS; ms += 20) {
+        sl_comm_advance(world);
+        sleep_ms(20);
+    }
+}
+
+static sl_status receive_from(sl_comm *world, uint32_t rank)
+{
+    char byte;
+    return sl_comm_exchange(
+        world, &(sl_comm_exchange_args){
+                   .to = SL_COMM_NOBODY, .from = rank, .receive = &byte, .receive_bytes = 1});
+}
+
+static sl_status send_to(sl_comm *world, uint32_t rank)
+{
+    return sl_comm_exchange(
+        world,
+        &(sl_comm_exchange_args){.to = rank, .from = SL_COMM_NOBODY, .send = "x", .send_bytes = 1});
+}
+
+/* Rank 0 waits for the last one, which works, and the others wait for rank 0. */
+static void wait_for_work(sl_comm *world, const void *argument, answer *out)
+{
+    (void)argument;
+    const uint32_t last = sl_comm_size(world) - 1, rank = sl_comm_rank(world);
+    sl_status status = SL_OK;
+    sl_comm_set_timeout(world, 1e-3 * DEADLINE_MS);
+    if (rank == last) {
+        work(world);
+        status = send_to(world, 0);
+    } else if (rank > 0) {
+        status = receive_from(world, 0);
+    } else {
+        status = receive_from(world, last);
+        for (uint32_t i = 1; i < last && status == SL_OK; i++)
+            status = send_to(world, i);
+    }
+    if (status == SL_OK && rank == last)
+        work(world);
+    if (status == SL_OK)
+        status = sl_comm_barrier(world);
+    if (status != SL_OK)
+        complain(out, "%s", sl_status_message());
+}
+
+static void ranks_when_one_works_for_longer_than_the_deadline_wait(void **state)
+{
+    (void)state;
+    for (int on = 0; on < CARRIER_COUNT; on++)
+        run_right(&carriers[on], 3, wait_for_work, NULL);
+}
+
+/* Rank 1 hangs, and rank 2 waits for it; rank 0 works meanwhile. */
+static void work_beside_a_hang(sl_comm *world, const void *argument, answer *out)
+{
+    enum { LOOKS_MOST = 1000 };
+    (void)argument;
+    sl_comm_set_timeout(world, 1e-3 * DEADLINE_MS);
+    if (sl_comm_rank(world) == 2) {
+        tell(receive_from(world, 1), out);
+        return;
+    }
+    for (int i = 0; i < LOOKS_MOST && sl_comm_poll(world) == SL_OK; i++) {
+        sleep_ms(20);
+        if (sl_comm_rank(world) == 0)
+            sl_comm_advance(world);
+    }
+    tell(sl_comm_poll(world), out);
+}
+
+static void rank_that_hangs_when_another_one_works_is_named(void **state)
+{
+    (void)state;
+    for (int on = 0; on < CARRIER_COUNT; on++) {
+        answer *answers = share_answers();
+        carriers[on].run(3, work_beside_a_hang, NULL, answers);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            expect_said(answers, rank, "rank 1");
+            expect_said(answers, rank, "did not come to exchange of world");
+        }
+        munmap(answers, RANKS_MAX * sizeof *answers);
+    }
+}
+
+/* Each waits for the next. */
+static void wait_in_a_circle(sl_comm *world, const void *argument, answer *out)
+{
+    (void)argument;
+    sl_comm_set_timeout(world, 1e-3 * DEADLINE_MS);
+    sl_comm_post(world, 1, "a step");
+    sl_comm_advance(world);
+    tell(receive_from(world, (sl_comm_rank(world) + 1) % sl_comm_size(world)), out);
+}
+
+static void ranks_when_they_wait_in_a_circle_end(void **state)
+{
+    (void)state;
+    for (int on = 0; on < CARRIER_COUNT; on++) {
+        answer *answers = share_answers();
+        carriers[on].run(4, wait_in_a_circle, NULL, answers);
+        for (uint32_t rank = 0; rank < 4; rank++)
+            expect_said(answers, rank, "did not come to exchange of world");
+        munmap(answers, RANKS_MAX * sizeof *answers);
+    }
+}
+
 /* ---- ranks that never come ---- */
 
 /* One that died after it had come is missed here. */
@@ -295,6 +412,115 @@ static void ranks_when_one_dies_before_the_start_end_at_once(void **state)
         assert_true(now_s() - start < 5);
         munmap(answers, RANKS_MAX * sizeof *answers);
     }
+}
+
+/* ---- ranks that meet at a socket, as mpirun's do ---- */
+
+static void bind_name(const char *name, int *out_socket)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", name);
+    *out_socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(*out_socket >= 0);
+    assert_int_equal(bind(*out_socket, (struct sockaddr *)&address,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))),
+                     0);
+    assert_int_equal(listen(*out_socket, 8), 0);
+}
+
+static void meet_and_part(sl_comm *world, const void *argument, answer *out)
+{
+    (void)argument;
+    if (sl_comm_barrier(world) != SL_OK)
+        complain(out, "%s", sl_status_message());
+}
+
+/* What anybody can know of the ranks' name has been taken. */
+static void ranks_when_the_name_of_user_and_parent_is_taken_meet(void **state)
+{
+    (void)state;
+    char name[64];
+    int taken;
+    snprintf(name, sizeof name, "sluice-ranks-%u-%d-0", (unsigned)geteuid(), (int)getpid());
+    bind_name(name, &taken);
+    run_right(&carriers[2], 2, meet_and_part, NULL);
+    close(taken);
+}
+
+/* The name at which children of this process listen; "" if none does yet. */
+static void find_name(char name[108])
+{
+    char line[256], wanted[64];
+    FILE *file = fopen("/proc/net/unix", "r");
+    snprintf(wanted, sizeof wanted, "@sluice-ranks-%u-%d-", (unsigned)geteuid(), (int)getpid());
+    name[0] = '\0';
+    while (file && !name[0] && fgets(line, sizeof line, file)) {
+        const char *found = strstr(line, wanted);
+        if (found)
+            snprintf(name, 108, "%.*s", (int)strcspn(found + 1, "\n"), found + 1);
+    }
+    if (file)
+        fclose(file);
+}
+
+/* Connects, and says nothing. */
+static void connect_silently(int *out_socket)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char name[108] = "";
+    for (int i = 0; i < 1000 && !name[0]; i++) {
+        sleep_ms(5);
+        find_name(name);
+    }
+    assert_true(name[0] != '\0');
+    memcpy(address.sun_path + 1, name, strlen(name));
+    *out_socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    assert_true(*out_socket >= 0);
+    assert_int_equal(connect(*out_socket, (struct sockaddr *)&address, bytes), 0);
+}
+
+static void start_met(uint32_t rank, answer *answers, pid_t *out_id)
+{
+    const rank_run run = {.body = meet_and_part, .out = &answers[rank]};
+    *out_id = fork();
+    assert_true(*out_id >= 0);
+    if (*out_id == 0)
+        run_process(rank, 2, -1, &run);
+}
+
+static void rank_when_somebody_connects_and_is_silent_meets_the_others(void **state)
+{
+    (void)state;
+    enum { SILENT = 3 };
+    answer *answers = share_answers();
+    int silent[SILENT];
+    pid_t ids[2];
+    start_met(0, answers, &ids[0]);
+    for (int i = 0; i < SILENT; i++)
+        connect_silently(&silent[i]);
+    start_met(1, answers, &ids[1]);
+    wait_for_processes(2, ids, answers);
+    expect_right(&carriers[2], 2, answers);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    munmap(answers, RANKS_MAX * sizeof *answers);
+}
+
+/* A host program is not to end with whoever started it. */
+static void keep_own_end(sl_comm *world, const void *argument, answer *out)
+{
+    int number = -1;
+    meet_and_part(world, argument, out);
+    if (prctl(PR_GET_PDEATHSIG, &number) != 0 || number != 0)
+        complain(out, "signal %d comes when the parent ends", number);
+}
+
+static void process_that_opens_a_world_does_not_end_with_its_parent(void **state)
+{
+    (void)state;
+    for (int on = 0; on < CARRIER_COUNT; on++)
+        run_right(&carriers[on], 2, keep_own_end, NULL);
 }
 
 /* ---- a job that is suspended ---- */
@@ -422,7 +648,13 @@ int main(void)
         cmocka_unit_test(calls_when_they_differ_between_ranks_are_refused_by_all),
         cmocka_unit_test(exchange_when_sizes_differ_is_refused),
         cmocka_unit_test(ranks_when_one_is_missing_name_it_with_op_and_step),
+        cmocka_unit_test(ranks_when_one_works_for_longer_than_the_deadline_wait),
+        cmocka_unit_test(rank_that_hangs_when_another_one_works_is_named),
+        cmocka_unit_test(ranks_when_they_wait_in_a_circle_end),
         cmocka_unit_test(ranks_when_one_dies_before_the_start_end_at_once),
+        cmocka_unit_test(process_that_opens_a_world_does_not_end_with_its_parent),
+        cmocka_unit_test(ranks_when_the_name_of_user_and_parent_is_taken_meet),
+        cmocka_unit_test(rank_when_somebody_connects_and_is_silent_meets_the_others),
         cmocka_unit_test(job_when_suspended_for_two_deadlines_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
