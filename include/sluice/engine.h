@@ -103,7 +103,8 @@ typedef struct sl_engine_queue {
  *
  * On a device with streams of its own all pointers are of its memory; the control thread calls, and
  * each call queues its work in the queue of the last `use` and returns. `poll`, of any thread, says
- * why what was queued is lost, where it is: its streams then go on with anything in it. */
+ * why what was queued is lost, where it is: its streams then go on with anything in it; without
+ * such streams, that a rank is lost. */
 typedef struct sl_engine_ranks {
     uint32_t size, rank;
     sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
@@ -172,6 +173,10 @@ SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index
  * repetition that is being issued is issued to its end. */
 SL_API sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index,
                                 const sl_step_scalars *scalars);
+
+/* Lanes leave out what they have not begun, and the call that waits for them returns what the
+ * `poll` of the ranks says: for whoever knows that a rank is lost. Any thread. */
+SL_API void sl_engine_stop(sl_engine *engine);
 
 /* Waits for all lanes: the boundary state. Returns the first failure of any lane. */
 SL_API sl_status sl_engine_drain(sl_engine *engine);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/environment.h"
 #include "command.h"
 #include "progress.h"
 #include "report/page.h"
@@ -127,14 +128,21 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
                1e3 * end->seconds / (double)end->run_steps, end->run_steps);
 }
 
-/* Data are read, memory is taken, a plan is searched: nothing of it is missed. */
-static void watch_early_signals(void)
+/* Data are read, memory is taken, a plan is searched: nothing of it is missed. Ranks leave
+ * together, and one that is told late may hear of it in the first step. */
+static const volatile sig_atomic_t *watch_early_signals(bool is_rank)
 {
-    sl_signals_watch(
-        &(sl_signal_texts){.stops = "leaving: the training had not begun, and nothing is lost",
-                           .stops_in_save = "",
-                           .leaves_now = "",
-                           .leaves = true});
+    static const sl_signal_texts alone = {
+        .stops = "leaving: the training had not begun, and nothing is lost",
+        .stops_in_save = "",
+        .leaves_now = "",
+        .leaves = true};
+    static const sl_signal_texts of_ranks = {
+        .stops = "stopping before the first step, or behind it where it has begun; another signal "
+                 "leaves at once",
+        .stops_in_save = "",
+        .leaves_now = "leaving at once"};
+    return sl_signals_watch(is_rank ? &of_ranks : &alone);
 }
 
 static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
@@ -176,6 +184,7 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     sl_progress_listen(progress, trainer->config, &trainer->sinks);
     if (trainer->config->report && sl_ranks_is_first(&trainer->ranks))
         SL_TRY(sl_report_check(trainer->config->report));
+    SL_TRY(sl_ranks_begin(&trainer->ranks));
     SL_TRY(tell_start(trainer));
     const volatile sig_atomic_t *stop = watch_signals(trainer);
     sl_status status = sl_loop_run(trainer, stop, &end);
@@ -187,12 +196,13 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     return status == SL_OK ? write_report(trainer, &end) : status;
 }
 
-static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *progress)
+static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_trainer *trainer,
+                       sl_progress *progress)
 {
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
-    SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout));
+    SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout, stop));
     if (!sl_ranks_is_first(&trainer->ranks)) {
         sl_command_keep_notes();
         config->quiet = true;
@@ -212,10 +222,13 @@ static int run_train(sl_config *config)
 {
     sl_trainer trainer = {0};
     sl_progress progress = {0};
+    sl_environment environment = {.size = 1};
     sl_signals_ignore_failed_output();
-    watch_early_signals();
+    sl_status status = sl_environment_read(&environment);
+    const volatile sig_atomic_t *stop = watch_early_signals(environment.size > 1);
     sl_command_explain(config);
-    sl_status status = train(config, &trainer, &progress);
+    if (status == SL_OK)
+        status = train(config, stop, &trainer, &progress);
     int code = sl_command_end(status);
     sl_trainer_leave_ranks(&trainer, status);
     sl_trainer_close(&trainer);

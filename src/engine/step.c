@@ -228,10 +228,11 @@ static sl_status finish_lanes(sl_engine *engine)
         if (status != SL_OK)
             sl_first_failure_keep(&any, status);
     }
-    if (sl_collectives_poll(engine) != SL_OK)
-        sl_first_failure_keep(&any, SL_ERROR_RANK);
+    const sl_status of_ranks = sl_collectives_poll(engine);
+    if (of_ranks != SL_OK)
+        sl_first_failure_keep(&any, of_ranks);
     uint32_t first = atomic_load(&engine->failed_lane);
-    if (first != SL_NONE)
+    if (first != SL_NONE && engine->lanes[first].stream)
         SL_TRY(engine->ops->stream_finish(engine->lanes[first].stream));
     return sl_first_failure_return(&any);
 }
@@ -249,6 +250,11 @@ sl_status sl_step_drain_if_running(sl_engine *engine)
     bool has_failed =
         engine->failure.status != SL_OK || atomic_load(&engine->failed_lane) != SL_NONE;
     return !has_failed && engine->current_plan == SL_NONE ? SL_OK : sl_step_drain(engine);
+}
+
+void sl_engine_stop(sl_engine *engine)
+{
+    sl_step_mark_failed_lane(&engine->failed_lane, SL_LANE_COMM);
 }
 
 sl_status sl_engine_drain(sl_engine *engine)

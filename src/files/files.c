@@ -13,9 +13,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/heartbeat.h"
+
 enum {
-    IO_BYTES_MAX = 1 << 30, /* one read or write moves less than 2 GiB on Linux */
-    PUSH_BYTES = 32 << 20   /* written back together */
+    IO_BYTES_MAX = 1 << 30,  /* one read or write moves less than 2 GiB on Linux */
+    PUSH_BYTES = 32 << 20,   /* written back together */
+    INTERRUPTIONS_MAX = 1000 /* of one call, in a row */
 };
 
 /* ---- text for people ---- */
@@ -341,15 +344,22 @@ static sl_status read_resting(const sl_file *file, uint64_t offset, uint64_t byt
     return status;
 }
 
+/* Whether a call that has just failed was interrupted by a signal, and not for ever. */
+static bool is_interrupted(uint32_t *count)
+{
+    return errno == EINTR && ++*count < INTERRUPTIONS_MAX;
+}
+
 sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes, void *data)
 {
     uint64_t done = 0;
+    uint32_t interruptions = 0;
     if (file->fd < 0)
         return read_resting(file, offset, bytes, data);
     while (done < bytes) {
         ssize_t got = pread(file->fd, (char *)data + done, smaller(bytes - done, IO_BYTES_MAX),
                             (off_t)(offset + done));
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && is_interrupted(&interruptions))
             continue;
         if (got < 0)
             return fail_transfer(file, "reading", bytes - done, offset + done, errno);
@@ -358,6 +368,8 @@ sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes,
                     sl_files_show(file->path).text, (unsigned long long)(offset + done),
                     (unsigned long long)file->bytes);
         done += (uint64_t)got;
+        interruptions = 0;
+        SL_TRY(sl_heartbeat_give());
     }
     return SL_OK;
 }
@@ -365,15 +377,18 @@ sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes,
 sl_status sl_files_append(sl_file *file, uint64_t bytes, const void *data)
 {
     uint64_t done = 0;
+    uint32_t interruptions = 0;
     while (done < bytes) {
         uint64_t part = smaller(bytes - done, IO_BYTES_MAX);
         ssize_t got = pwrite(file->fd, (const char *)data + done, part, (off_t)file->bytes);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && is_interrupted(&interruptions))
             continue;
         if (got <= 0)
             return fail_transfer(file, "writing", bytes - done, file->bytes, got ? errno : EIO);
         file->bytes += (uint64_t)got;
         done += (uint64_t)got;
+        interruptions = 0;
+        SL_TRY(sl_heartbeat_give());
     }
     return SL_OK;
 }
@@ -381,12 +396,25 @@ sl_status sl_files_append(sl_file *file, uint64_t bytes, const void *data)
 sl_status sl_files_reserve(const sl_file *file, uint64_t bytes)
 {
     int result;
+    uint32_t interruptions = 0;
     do
         result = fallocate(file->fd, 0, 0, (off_t)bytes);
-    while (result < 0 && errno == EINTR);
+    while (result < 0 && is_interrupted(&interruptions));
     if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
         return SL_OK;
     return fail_transfer(file, "reserving", bytes, 0, errno);
+}
+
+/* Waits until a range is on the disk. A write error that is reported here is not reported again by
+ * fsync. */
+static sl_status write_back(const sl_file *file, uint64_t offset, uint64_t bytes)
+{
+    const unsigned wait =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    if (sync_file_range(file->fd, (off_t)offset, (off_t)bytes, wait) < 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+        return fail_transfer(file, "writing back", bytes, offset, errno);
+    return sl_heartbeat_give();
 }
 
 sl_status sl_files_push(const sl_file *file, uint64_t offset, uint64_t bytes)
@@ -395,12 +423,7 @@ sl_status sl_files_push(const sl_file *file, uint64_t offset, uint64_t bytes)
     if (offset < bytes)
         return SL_OK;
     uint64_t before = offset - bytes;
-    unsigned wait =
-        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    /* A write error that is reported here is not reported again by fsync. */
-    if (sync_file_range(file->fd, (off_t)before, (off_t)bytes, wait) < 0 &&
-        (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-        return fail_transfer(file, "writing back", bytes, before, errno);
+    SL_TRY(write_back(file, before, bytes));
     posix_fadvise(file->fd, (off_t)before, (off_t)bytes, POSIX_FADV_DONTNEED);
     return SL_OK;
 }
@@ -416,10 +439,13 @@ sl_status sl_files_append_pushed(sl_file *file, uint64_t *pushed_bytes, uint64_t
     return SL_OK;
 }
 
+/* A large file part by part: fsync alone would show for minutes nothing of how it gets on. */
 sl_status sl_files_sync(const sl_file *file)
 {
+    for (uint64_t done = 0; file->bytes > PUSH_BYTES && done < file->bytes; done += PUSH_BYTES)
+        SL_TRY(write_back(file, done, PUSH_BYTES));
     if (fsync(file->fd) == 0)
-        return SL_OK;
+        return sl_heartbeat_give();
     SL_FAIL(SL_ERROR_IO, "%s: syncing %llu bytes failed: %s", sl_files_show(file->path).text,
             (unsigned long long)file->bytes, strerror(errno));
 }
@@ -432,7 +458,7 @@ void sl_files_forget(const sl_file *file)
 sl_status sl_files_sync_directory(int directory, const char *directory_path)
 {
     if (fsync(directory) == 0 || errno == EINVAL) /* EINVAL: this file system needs none */
-        return SL_OK;
+        return sl_heartbeat_give();
     SL_FAIL(SL_ERROR_IO, "%s: syncing the directory failed: %s", sl_files_show(directory_path).text,
             strerror(errno));
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "binding.h"
 #include "comm/environment.h"
@@ -129,6 +130,12 @@ static void post(void *user, const char *op)
     sl_comm_post(end->ranks->world, atomic_load(&end->ranks->step), op);
 }
 
+static sl_status poll(void *user)
+{
+    const sl_ranks_end *end = user;
+    return sl_comm_poll(end->comm);
+}
+
 static sl_engine_ranks make_table(sl_ranks_end *end)
 {
     return (sl_engine_ranks){.size = sl_comm_size(end->comm),
@@ -141,6 +148,7 @@ static sl_engine_ranks make_table(sl_ranks_end *end)
                              .reduce_scatter = reduce_scatter,
                              .sum_shard = sum_shard,
                              .gather_shards = gather_shards,
+                             .poll = poll,
                              .exchange = exchange};
 }
 
@@ -168,6 +176,59 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
     sl_ranks_adopt(world, out_ranks);
     return SL_OK;
 }
+
+/* ---- before the first step ---- */
+
+static sl_status fail_stopped(void)
+{
+    SL_FAIL(SL_ERROR_STOPPED, "leaving: the training had not begun, and nothing is lost");
+}
+
+static sl_status hear(void *user)
+{
+    const sl_ranks *ranks = user;
+    sl_comm_advance(ranks->world);
+    return ranks->stop && *ranks->stop ? fail_stopped() : SL_OK;
+}
+
+/* What ends ranks of one machine at once would, of several machines, leave to MPI whose they are.
+ */
+void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop)
+{
+    ranks->asked = stop;
+    if (!ranks->world)
+        return;
+    uint32_t index, count;
+    sl_comm_local(ranks->world, &index, &count);
+    ranks->stop = count == ranks->table.size ? stop : NULL;
+    sl_heartbeat_listen(hear, ranks);
+}
+
+static void add_flag(void *sum, const void *other)
+{
+    *(uint32_t *)sum |= *(const uint32_t *)other;
+}
+
+sl_status sl_ranks_begin(sl_ranks *ranks)
+{
+    uint32_t is_asked = ranks->asked && *ranks->asked;
+    ranks->stop = NULL;
+    if (!ranks->world)
+        return SL_OK;
+    SL_TRY(sl_comm_merge(ranks->world, sizeof is_asked, &is_asked, add_flag));
+    ranks->has_stopped = is_asked != 0;
+    return is_asked ? fail_stopped() : SL_OK;
+}
+
+sl_status sl_ranks_meet(const sl_ranks *ranks, const char *op)
+{
+    if (!ranks->world)
+        return SL_OK;
+    sl_comm_post(ranks->world, atomic_load(&ranks->step), op);
+    return sl_comm_barrier(ranks->world);
+}
+
+/* ---- groups ---- */
 
 /* A set of one rank needs no communicator. */
 static sl_status split(sl_ranks *ranks, sl_comm_group group, sl_engine_ranks *out_table)
@@ -249,7 +310,11 @@ void sl_ranks_plan(sl_ranks *ranks, const sl_config *config)
 
 void sl_ranks_leave(sl_ranks *ranks, sl_status status)
 {
-    if (ranks->world && status != SL_OK)
+    if (!ranks->world || status == SL_OK || ranks->has_stopped)
+        return;
+    if (status == SL_ERROR_STOPPED)
+        sl_comm_stop(ranks->world, sl_status_message());
+    else
         sl_comm_abort(ranks->world, sl_status_message());
 }
 
@@ -260,6 +325,8 @@ void sl_ranks_close(sl_ranks *ranks)
     sl_comm_close(ranks->end[SL_COMM_DATA].comm);
     sl_comm_close(ranks->end[SL_COMM_STAGES].comm);
     sl_comm_close(ranks->world);
+    if (ranks->world)
+        sl_heartbeat_listen(NULL, NULL);
     *ranks = (sl_ranks){0};
 }
 

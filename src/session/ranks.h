@@ -2,14 +2,15 @@
  * what they share of a machine. A process that nobody started as a rank is alone, and everything
  * here does nothing.
  *
- * In the order of a run: sl_ranks_open; sl_ranks_divide once the options are known; sl_ranks_share
- * before a plan is searched; sl_ranks_agree once it is found; the table goes to sl_session_open and
- * to the saves; sl_ranks_leave, also after a failure, of which the others then hear; and behind the
- * session sl_ranks_close.
+ * In the order of a run: sl_ranks_open; sl_ranks_listen; sl_ranks_divide once the options are
+ * known; sl_ranks_share before a plan is searched; sl_ranks_agree once it is found; the table goes
+ * to sl_session_open and to the saves; sl_ranks_begin before the first step; sl_ranks_leave, also
+ * after a failure, of which the others then hear; and behind the session sl_ranks_close.
  */
 #ifndef SL_SESSION_RANKS_H
 #define SL_SESSION_RANKS_H
 
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "comm/comm.h"
@@ -39,6 +40,9 @@ typedef struct sl_ranks {
     sl_engine_ranks tensor, data, stages;
     sl_gpu_ranks *gpus;    /* of --device cuda: these three are of its memory; else NULL */
     _Atomic uint64_t step; /* that is run */
+    const volatile sig_atomic_t *asked; /* to end; NULL: nobody asks */
+    const volatile sig_atomic_t *stop;  /* the same while it may end long work; else NULL */
+    bool has_stopped;                   /* all ranks know that they end before the first step */
 } sl_ranks;
 
 /* Opens the world that the environment names and waits for its ranks, for `timeout_s` at most as
@@ -48,17 +52,30 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks);
 /* The same of a world of several ranks that is open already, which is taken over. */
 void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks);
 
+/* From now on long work of the calling thread (base/heartbeat.h) shows others that this rank gets
+ * on. Until sl_ranks_begin *stop, if it is not NULL and set, ends such work with SL_ERROR_STOPPED;
+ * with ranks on several machines it waits for sl_ranks_begin. */
+void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop);
+
+/* All ranks begin together: SL_ERROR_STOPPED on all of them if one was told to end before. */
+sl_status sl_ranks_begin(sl_ranks *ranks);
+
+/* Waits until all ranks are here, for one that works for as long as it does; `op` is what messages
+ * say of this one meanwhile. */
+sl_status sl_ranks_meet(const sl_ranks *ranks, const char *op);
+
 /* From now on others are waited for as long as `timeout_s`, and ten steps. */
 void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds);
 
 /* What messages of other ranks say of this one from now on. */
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step);
 
-/* Says to the others that this rank has failed, unless `status` is SL_OK: nobody waits from then
- * on, nor do exchanges that are on their way. */
+/* Says to the others that this rank has failed, or ends before the first step (SL_ERROR_STOPPED),
+ * unless `status` is SL_OK: nobody waits from then on, nor do exchanges that are on their way. */
 void sl_ranks_leave(sl_ranks *ranks, sl_status status);
 
-/* To be called when no exchange is on its way, so when the session is closed. */
+/* To be called when no exchange is on its way, so when the session is closed; by the thread that
+ * listens. */
 void sl_ranks_close(sl_ranks *ranks);
 
 /* True of rank 0 and of a process that is alone: it tells and writes what all have done. */

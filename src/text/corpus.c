@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/heartbeat.h"
+
 /* A piece in the batch's text. */
 typedef struct entry {
     sl_piece piece;
@@ -158,6 +160,7 @@ static sl_status walk_batches(walk *self, sl_workers *workers)
             return SL_OK;
         sl_workers_run(workers, self->group_count, visit_group, self);
         SL_TRY(collect(self));
+        SL_TRY(sl_heartbeat_give());
         if (visitor->progress)
             SL_TRY(visitor->progress(visitor->user, sl_documents_place(self->documents),
                                      sl_documents_file_bytes(self->documents)));

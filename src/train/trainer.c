@@ -287,9 +287,12 @@ static sl_status init_search(sl_trainer *trainer)
     return sl_ranks_share(&trainer->ranks, &trainer->search);
 }
 
-sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s)
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
+                                const volatile sig_atomic_t *stop)
 {
-    return sl_ranks_open(timeout_s, &trainer->ranks);
+    SL_TRY(sl_ranks_open(timeout_s, &trainer->ranks));
+    sl_ranks_listen(&trainer->ranks, stop);
+    return SL_OK;
 }
 
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status)
@@ -534,6 +537,15 @@ static sl_status predict(sl_trainer *trainer, const sl_blueprint *blueprint)
     return predict_stages(trainer, blueprint, simulation.step_seconds, &trainer->step_seconds);
 }
 
+/* On GPUs, NCCL's streams notice a rank that is lost. */
+static sl_status watch_ranks(sl_trainer *trainer)
+{
+    const sl_ranks *ranks = &trainer->ranks;
+    if (!ranks->world || ranks->gpus)
+        return SL_OK;
+    return sl_rank_watch_open(ranks->world, trainer->session->engine, &trainer->watch);
+}
+
 /* The others begin with the same files and drew the same plan. */
 static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
 {
@@ -569,6 +581,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
                                     .stage_ranks = find_others(&trainer->ranks.stages),
                                     .progress = trainer->progress};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
+    SL_TRY(watch_ranks(trainer));
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
@@ -578,6 +591,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 void sl_trainer_close(sl_trainer *trainer)
 {
     sl_sinks_close(&trainer->sinks);
+    sl_rank_watch_close(trainer->watch);
     sl_session_close(trainer->session);
     sl_ranks_close(&trainer->ranks); /* its lanes have exchanged with them until here */
     sl_drawing_close(&trainer->drawing);
@@ -666,6 +680,7 @@ sl_status sl_trainer_save(sl_trainer *trainer)
     SL_TRY(status);
     if (trainer->has_old_checkpoints && sl_ranks_is_first(&trainer->ranks))
         sl_resume_remove_old(trainer->config->save, trainer->state.step);
+    SL_TRY(sl_ranks_meet(&trainer->ranks, "the end of the save")); /* which the first one makes */
     trainer->has_old_checkpoints = false;
     trainer->saved_step = trainer->state.step;
     return SL_OK;

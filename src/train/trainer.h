@@ -16,6 +16,7 @@
 #include "session/checkpoint/checkpoint.h"
 #include "session/checkpoint/steps.h"
 #include "session/config/config.h"
+#include "session/rank_watch.h"
 #include "session/ranks.h"
 #include "session/search/search.h"
 #include "session/session.h"
@@ -46,6 +47,7 @@ typedef struct sl_trainer {
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */
     sl_source source;                         /* empty with --init scratch */
     sl_session *session;
+    sl_rank_watch *watch;       /* NULL: nobody but this rank is waited for, or GPUs watch */
     sl_data_loader loader;      /* the input lane's while a step runs */
     sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
     sl_data_loader test_loader; /* of its test share; without data row is NULL */
@@ -63,8 +65,10 @@ typedef struct sl_trainer {
 } sl_trainer;
 
 /* Waits for the other ranks that this process was started with. To be called first or not at all;
- * `trainer` stays where it is. */
-sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s);
+ * `trainer` stays where it is. *stop, once it is set, ends the preparation of all ranks, until
+ * sl_ranks_begin: SL_ERROR_STOPPED. */
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
+                                const volatile sig_atomic_t *stop);
 
 /* They hear of a `status` that is a failure, and nobody waits any more. Before the trainer is
  * closed.

@@ -1,6 +1,8 @@
 /* A library to be loaded before others: in the rank REFUSE_RANK, call number REFUSE_AT of a kind
  * fails as the system's would, once. REFUSE_KIND is memory, read or write; calls of it are counted
- * into the file REFUSE_COUNT. */
+ * into the file REFUSE_COUNT. Of kind interrupt, reads and writes at a place are interrupted from
+ * that number on; of kind slow, reads, writes and syncs of files with SLOW_PATH in their names take
+ * SLOW_MS more, as on a slow disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { EARLY_BYTES = 1 << 16 };
@@ -26,6 +29,36 @@ static void read_wishes(void)
     is_read = true;
     wanted = rank && chosen && strcmp(rank, chosen) == 0 ? getenv("REFUSE_KIND") : NULL;
     refused_at = number ? strtol(number, NULL, 10) : 0;
+}
+
+static bool has_slow_name(int file, const char *part)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    const ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    return strstr(path, part) != NULL;
+}
+
+static void slow_down(int file)
+{
+    const char *part = getenv("SLOW_PATH"), *time = getenv("SLOW_MS");
+    if (!is_read)
+        read_wishes();
+    if (!wanted || strcmp(wanted, "slow") != 0 || !part || !time || !has_slow_name(file, part))
+        return;
+    const long ms = strtol(time, NULL, 10);
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static bool is_interrupted(void)
+{
+    if (!is_read)
+        read_wishes();
+    return wanted && strcmp(wanted, "interrupt") == 0 &&
+           __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST) >= refused_at;
 }
 
 static bool is_refused(const char *kind)
@@ -127,6 +160,9 @@ ssize_t read(int file, void *data, size_t bytes)
 ssize_t pread(int file, void *data, size_t bytes, off_t offset)
 {
     FIND_REAL(pread);
+    slow_down(file);
+    if (is_interrupted())
+        FAIL_WITH(EINTR, -1);
     if (is_refused("read"))
         FAIL_WITH(EIO, -1);
     return real(file, data, bytes, offset);
@@ -143,6 +179,9 @@ ssize_t write(int file, const void *data, size_t bytes)
 ssize_t pwrite(int file, const void *data, size_t bytes, off_t offset)
 {
     FIND_REAL(pwrite);
+    slow_down(file);
+    if (is_interrupted())
+        FAIL_WITH(EINTR, -1);
     if (is_refused("write"))
         FAIL_WITH(ENOSPC, -1);
     return real(file, data, bytes, offset);
@@ -151,6 +190,7 @@ ssize_t pwrite(int file, const void *data, size_t bytes, off_t offset)
 int fsync(int file)
 {
     FIND_REAL(fsync);
+    slow_down(file);
     if (is_refused("write"))
         FAIL_WITH(EIO, -1);
     return real(file);

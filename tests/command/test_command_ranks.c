@@ -253,6 +253,33 @@ static void stages_when_lost_at_random_moments_end_and_go_on(void **state)
 
 /* ---- suspended ---- */
 
+/* A step takes minutes, and its ranks exchange nothing before its end. */
+static void rank_when_lost_in_a_long_step_is_missed_before_the_next_exchange(void **state)
+{
+    (void)state;
+    char command[COMMAND_BYTES];
+    started run = {.starter = 0};
+    snprintf(command, sizeof command,
+             "exec '%s' launch -n 2 -- train --layers 1 --width 16 --heads 2 --context 16 "
+             "--micro-batch 1 --accumulate 100000 --dp 2 --data text --device cpu --threads 1 "
+             "--device-memory 64M --host-memory 64M --steps 2 --quiet >out 2>err </dev/null",
+             binary);
+    run.starter = fork();
+    assert_true(run.starter >= 0);
+    if (run.starter == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    await_ranks("SLUICE_RANK", &run);
+    sleep_ms(1500);
+    kill(run.ranks[1], SIGKILL);
+    assert_code(await_end(&run, 120), 75);
+    read_text("err", complaint);
+    assert_has(complaint, "a rank has died: rank 1");
+    if (strstr(complaint, "after another rank failed: killed"))
+        fail_msg("the other rank had to be killed: %s", complaint);
+}
+
 static void signal_all(const started *run, int number)
 {
     kill(run->starter, number);
@@ -313,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_when_lost_at_random_moments_end_and_go_on),
         cmocka_unit_test(stages_when_lost_at_random_moments_end_and_go_on),
+        cmocka_unit_test(rank_when_lost_in_a_long_step_is_missed_before_the_next_exchange),
         cmocka_unit_test(job_when_suspended_for_two_deadlines_goes_on),
         cmocka_unit_test(starter_when_killed_leaves_nothing),
     };

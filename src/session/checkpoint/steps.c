@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+#include "base/heartbeat.h"
 #include "base/log.h"
 #include "files/files.h"
 #include "manifest.h"
@@ -300,10 +303,26 @@ static void unlink_files(int inside)
     unlinkat(inside, SL_MANIFEST_NAME, 0); /* first: a half-removed directory is not valid */
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
         unlinkat(inside, sl_manifest_file_name((sl_manifest_file)i), 0);
+    (void)sl_heartbeat_give(); /* a large checkpoint takes its time; this one has gone too far to
+                                  end */
+}
+
+/* Every save looks at the same remains: what has been said of one is not said again, but where many
+ * others came between. */
+static bool is_said(const char *directory_path, const char *name)
+{
+    enum { KEPT = 64 };
+    static _Atomic uint64_t said[KEPT];
+    char path[1024];
+    snprintf(path, sizeof path, "%.768s/%s", directory_path, name);
+    const uint64_t hash = sl_hash_64(path, strlen(path));
+    return atomic_exchange(&said[hash % KEPT], hash) == hash;
 }
 
 static void warn_of_stay(const char *directory_path, const char *name)
 {
+    if (is_said(directory_path, name))
+        return;
     sl_log_write(SL_LOG_WARNING, "%s/%s: stays, it cannot be removed or holds other files",
                  sl_files_show(directory_path).text, name);
 }
