@@ -18,6 +18,7 @@
 #include "files/files.h"
 
 enum { EXIT_RANK = 75, EXIT_MISSING = 66, MACHINES_MAX = 4096, NAME_BYTES = 254, WORDS_OWN = 12 };
+enum { LINE_BYTES = 1024, LINES_MAX = 65536 };
 
 /* ---- the machines ---- */
 
@@ -75,24 +76,28 @@ static bool read_machine(char *line, machine *out, bool *out_is_there)
     return true;
 }
 
+/* A line in `line`, as far as there is room: false if it is longer. */
+static bool is_whole_line(const char *line, FILE *file)
+{
+    return strchr(line, '\n') != NULL || feof(file);
+}
+
 static sl_status read_lines(const char *path, FILE *file, machines *out)
 {
-    char *line = NULL;
-    size_t capacity = 0;
+    char line[LINE_BYTES];
     bool is_there, is_right = true;
     uint32_t number = 0;
-    while (is_right && getline(&line, &capacity, file) > 0) {
+    while (is_right && fgets(line, sizeof line, file)) {
         number++;
-        is_right =
-            out->count < MACHINES_MAX && read_machine(line, &out->items[out->count], &is_there);
+        is_right = number <= LINES_MAX && out->count < MACHINES_MAX && is_whole_line(line, file) &&
+                   read_machine(line, &out->items[out->count], &is_there);
         out->count += is_right && is_there;
     }
-    free(line);
     if (!is_right)
         SL_FAIL(SL_ERROR_DATA,
-                "%s: line %u is none of NAME, NAME slots=N and NAME:N, or the file has more than "
-                "%d machines",
-                sl_files_show(path).text, number, MACHINES_MAX);
+                "%s: line %u is none of NAME, NAME slots=N and NAME:N, or is longer than %d bytes, "
+                "or the file has more than %d machines or %d lines",
+                sl_files_show(path).text, number, LINE_BYTES, MACHINES_MAX, LINES_MAX);
     if (ferror(file))
         SL_FAIL(SL_ERROR_IO, "%s: cannot be read: %s", sl_files_show(path).text, strerror(errno));
     if (out->count == 0)
@@ -293,6 +298,7 @@ static void become_mpirun(const sl_hosts *hosts, const run *it, pid_t parent)
     if (nothing >= 0)
         dup2(nothing, STDIN_FILENO);
     sigprocmask(SIG_SETMASK, hosts->in_mpirun, NULL);
+    signal(SIGXFSZ, SIG_DFL); /* which this program ignores */
     execvp(it->words[0], it->words);
     fprintf(stderr, "sluice: cannot start mpirun: %s\n", strerror(errno));
     _exit(EXIT_MISSING);

@@ -234,6 +234,17 @@ static void stop_in_good_order(void)
     run_shell("ls kept/step-*/model.safetensors >/dev/null");
 }
 
+/* Ends although the file does not. */
+static void file_when_it_has_no_end_is_refused(void **state)
+{
+    (void)state;
+    assert_code(sluice("launch -n 2 --hosts /dev/zero -- train"), 65);
+    assert_has(complaint, "/dev/zero: line 1 is none of");
+    run_shell("mkfifo endless; (yes '# no machine' >endless 2>/dev/null || true) &");
+    assert_code(sluice("launch -n 2 --hosts endless -- train"), 65);
+    assert_has(complaint, "endless: line 65537 is none of");
+}
+
 static void launcher_when_told_to_end_stops_them_saved(void **state)
 {
     (void)state;
@@ -253,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_when_shared_out_are_where_the_file_says),
         cmocka_unit_test(files_when_wrong_are_refused_before_anything_runs),
+        cmocka_unit_test(file_when_it_has_no_end_is_refused),
         cmocka_unit_test(mpirun_when_none_or_another_is_said),
         cmocka_unit_test(ranks_when_mpirun_starts_them_train_as_those_of_launch),
         cmocka_unit_test(launcher_when_told_to_end_stops_them_saved),
