@@ -33,7 +33,8 @@ sl_status sl_command_find(const char *name, const sl_command_entry **out_command
 /* From here on warnings are printed and notes are not: of many ranks the first one tells. */
 void sl_command_keep_notes(void);
 
-/* Returns the exit code of `status`; a failure's message is printed first, as "sluice: …". */
+/* Returns the exit code of `status`; a failure's message is printed first, as "sluice: …", by a
+ * rank of `launch` through it. */
 int sl_command_end(sl_status status);
 
 /* Prints an object to standard output, with so many digits of a real number. */

@@ -31,15 +31,18 @@
 #include "command.h"
 #include "help.h"
 #include "hosts.h"
+#include "last_words.h"
 #include "options.h"
 #include "restarts.h"
+#include "signals.h"
 
 enum {
     EXIT_USAGE = 64,
     EXIT_RANK = 75,
-    RANKS_MAX = 256,
     KEY_USAGE = 1000, /* of an option without a letter */
+    RANKS_MAX = SL_LAST_WORDS_RANKS_MAX,
     GRACE_S = 10,
+    WORDS_S = 1, /* within so long after a failure the others fail by it */
     LIST_BYTES = 128,
     RESTARTS_MAX = 10000,
     PAUSE_S = 1, /* before a restart */
@@ -67,13 +70,15 @@ typedef struct launch {
     pid_t group;
     uint32_t alive_count;
     int board_file;
-    int code;                 /* of the first rank that failed for a reason of its own; 0: none */
-    bool has_failed;          /* a rank has failed */
-    bool was_signalled;       /* and it was ended by a signal */
-    bool is_told;             /* to end, by a signal */
-    char died[96];            /* the first rank that did, and how; "": none */
-    bool is_killed;           /* the rest was killed: what it ends with says nothing */
-    uint64_t kill_at_ns;      /* when the rest is killed */
+    int code;             /* of the first rank that failed for a reason of its own; 0: none */
+    bool has_failed;      /* a rank has failed */
+    bool was_signalled;   /* and it was ended by a signal */
+    bool is_told;         /* to end, by a signal */
+    char died[96];        /* the first rank that did, and how; "": none */
+    bool is_killed;       /* the rest was killed: what it ends with says nothing */
+    uint64_t kill_at_ns;  /* when the rest is killed */
+    sl_last_words words;  /* of the ranks */
+    uint64_t words_at_ns; /* when they are printed, though others may still follow; 0: not yet */
     sigset_t signals, before; /* what this process waits for; the mask it was started with */
 } launch;
 
@@ -317,8 +322,12 @@ static void become_rank(const launch *it, uint32_t rank, pid_t parent)
     set_number(SL_ENVIRONMENT_RANK, rank);
     set_number(SL_ENVIRONMENT_SIZE, it->options.rank_count);
     set_number(SL_ENVIRONMENT_FILE, (uint32_t)it->board_file);
-    sigprocmask(SIG_SETMASK, &it->before, NULL);
+    sigset_t mask = it->before;
+    if (!it->options.program)
+        sigaddset(&mask, SL_SIGNALS_OF_RANKS); /* until it watches signals */
+    sigprocmask(SIG_SETMASK, &mask, NULL);
     if (it->options.program) {
+        signal(SIGXFSZ, SIG_DFL); /* which this program ignores */
         execvp(it->options.program, it->options.words);
     } else {
         char **words = it->options.words - 1; /* what stood before the command: "--", -n's value */
@@ -387,8 +396,10 @@ static void note_failure(launch *it, uint32_t rank, int state)
     if (!it->has_failed || (WIFSIGNALED(state) && !it->was_signalled))
         describe_death(it, rank, state);
     it->was_signalled |= WIFSIGNALED(state);
-    if (!it->has_failed)
+    if (!it->has_failed) {
+        it->words_at_ns = sl_clock_now_ns() + WORDS_S * 1000000000ull;
         it->kill_at_ns = sl_clock_now_ns() + GRACE_S * 1000000000ull;
+    }
     it->has_failed = true;
     if (it->code == 0 && code != EXIT_RANK)
         it->code = code;
@@ -401,6 +412,7 @@ static void collect_ended(launch *it)
         if (it->ranks[i].id <= 0 || waitpid(it->ranks[i].id, &state, WNOHANG) <= 0)
             continue;
         it->ranks[i].id = 0;
+        it->words.has_ended[i] = true;
         it->alive_count--;
         tell_others(it, i, state);
         if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
@@ -446,6 +458,8 @@ static void stay(launch *it)
             signal_ranks(it, SIGUSR1);
         }
         collect_ended(it);
+        if (it->alive_count == 0 || (it->has_failed && sl_clock_now_ns() > it->words_at_ns))
+            sl_last_words_say(&it->words, it->board_file, it->options.rank_count);
         if (it->has_failed && it->alive_count > 0)
             kill_stopped(it);
         if (it->has_failed && !it->is_killed && it->alive_count > 0 &&

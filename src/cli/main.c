@@ -1,18 +1,23 @@
 /* sluice COMMAND [OPTIONS]: finds the command, checks its options and runs it. */
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "comm/board.h"
 #include "comm/environment.h"
 #include "files/json_file.h"
 #include "launch.h"
 #include "options.h"
 #include "pages.h"
 #include "session/config/words.h"
+#include "signals.h"
 
 enum { EXIT_USAGE = 64 };
 
@@ -41,11 +46,23 @@ const sl_command_entry *sl_command_at(uint32_t index)
 
 /* ---- what the commands have in common ---- */
 
+/* Of ranks that `launch` started, which says once what several of them say. */
+static bool leave_to_launch(const char *message)
+{
+    sl_environment environment;
+    return getenv(SL_ENVIRONMENT_FILE) && sl_environment_read(&environment) == SL_OK &&
+           environment.kind == SL_COMM_LOCAL &&
+           sl_board_leave_words(environment.file, environment.rank, message) == SL_OK;
+}
+
 int sl_command_end(sl_status status)
 {
+    char message[SL_STATUS_MESSAGE_BYTES];
     if (status == SL_OK)
         return 0;
-    fprintf(stderr, "sluice: %s\n", sl_status_message());
+    snprintf(message, sizeof message, "%s", sl_status_message());
+    if (!leave_to_launch(message))
+        fprintf(stderr, "sluice: %s\n", message);
     return sl_status_exit_code(status);
 }
 
@@ -122,16 +139,31 @@ static int end_output(const sl_command_entry *command, int code)
                                          strerror(errno)));
 }
 
+/* What mpirun or srun started ends with the process that started it; `launch` sees to its own. It
+ * may have ended before it was asked for. */
+static void end_with_starter(void)
+{
+    enum { EXIT_RANK = 75 };
+    const pid_t starter = getppid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != starter)
+        _exit(EXIT_RANK);
+}
+
 /* Several ranks of a command that knows nothing of ranks would do the same work over each other. */
-static sl_status check_ranks(const sl_command_entry *command)
+static sl_status enter_ranks(const sl_command_entry *command)
 {
     sl_environment environment;
-    if (!getenv(SL_ENVIRONMENT_RANK))
+    if (!command->takes_ranks)
+        sl_signals_release();
+    if (!command->takes_ranks && !getenv(SL_ENVIRONMENT_RANK))
         return SL_OK;
     SL_TRY(sl_environment_read(&environment));
     if (environment.kind == SL_COMM_LOCAL && environment.size > 1 && !command->takes_ranks)
         SL_FAIL(SL_ERROR_USAGE, "%s runs as one process in this version: leave out sluice launch",
                 command->name);
+    if (environment.kind == SL_COMM_MPI)
+        end_with_starter();
     return SL_OK;
 }
 
@@ -139,7 +171,7 @@ static int run_command(const sl_command_entry *command, int argc, char **argv)
 {
     sl_config config = {0};
     bool is_answered = false;
-    sl_status status = check_ranks(command);
+    sl_status status = enter_ranks(command);
     if (status == SL_OK)
         status = sl_options_parse(command, argc, argv, &config, &is_answered);
     int code = status == SL_OK && !is_answered ? command->run(&config) : sl_command_end(status);
@@ -150,6 +182,18 @@ static int run_command(const sl_command_entry *command, int argc, char **argv)
 static bool is_any_of(const char *word, const char *a, const char *b)
 {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
+/* Who starts this program with a standard descriptor closed would else get what is printed in the
+ * next file that is opened. */
+static void fill_standard_descriptors(void)
+{
+    int file;
+    do
+        file = open("/dev/null", O_RDWR);
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file >= 0)
+        close(file);
 }
 
 /* A folder of text is a descriptor for each file until its ids are made. */
@@ -192,6 +236,8 @@ static int print_page(sl_status (*print)(const char *word, FILE *stream), int ar
 
 int main(int argc, char **argv)
 {
+    fill_standard_descriptors();
+    sl_signals_ignore_full_files();
     raise_descriptor_limit();
     sl_json_file_guard_memory();
     argp_err_exit_status = EXIT_USAGE;

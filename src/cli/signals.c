@@ -100,13 +100,26 @@ const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts)
     for (int i = 0; i < COUNT; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
+    sigdelset(&blocked_before, SL_SIGNALS_OF_RANKS); /* launch has blocked it */
     pthread_sigmask(SIG_SETMASK, &blocked_before, NULL);
     return &signal_count;
+}
+
+void sl_signals_release(void)
+{
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, SL_SIGNALS_OF_RANKS);
+    pthread_sigmask(SIG_UNBLOCK, &held, NULL);
 }
 
 void sl_signals_ignore_failed_output(void)
 {
     signal(SIGPIPE, SIG_IGN);
+}
+
+void sl_signals_ignore_full_files(void)
+{
     signal(SIGXFSZ, SIG_IGN);
 }
 

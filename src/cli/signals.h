@@ -3,7 +3,8 @@
  * The first one asks for an end in good order: the run sees it between steps. What will happen is
  * said at once, by the handler, for a step may take minutes. The second one leaves at once; but
  * never in the middle of a save, which it lets end: only a third one does that. Where there is
- * nothing yet that could be finished or lost, the first one says so and leaves with 0.
+ * nothing yet that could be finished or lost, the first one says so and leaves with 0; but a rank
+ * of several, which only counts it: they leave together.
  */
 #ifndef SL_CLI_SIGNALS_H
 #define SL_CLI_SIGNALS_H
@@ -25,9 +26,18 @@ typedef struct sl_signal_texts {
  * be said. */
 const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts);
 
-/* Lets writes to a pipe that nobody reads, and beyond the limit of a file's size, fail instead of
- * ending the process: a run that trains must not be lost for its output. */
+/* What `launch` stops a rank by, whom it would end before the rank watches signals: blocked in what
+ * `launch` starts, until sl_signals_watch, or until this in a command that does not watch. */
+enum { SL_SIGNALS_OF_RANKS = SIGUSR1 };
+void sl_signals_release(void);
+
+/* Lets writes to a pipe that nobody reads fail instead of ending the process: a run that trains
+ * must not be lost for its output. */
 void sl_signals_ignore_failed_output(void);
+
+/* The same of what goes beyond the limit of a file's size (ulimit -f): in every command it is an
+ * error like a full disk, with a message. */
+void sl_signals_ignore_full_files(void);
 
 /* Around a save. */
 void sl_signals_begin_save(void);

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "command_run.h"
+#include "scratch_dir.h"
 
 static char tool[2 * PATH_BYTES];
 
@@ -208,6 +209,109 @@ static void command_lines_when_wrong_are_refused(void **state)
     assert_has(output, "sluice launch -n 2");
 }
 
+/* ---- what ranks say at their end ---- */
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+    while ((text = strstr(text, part)) != NULL) {
+        text += strlen(part);
+        count++;
+    }
+    return count;
+}
+
+static void errors_when_several_ranks_have_the_same_are_said_once(void **state)
+{
+    (void)state;
+    assert_code(run_script("$sluice launch -n 3 -- train --stepps 3"), 64);
+    assert_has(complaint, "sluice: ranks 0-2: unknown option --stepps");
+    assert_int_equal(count_of(complaint, "--stepps"), 1);
+    assert_code(run_script("$sluice launch -n 3 -- train " TINY "--vocab 300 --data nowhere "
+                           "--steps 1 --quiet"),
+                66);
+    assert_int_equal(count_of(complaint, "nowhere: cannot be opened"), 1);
+}
+
+/* ---- what a command is started with ---- */
+
+static void files_when_their_size_is_limited_are_errors_of_every_command(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *code, *says;
+    } cases[] = {{"launch -n 2 -- train --steps 1", "code 71", "File too large"},
+                 {"tokenize --learn 300 --data text --tokenizer limited --output limited.bin",
+                  "code 74", "File too large"},
+                 {"plan " TINY "--vocab 300 --report limited.html", "code 74", "limited.html: "}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char script[512];
+        snprintf(script, sizeof script,
+                 "{ (ulimit -f 0; exec $sluice %s); echo code $?; } 2>&1 | cat", cases[i].words);
+        assert_code(run_script(script), 0);
+        assert_has(output, cases[i].code);
+        assert_has(output, cases[i].says);
+    }
+}
+
+static void descriptors_when_closed_get_nothing_of_what_is_printed_in_files(void **state)
+{
+    (void)state;
+    assert_code(run_script("$sluice train " TINY "--vocab 300 --data text --tokenizer byte "
+                           "--threads 1 --steps 3 --log-json closed 0<&- 1>&- 2>&-"),
+                0);
+    json_t *events = read_log("closed"); /* fails where a line is no event */
+    assert_true(json_array_size(events) >= 5);
+    json_decref(events);
+}
+
+/* ---- signals during the start ---- */
+
+static pid_t start_training(void)
+{
+    char command[COMMAND_BYTES];
+    snprintf(command, sizeof command,
+             "exec '%s' launch -n 2 -- train " TINY "--vocab 300 --data text --tokenizer byte "
+             "--threads 1 --steps 1000000 --save begun --overwrite --quiet >out 2>err </dev/null",
+             binary);
+    const pid_t launcher = fork();
+    assert_true(launcher >= 0);
+    if (launcher == 0) {
+        signal(SIGINT, SIG_DFL);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    return launcher;
+}
+
+/* At any moment the run ends with 0, or the launcher itself before it took signals; and what is
+ * said of the step is true. */
+static void signals_when_they_come_during_the_start_end_the_run_with_0(void **state)
+{
+    (void)state;
+    static const int kinds[] = {SIGTERM, SIGINT, SIGHUP};
+    const int rounds = getenv("SL_TEST_FULL") ? 400 : 40;
+    uint64_t draw = scratch_seed("moments", 1);
+    for (int i = 0; i < rounds; i++) {
+        const int number = kinds[i % 3];
+        const uint64_t us = scratch_below(&draw, 200000);
+        int ended;
+        assert_int_equal(system("rm -rf begun; : >err"), 0);
+        const pid_t launcher = start_training();
+        nanosleep(&(struct timespec){0, (long)us * 1000}, NULL);
+        kill(launcher, number);
+        assert_int_equal(waitpid(launcher, &ended, 0), launcher);
+        read_text("err", complaint);
+        const bool is_early = WIFSIGNALED(ended) && WTERMSIG(ended) == number && !complaint[0];
+        if (!is_early && (!WIFEXITED(ended) || WEXITSTATUS(ended) != 0))
+            fail_msg("signal %d after %llu us: state %x: %s", number, (unsigned long long)us,
+                     (unsigned)ended, complaint);
+        if (strstr(complaint, "is finished and saved") && access("begun/LATEST", F_OK) != 0)
+            fail_msg("signal %d after %llu us: nothing is saved: %s", number,
+                     (unsigned long long)us, complaint);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +322,10 @@ int main(void)
         cmocka_unit_test(ranks_when_one_is_lost_end_with_its_code_and_name),
         cmocka_unit_test(ranks_when_one_never_comes_end_at_once),
         cmocka_unit_test(launcher_when_killed_leaves_nothing),
+        cmocka_unit_test(errors_when_several_ranks_have_the_same_are_said_once),
+        cmocka_unit_test(files_when_their_size_is_limited_are_errors_of_every_command),
+        cmocka_unit_test(descriptors_when_closed_get_nothing_of_what_is_printed_in_files),
+        cmocka_unit_test(signals_when_they_come_during_the_start_end_the_run_with_0),
     };
     return cmocka_run_group_tests(tests, link_tool, tear_down);
 }

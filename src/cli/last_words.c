@@ -1,0 +1,65 @@
+/* Groups messages by their text; see last_words.h. */
+#include "last_words.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "comm/board.h"
+
+typedef char message[SL_STATUS_MESSAGE_BYTES];
+
+/* "rank 0 (process 7) gave up: TEXT" beside rank 0's own TEXT. */
+static bool is_echo(const char *text, const char *own)
+{
+    static const char between[] = "gave up: ";
+    const size_t length = strlen(text), tail = strlen(own), link = sizeof between - 1;
+    return tail > 0 && length > tail + link && strcmp(text + length - tail, own) == 0 &&
+           strncmp(text + length - tail - link, between, link) == 0;
+}
+
+static bool repeats_another(const message *all, uint32_t rank_count, uint32_t rank)
+{
+    bool is_repeated = false;
+    for (uint32_t i = 0; i < rank_count; i++)
+        is_repeated = is_repeated || is_echo(all[rank], all[i]);
+    return is_repeated;
+}
+
+/* "sluice: ranks 0-2,5: TEXT" of all that have the text of `first`, which counts as said then. */
+static void say_once(sl_last_words *words, const message *all, uint32_t rank_count, uint32_t first)
+{
+    bool same[SL_LAST_WORDS_RANKS_MAX + 1] = {false};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < rank_count; i++) {
+        same[i] = words->has_ended[i] && !words->is_said[i] && strcmp(all[i], all[first]) == 0;
+        words->is_said[i] = words->is_said[i] || same[i];
+        count += same[i];
+    }
+    fprintf(stderr, "sluice: rank%s", count > 1 ? "s" : "");
+    const char *between = " ";
+    for (uint32_t i = first; i < rank_count; i++) {
+        uint32_t last = i;
+        if (!same[i])
+            continue;
+        while (same[last + 1])
+            last++;
+        fprintf(stderr, last > i ? "%s%u-%u" : "%s%u", between, i, last);
+        between = ",";
+        i = last;
+    }
+    fprintf(stderr, ": %s\n", all[first]);
+}
+
+void sl_last_words_say(sl_last_words *words, int file, uint32_t rank_count)
+{
+    message *all = calloc(rank_count, sizeof *all);
+    for (uint32_t i = 0; all && i < rank_count; i++)
+        if (words->has_ended[i] && sl_board_read_words(file, i, all[i]) != SL_OK)
+            all[i][0] = '\0';
+    for (uint32_t i = 0; all && i < rank_count; i++)
+        if (!words->is_said[i] && all[i][0] && !repeats_another(all, rank_count, i))
+            say_once(words, all, rank_count, i);
+    free(all);
+}
