@@ -65,7 +65,7 @@ static uint64_t latest(const _Atomic uint64_t *times, grains range, uint64_t tim
 }
 
 /* Two lanes may read the same at once. */
-static void raise(_Atomic uint64_t *times, grains range, uint64_t time)
+static void raise_to(_Atomic uint64_t *times, grains range, uint64_t time)
 {
     for (uint64_t i = range.first; i < range.end; i++) {
         uint64_t old = atomic_load(&times[i]);
@@ -130,9 +130,9 @@ static void advance(stage_clock *it, const sl_op *op, const sl_kernel_call *call
         if (op->operand[i] == SL_NONE)
             continue;
         if (sl_op_reads(op, i))
-            raise(it->read, ranges[i], it->compute);
+            raise_to(it->read, ranges[i], it->compute);
         if (sl_op_writes(op, i))
-            raise(it->written, ranges[i], it->compute);
+            raise_to(it->written, ranges[i], it->compute);
     }
 }
 
@@ -193,8 +193,8 @@ sl_status __wrap_sl_comm_exchange(sl_comm *comm, const sl_comm_exchange_args *ar
     SL_TRY(__real_sl_comm_exchange(comm, args));
     const bool is_tied = args->send_bytes > 0 && args->send_bytes != ACTIVATION_BYTES;
     it->comm = (ready > theirs ? ready : theirs) + (is_tied ? 0 : exchange_ticks);
-    raise(it->read, given, it->comm);
-    raise(it->written, taken, it->comm);
+    raise_to(it->read, given, it->comm);
+    raise_to(it->written, taken, it->comm);
     return SL_OK;
 }
 
