@@ -7,7 +7,9 @@
 #ifdef SL_HAS_XXH_DISPATCH
 XXH_errorcode XXH3_128bits_update_dispatch(XXH3_state_t *state, const void *data, size_t bytes);
 XXH64_hash_t XXH3_64bits_dispatch(const void *data, size_t bytes);
+XXH_errorcode XXH3_64bits_update_dispatch(XXH3_state_t *state, const void *data, size_t bytes);
 #else
+#define XXH3_64bits_update_dispatch XXH3_64bits_update
 #define XXH3_128bits_update_dispatch XXH3_128bits_update
 #define XXH3_64bits_dispatch XXH3_64bits
 #endif
@@ -51,4 +53,19 @@ sl_hash_value sl_hash_digest(const sl_hash_stream *stream)
 void sl_hash_close(sl_hash_stream *stream)
 {
     XXH3_freeState((XXH3_state_t *)stream);
+}
+
+void sl_hash_begin_64(sl_hash_stream *stream)
+{
+    XXH3_64bits_reset((XXH3_state_t *)stream);
+}
+
+void sl_hash_update_64(sl_hash_stream *stream, const void *data, uint64_t bytes)
+{
+    XXH3_64bits_update_dispatch((XXH3_state_t *)stream, data, bytes);
+}
+
+uint64_t sl_hash_digest_64(const sl_hash_stream *stream)
+{
+    return XXH3_64bits_digest((const XXH3_state_t *)stream);
 }

@@ -82,6 +82,7 @@ int sl_status_exit_code(sl_status status)
     case SL_ERROR_USAGE:
         return 64;
     case SL_ERROR_DATA:
+    case SL_ERROR_DAMAGED:
         return 65;
     case SL_ERROR_MISSING:
         return 66;

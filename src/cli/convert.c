@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "loading.h"
 #include "meter.h"
 #include "train/data/tokenizer.h"
 
@@ -84,12 +85,10 @@ static void print_report(const sl_config *config, const sl_model_reader *reader,
            sl_files_show(config->to).text);
 }
 
-static sl_status run(sl_config *config, const sl_model_reader *reader, sl_meter *progress,
-                     sl_vocabulary **vocabulary)
+static sl_status run(sl_config *config, const sl_model_reader *reader,
+                     const sl_vocabulary *vocabulary, sl_meter *progress)
 {
     sl_convert_report report;
-    SL_TRY(refuse_same(config, reader));
-    SL_TRY(open_vocabulary(config, reader, vocabulary));
     const sl_convert_args args = {.reader = reader,
                                   .to = config->to,
                                   .format = (sl_convert_format)config->convert_format,
@@ -98,7 +97,7 @@ static sl_status run(sl_config *config, const sl_model_reader *reader, sl_meter 
                                   .pp_size = (uint32_t)config->pp,
                                   .shard_bytes = config->shard_size,
                                   .overwrites = config->overwrite,
-                                  .vocabulary = *vocabulary,
+                                  .vocabulary = vocabulary,
                                   .progress = sl_meter_show,
                                   .user = progress};
     sl_status status = sl_convert_run(&args, &report);
@@ -109,26 +108,34 @@ static sl_status run(sl_config *config, const sl_model_reader *reader, sl_meter 
     return SL_OK;
 }
 
+static sl_status open_and_run(sl_config *config, void *progress)
+{
+    sl_model_reader reader;
+    sl_vocabulary *vocabulary = NULL;
+    SL_TRY(sl_model_reader_open(config->from, config->checks_checkpoints, &reader));
+    sl_status status = refuse_same(config, &reader);
+    if (status == SL_OK)
+        status = open_vocabulary(config, &reader, &vocabulary);
+    if (status == SL_OK)
+        status = run(config, &reader, vocabulary, progress);
+    sl_vocabulary_close(vocabulary);
+    sl_model_reader_close(&reader);
+    return status;
+}
+
 static int convert(sl_config *config)
 {
     static const sl_signal_texts texts = {
         .stops = "stopping: nothing is written",
         .stops_in_save = "",
         .leaves_now = "leaving at once: a file or directory with .tmp- in its name may be left"};
-    sl_model_reader reader = {0};
-    sl_vocabulary *vocabulary = NULL;
     sl_signals_ignore_failed_output(); /* a file that may not grow is told as any failure */
     sl_meter progress = sl_meter_start(config, "converting", &texts);
     sl_status status = sl_convert_check((sl_convert_format)config->convert_format,
                                         (sl_encoding)config->convert_type);
     if (status == SL_OK)
-        status = sl_model_reader_open(config->from, &reader);
-    if (status == SL_OK)
-        status = run(config, &reader, &progress, &vocabulary);
-    int code = sl_meter_end(status);
-    sl_vocabulary_close(vocabulary);
-    sl_model_reader_close(&reader);
-    return code;
+        status = sl_loading_run(config, open_and_run, &progress);
+    return sl_meter_end(status);
 }
 
 const sl_command_entry sl_command_convert = {

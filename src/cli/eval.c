@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "command.h"
+#include "loading.h"
 #include "train/evaluate/evaluate.h"
 #include "train/evaluate/last_word.h"
 
@@ -73,29 +74,33 @@ static void print_words(const sl_config *config, const sl_word_report *report)
     print_count("step", report->step, "}\n");
 }
 
-static int eval_words(sl_config *config)
+static sl_status eval_words(sl_config *config, void *user)
 {
     sl_word_report report;
     sl_refusal refusal;
-    sl_status status = sl_last_word_run(config, &report, &refusal);
-    if (status == SL_OK)
-        print_words(config, &report);
-    return sl_command_end(status);
+    (void)user;
+    SL_TRY(sl_last_word_run(config, &report, &refusal));
+    print_words(config, &report);
+    return SL_OK;
 }
 
-static int eval(sl_config *config)
+static sl_status eval_rows(sl_config *config, void *user)
 {
     sl_eval_report report;
     sl_text_count text;
     sl_refusal refusal;
-    if (config->last_word)
-        return eval_words(config);
-    sl_status status = sl_evaluate_run(config, &report, &text, &refusal);
-    if (status == SL_OK && config->json)
+    (void)user;
+    SL_TRY(sl_evaluate_run(config, &report, &text, &refusal));
+    if (config->json)
         print_json(&report, &text);
-    else if (status == SL_OK)
+    else
         print_report(&report, &text);
-    return sl_command_end(status);
+    return SL_OK;
+}
+
+static int eval(sl_config *config)
+{
+    return sl_command_end(sl_loading_run(config, config->last_word ? eval_words : eval_rows, NULL));
 }
 
 const sl_command_entry sl_command_eval = {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "loading.h"
 #include "prompt.h"
 #include "signals.h"
 
@@ -21,6 +22,7 @@ typedef struct waiting_text {
 
 typedef struct printer {
     const sl_config *config;
+    const sl_prompt *given;     /* of the command line */
     const sl_prompt *prompt;    /* still to be printed before a sample; NULL: it is not */
     waiting_text *waiting;      /* [samples] */
     uint32_t current;           /* the sample that is printed as it comes */
@@ -111,7 +113,7 @@ static void end_sample(void *user, uint32_t sample)
 
 static sl_status open_printer(const sl_config *config, const sl_prompt *prompt, printer *self)
 {
-    *self = (printer){.config = config, .is_terminal = isatty(STDOUT_FILENO) == 1};
+    *self = (printer){.config = config, .given = prompt, .is_terminal = isatty(STDOUT_FILENO) == 1};
     self->prompt = config->quiet ? NULL : prompt;
     self->waiting = calloc(config->samples, sizeof *self->waiting);
     if (!self->waiting)
@@ -213,8 +215,11 @@ static sl_status run_texts(const sl_generate_args *args, sl_generator *generator
     return converse(args, generator, self);
 }
 
-static sl_status generate_from(sl_config *config, const sl_prompt *prompt, printer *self)
+/* What is loaded is loaded before anything is printed. */
+static sl_status generate_texts(sl_config *config, void *user)
 {
+    printer *self = user;
+    const sl_prompt *prompt = self->given;
     sl_refusal refusal;
     sl_generator *generator = NULL;
     sl_generate_args args = {.config = config,
@@ -240,7 +245,7 @@ static int generate(sl_config *config)
     if (status == SL_OK)
         status = open_printer(config, &prompt, &self);
     if (status == SL_OK)
-        status = generate_from(config, &prompt, &self);
+        status = sl_loading_run(config, generate_texts, &self);
     close_printer(&self);
     sl_prompt_close(&prompt);
     return sl_command_end(status);

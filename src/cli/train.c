@@ -6,6 +6,7 @@
 
 #include "comm/environment.h"
 #include "command.h"
+#include "loading.h"
 #include "progress.h"
 #include "report/page.h"
 #include "session/config/config_json.h"
@@ -196,23 +197,47 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     return status == SL_OK ? write_report(trainer, &end) : status;
 }
 
+typedef struct beginning {
+    sl_trainer *trainer;
+    const sl_engine_progress *within; /* a step; the engine takes a copy */
+} beginning;
+
+static sl_status prepare_and_open(sl_config *config, const beginning *self)
+{
+    sl_trainer *trainer = self->trainer;
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
+    SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
+    trainer->progress = self->within;
+    sl_status status = sl_trainer_open(trainer, blueprint);
+    trainer->progress = NULL;
+    return status;
+}
+
+static sl_status begin(sl_config *config, void *user)
+{
+    const beginning *self = user;
+    sl_first_failure damage = {0};
+    sl_status status = prepare_and_open(config, self);
+    if (status != SL_ERROR_DAMAGED)
+        return status;
+    sl_first_failure_keep(&damage, status);
+    sl_trainer_start_over(self->trainer);
+    return sl_first_failure_return(&damage);
+}
+
 static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_trainer *trainer,
                        sl_progress *progress)
 {
-    sl_blueprint *blueprint = NULL;
-    sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
+    beginning self = {trainer, &within};
     SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout, stop));
     if (!sl_ranks_is_first(&trainer->ranks)) {
         sl_command_keep_notes();
         config->quiet = true;
     }
-    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
-    SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
-    trainer->progress = &within;
-    sl_status status = sl_trainer_open(trainer, blueprint);
-    trainer->progress = NULL; /* the engine has a copy */
-    SL_TRY(status);
+    SL_TRY(sl_loading_run(config, begin, &self));
     if (!config->quiet)
         print_plan(trainer, trainer->session->blueprint);
     return run_loop(trainer, progress);

@@ -152,14 +152,21 @@ static sl_status check_metadata(const char *path, const json_t *metadata)
 
 /* ---- the header ---- */
 
-static sl_status read_header(const sl_file *file, char **out_text, uint64_t *out_bytes)
+static sl_status read_bytes(const sl_safetensors *file, uint64_t offset, uint64_t bytes, void *data)
 {
+    return file->blocks ? sl_block_reader_read(file->blocks, &file->file, offset, bytes, data)
+                        : sl_files_read_at(&file->file, offset, bytes, data);
+}
+
+static sl_status read_header(const sl_safetensors *from, char **out_text, uint64_t *out_bytes)
+{
+    const sl_file *file = &from->file;
     sl_shown path = sl_files_show(file->path);
     uint64_t bytes;
     if (file->bytes < LENGTH_BYTES)
         SL_FAIL(SL_ERROR_DATA, "%s: has %llu bytes, too few for a safetensors file", path.text,
                 (unsigned long long)file->bytes);
-    SL_TRY(sl_files_read_at(file, 0, sizeof bytes, &bytes));
+    SL_TRY(read_bytes(from, 0, sizeof bytes, &bytes));
     if (bytes > file->bytes - LENGTH_BYTES)
         SL_FAIL(SL_ERROR_DATA, "%s: the header length %llu is beyond the end of the file",
                 path.text, (unsigned long long)bytes);
@@ -169,7 +176,7 @@ static sl_status read_header(const sl_file *file, char **out_text, uint64_t *out
     char *text = malloc(bytes + 1);
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the header of %s", path.text);
-    sl_status status = sl_files_read_at(file, LENGTH_BYTES, bytes, text);
+    sl_status status = read_bytes(from, LENGTH_BYTES, bytes, text);
     if (status != SL_OK) {
         free(text);
         return status;
@@ -282,7 +289,7 @@ static sl_status load_header(sl_safetensors *file)
     char *text = NULL;
     uint64_t bytes = 0;
     json_t *header = NULL;
-    SL_TRY(read_header(&file->file, &text, &bytes));
+    SL_TRY(read_header(file, &text, &bytes));
     sl_status status = parse_header(file->file.path, text, bytes, &header);
     free(text);
     SL_TRY(status);
@@ -299,15 +306,35 @@ static sl_status load_header(sl_safetensors *file)
     return SL_OK;
 }
 
-sl_status sl_safetensors_open(int directory, const char *directory_path, const char *name,
-                              sl_links links, sl_safetensors **out_file)
+/* Of a file whose size is not the sums' it is not known what any block should be. */
+static sl_status check_size(const sl_safetensors *file)
+{
+    if (!file->blocks || file->file.bytes == file->blocks->sums.file_bytes)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA, "%s: has %llu bytes, but the manifest says %llu",
+            sl_files_show(file->file.path).text, (unsigned long long)file->file.bytes,
+            (unsigned long long)file->blocks->sums.file_bytes);
+}
+
+static sl_status open_with(int directory, const char *directory_path, const char *name,
+                           sl_links links, sl_safetensors *file)
+{
+    SL_TRY(sl_files_open(directory, directory_path, name, links, &file->file));
+    SL_TRY(check_size(file));
+    return load_header(file);
+}
+
+/* Takes the reader over. */
+static sl_status open_through(int directory, const char *directory_path, const char *name,
+                              sl_links links, sl_block_reader *blocks, sl_safetensors **out_file)
 {
     sl_safetensors *file = calloc(1, sizeof *file);
-    if (!file)
+    if (!file) {
+        sl_block_reader_close(blocks);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to open a file");
-    sl_status status = sl_files_open(directory, directory_path, name, links, &file->file);
-    if (status == SL_OK)
-        status = load_header(file);
+    }
+    file->blocks = blocks;
+    sl_status status = open_with(directory, directory_path, name, links, file);
     if (status != SL_OK) {
         sl_safetensors_close(file);
         return status;
@@ -316,11 +343,26 @@ sl_status sl_safetensors_open(int directory, const char *directory_path, const c
     return SL_OK;
 }
 
+sl_status sl_safetensors_open(int directory, const char *directory_path, const char *name,
+                              sl_links links, sl_safetensors **out_file)
+{
+    return open_through(directory, directory_path, name, links, NULL, out_file);
+}
+
+sl_status sl_safetensors_open_checked(int directory, const char *directory_path, const char *name,
+                                      sl_block_sums *sums, sl_safetensors **out_file)
+{
+    sl_block_reader *blocks;
+    SL_TRY(sl_block_reader_open(sums, &blocks));
+    return open_through(directory, directory_path, name, SL_LINKS_REFUSE, blocks, out_file);
+}
+
 void sl_safetensors_close(sl_safetensors *file)
 {
     if (!file)
         return;
     sl_files_close(&file->file);
+    sl_block_reader_close(file->blocks);
     json_decref(file->header);
     free(file->tensors);
     free(file->by_name);
@@ -354,14 +396,14 @@ sl_status sl_safetensors_read(const sl_safetensors *file, const sl_safetensors_t
         SL_FAIL(SL_ERROR_USAGE, "elements beyond the end of tensor \"%s\" are asked",
                 sl_files_show(tensor->name).text);
     if (tensor->dtype == SL_DTYPE_F32)
-        return sl_files_read_at(&file->file, tensor->first_byte + 4 * first_element,
-                                4 * element_count, out_data);
+        return read_bytes(file, tensor->first_byte + 4 * first_element, 4 * element_count,
+                          out_data);
     if (tensor->dtype != SL_DTYPE_F16 && tensor->dtype != SL_DTYPE_BF16)
         SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is %s; only F32, F16 and BF16 are read",
                 sl_files_show(file->file.path).text, sl_files_show(tensor->name).text,
                 dtypes[tensor->dtype].name);
-    SL_TRY(sl_files_read_at(&file->file, tensor->first_byte + 2 * first_element, 2 * element_count,
-                            (char *)out_data + 2 * element_count));
+    SL_TRY(read_bytes(file, tensor->first_byte + 2 * first_element, 2 * element_count,
+                      (char *)out_data + 2 * element_count));
     sl_encoding_widen(tensor->dtype == SL_DTYPE_BF16 ? SL_ENCODING_BF16 : SL_ENCODING_FP16,
                       element_count, out_data);
     return SL_OK;
@@ -372,6 +414,8 @@ sl_status sl_safetensors_read(const sl_safetensors *file, const sl_safetensors_t
 struct sl_safetensors_writer {
     sl_file file;
     sl_hash_stream *hash;
+    sl_block_sums sums;
+    sl_block_maker maker; /* of the sums */
     uint32_t *order;      /* [tensor_count], indices of the caller's tensors in file order */
     uint64_t total_bytes; /* of the finished file */
     uint64_t pushed_bytes;
@@ -456,6 +500,7 @@ static sl_status format_header(const sl_safetensors_plan *tensors, const uint32_
 static sl_status append(sl_safetensors_writer *writer, uint64_t bytes, const void *data)
 {
     sl_hash_update(writer->hash, data, bytes);
+    sl_block_maker_note(&writer->maker, data, bytes);
     return sl_files_append_pushed(&writer->file, &writer->pushed_bytes, bytes, data);
 }
 
@@ -490,6 +535,8 @@ static sl_status write_header(sl_safetensors_writer *writer, const char *text, u
     uint64_t text_bytes = strlen(text);
     uint64_t header_bytes = sl_bits_round_up(text_bytes, 8);
     SL_TRY(add_header(text_bytes, data_bytes, &writer->total_bytes));
+    SL_TRY(sl_block_sums_open(writer->total_bytes, &writer->sums));
+    SL_TRY(sl_block_maker_open(&writer->sums, &writer->maker));
     SL_TRY(sl_files_reserve(&writer->file, writer->total_bytes));
     SL_TRY(append(writer, sizeof header_bytes, &header_bytes));
     SL_TRY(append(writer, text_bytes, text));
@@ -576,6 +623,11 @@ sl_status sl_safetensors_writer_finish(sl_safetensors_writer *writer, uint64_t *
     return SL_OK;
 }
 
+const sl_block_sums *sl_safetensors_writer_sums(const sl_safetensors_writer *writer)
+{
+    return &writer->sums;
+}
+
 void sl_safetensors_writer_close(sl_safetensors_writer *writer)
 {
     if (!writer)
@@ -583,6 +635,8 @@ void sl_safetensors_writer_close(sl_safetensors_writer *writer)
     sl_files_close(&writer->file);
     if (writer->hash)
         sl_hash_close(writer->hash);
+    sl_block_maker_close(&writer->maker);
+    sl_block_sums_close(&writer->sums);
     free(writer->order);
     free(writer);
 }

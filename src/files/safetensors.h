@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/hash.h"
+#include "block_sums.h"
 #include "encoding.h"
 #include "files.h"
 
@@ -67,9 +68,10 @@ typedef struct sl_safetensors_tensor {
     uint64_t byte_count;
 } sl_safetensors_tensor;
 
-/* An open file. Read only; threads may share it. */
+/* An open file. Read only; threads may share it where its blocks are not compared. */
 typedef struct sl_safetensors {
     sl_file file;
+    sl_block_reader *blocks;        /* that all of it is read through; NULL: there are no sums */
     sl_safetensors_tensor *tensors; /* [tensor_count], in the order of the data */
     uint32_t tensor_count;
     uint32_t *by_name; /* [tensor_count], indices in the order of names */
@@ -80,6 +82,12 @@ typedef struct sl_safetensors {
  * header only. SL_ERROR_DATA names the file and the rule that it breaks. */
 sl_status sl_safetensors_open(int directory, const char *directory_path, const char *name,
                               sl_links links, sl_safetensors **out_file);
+
+/* The same with the checksums of the file's blocks, which are taken over, also on failure: nothing
+ * of the file is used, its header too, that was not compared with them where it was read to.
+ * SL_ERROR_DAMAGED, here and from sl_safetensors_read: a checksum is another one. */
+sl_status sl_safetensors_open_checked(int directory, const char *directory_path, const char *name,
+                                      sl_block_sums *sums, sl_safetensors **out_file);
 
 /* NULL is fine. */
 void sl_safetensors_close(sl_safetensors *file);
@@ -138,6 +146,9 @@ sl_status sl_safetensors_writer_append_stored(sl_safetensors_writer *writer, con
  * missing. SL_ERROR_IO. */
 sl_status sl_safetensors_writer_finish(sl_safetensors_writer *writer, uint64_t *out_bytes,
                                        sl_hash_value *out_hash);
+
+/* The checksums of its blocks, once it is finished; the writer's. */
+const sl_block_sums *sl_safetensors_writer_sums(const sl_safetensors_writer *writer);
 
 /* NULL is fine. */
 void sl_safetensors_writer_close(sl_safetensors_writer *writer);

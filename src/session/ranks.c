@@ -318,16 +318,43 @@ void sl_ranks_leave(sl_ranks *ranks, sl_status status)
         sl_comm_abort(ranks->world, sl_status_message());
 }
 
+void sl_ranks_unite(sl_ranks *ranks)
+{
+    static const sl_comm_group groups[] = {SL_COMM_TENSOR, SL_COMM_DATA, SL_COMM_STAGES};
+    sl_gpu_ranks_close(ranks->gpus);
+    ranks->gpus = NULL;
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        sl_comm_close(ranks->end[groups[i]].comm);
+        ranks->end[groups[i]] = (sl_ranks_end){0};
+    }
+    ranks->layout = (sl_comm_layout){0};
+    ranks->place = (sl_comm_place){0};
+    ranks->tensor = ranks->data = ranks->stages = (sl_engine_ranks){0};
+}
+
 void sl_ranks_close(sl_ranks *ranks)
 {
-    sl_gpu_ranks_close(ranks->gpus);
-    sl_comm_close(ranks->end[SL_COMM_TENSOR].comm);
-    sl_comm_close(ranks->end[SL_COMM_DATA].comm);
-    sl_comm_close(ranks->end[SL_COMM_STAGES].comm);
+    sl_ranks_unite(ranks);
     sl_comm_close(ranks->world);
     if (ranks->world)
         sl_heartbeat_listen(NULL, NULL);
     *ranks = (sl_ranks){0};
+}
+
+sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status)
+{
+    const uint32_t own = status == SL_ERROR_DAMAGED;
+    uint32_t all[SL_COMM_RANKS_MAX] = {0};
+    sl_first_failure found = {0};
+    if (!ranks->world || (status != SL_OK && !own))
+        return status;
+    sl_first_failure_keep(&found, status);
+    SL_TRY(sl_comm_all_gather(ranks->world, sizeof own, &own, all));
+    SL_TRY(sl_first_failure_return(&found));
+    for (uint32_t rank = 0; rank < ranks->table.size; rank++)
+        if (all[rank])
+            SL_FAIL(SL_ERROR_DAMAGED, "rank %u found damage in what it loaded", rank);
+    return SL_OK;
 }
 
 void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds)

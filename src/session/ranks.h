@@ -88,6 +88,9 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
  * another number of ranks than there are, or of GPUs; other failures: as of gpu_ranks.h. */
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config);
 
+/* Undoes that: the groups are formed anew by the next call. No exchange is on its way. */
+void sl_ranks_unite(sl_ranks *ranks);
+
 /* Plans for as many ranks as the checked options say, of which none is there: all are to be on this
  * machine. */
 void sl_ranks_plan(sl_ranks *ranks, const sl_config *config);
@@ -102,6 +105,11 @@ sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
 /* Makes a search that of this rank: what is free, less the windows of the communicators, is shared
  * among the ranks of a machine, and all plan with what the poorest of them has. */
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);
+
+/* Passes `status` on, of loading what ranks load together: if a rank found it damaged
+ * (SL_ERROR_DAMAGED), all of them have that status, and the others' message names it. Other
+ * failures end the others' wait, as they leave. */
+sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status);
 
 /* Refuses ranks that differ in one of the facts, naming it: SL_ERROR_USAGE on all of them. Ranks
  * may have other names or another number of facts, if an earlier fact then differs too. */

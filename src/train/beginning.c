@@ -137,7 +137,7 @@ static sl_status name_vocabulary(const sl_vocabulary *vocabulary,
     return vocabulary ? sl_vocabulary_name(vocabulary, out_name) : SL_OK;
 }
 
-/* A checkpoint's manifest has a hash of each of its files, which opening has compared. */
+/* A checkpoint's manifest has checksums of each of its files, with which loading compares them. */
 static sl_status list_all(const sl_beginning_args *args, const sl_model_files *model, list *self)
 {
     char vocabulary[SL_VOCABULARY_NAME_BYTES];

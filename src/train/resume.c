@@ -155,7 +155,7 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
         tell_first_start(config->save);
         return SL_OK;
     }
-    SL_TRY(sl_checkpoint_find_newest(config->save, &out_resume->checkpoint));
+    SL_TRY(sl_checkpoint_find(config->save, config->checks_checkpoints, &out_resume->checkpoint));
     SL_TRY(restore_options(config, out_resume));
     SL_TRY(find_whether_in_place(config->save, out_resume));
     keep_batch(config, out_resume);

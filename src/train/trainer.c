@@ -33,7 +33,7 @@ static sl_status open_source(sl_trainer *trainer)
     const char *init = trainer->config->init;
     if (trainer->resume.checkpoint || !init || strcmp(init, "scratch") == 0)
         return SL_OK;
-    return sl_source_open(init, &trainer->source);
+    return sl_source_open(init, trainer->config->checks_checkpoints, &trainer->source);
 }
 
 static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
@@ -400,12 +400,13 @@ sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_train
     return init_search(out_trainer);
 }
 
-/* All of it was read and compared with its checksums when it was opened. */
+/* The ranks together have read all of it. */
 static sl_status load_checkpoint(sl_trainer *trainer)
 {
     sl_session *session = trainer->session;
-    SL_TRY(sl_checkpoint_load(trainer->resume.checkpoint, session->tensors, session->tensor_count,
-                              session->has_state, &session->io));
+    sl_status status = sl_checkpoint_load(trainer->resume.checkpoint, session->tensors,
+                                          session->tensor_count, session->has_state, &session->io);
+    SL_TRY(sl_ranks_agree_on_damage(&trainer->ranks, status));
     sl_resume_let_go(&trainer->resume);
     return sl_steps_note_whole(&trainer->known_steps, trainer->state.step);
 }
@@ -416,7 +417,7 @@ static sl_status set_first_values(sl_trainer *trainer)
     if (trainer->resume.checkpoint)
         return load_checkpoint(trainer);
     if (trainer->source.path)
-        return sl_source_load(&trainer->source, session);
+        return sl_ranks_agree_on_damage(&trainer->ranks, sl_source_load(&trainer->source, session));
     return sl_session_initialise(session, trainer->config->seed);
 }
 
@@ -588,12 +589,9 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     return open_sinks(trainer);
 }
 
-void sl_trainer_close(sl_trainer *trainer)
+/* All but the session and the ranks. */
+static void close_files(sl_trainer *trainer)
 {
-    sl_sinks_close(&trainer->sinks);
-    sl_rank_watch_close(trainer->watch);
-    sl_session_close(trainer->session);
-    sl_ranks_close(&trainer->ranks); /* its lanes have exchanged with them until here */
     sl_drawing_close(&trainer->drawing);
     sl_data_loader_close(&trainer->loader);
     sl_data_loader_close(&trainer->eval_loader);
@@ -610,6 +608,15 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_tokens_close(trainer->eval_tokens);
     sl_tokens_close(trainer->tokens);
     sl_vocabulary_close(trainer->vocabulary);
+}
+
+void sl_trainer_close(sl_trainer *trainer)
+{
+    sl_sinks_close(&trainer->sinks);
+    sl_rank_watch_close(trainer->watch);
+    sl_session_close(trainer->session);
+    sl_ranks_close(&trainer->ranks); /* its lanes have exchanged with them until here */
+    close_files(trainer);
     memset(trainer, 0, sizeof *trainer);
 }
 
@@ -626,6 +633,18 @@ void sl_trainer_look_at_data(sl_trainer *trainer)
                  "some of the new, and no other run will give the same numbers; give each run a "
                  "copy that nobody writes to",
                  sl_files_show(path).text);
+}
+
+void sl_trainer_start_over(sl_trainer *trainer)
+{
+    sl_sinks_close(&trainer->sinks);
+    sl_rank_watch_close(trainer->watch);
+    sl_session_close(trainer->session);
+    sl_ranks_unite(&trainer->ranks);
+    close_files(trainer);
+    const sl_ranks ranks = trainer->ranks; /* it stays where it is */
+    memset(trainer, 0, sizeof *trainer);
+    trainer->ranks = ranks;
 }
 
 /* Which kernels computed, and what they chose for each product; the caller frees. */

@@ -75,6 +75,10 @@ sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
  */
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);
 
+/* Makes a trainer that was prepared, and maybe opened, as it was before that: it has met the other
+ * ranks, who all do this. No step was run. */
+void sl_trainer_start_over(sl_trainer *trainer);
+
 /* `trainer` is zero, or has met other ranks. Takes over the options of a checkpoint if the run goes
  * on from one, checks the configuration of train or plan, and fills in *trainer, without taking
  * memory for the model. On failure too the caller closes it. */
@@ -86,7 +90,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
 sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_trainer *out_trainer);
 
 /* Takes over a blueprint that was found by trainer->search, also on failure. Of many ranks all have
- * to have found the same. */
+ * to have found the same. SL_ERROR_DAMAGED, on all of them: the checkpoint that it goes on from, or
+ * takes its first values from, is damaged. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
 void sl_trainer_close(sl_trainer *trainer);
 

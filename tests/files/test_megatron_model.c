@@ -86,7 +86,7 @@ static void pieces_when_of_pytorch_then_same_weights(void **state)
                                         "core-2x2/iter_0000007"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         sl_model_reader reader;
-        text_must(sl_model_reader_open(scratch_join(golden, names[i]).text, &reader));
+        text_must(sl_model_reader_open(scratch_join(golden, names[i]).text, false, &reader));
         assert_non_null(strstr(reader.kind, "Megatron-LM's pieces"));
         assert_golden(&reader);
         sl_model_reader_close(&reader);
@@ -182,7 +182,7 @@ static void convert(const char *from, const char *to, sl_convert_args args)
 {
     sl_model_reader reader;
     sl_convert_report report;
-    text_must(sl_model_reader_open(from, &reader));
+    text_must(sl_model_reader_open(from, false, &reader));
     args.reader = &reader;
     args.to = to;
     args.overwrites = true;
@@ -195,8 +195,8 @@ static void convert(const char *from, const char *to, sl_convert_args args)
 static void assert_same(const char *path, const char *other)
 {
     sl_model_reader a, b;
-    text_must(sl_model_reader_open(path, &a));
-    text_must(sl_model_reader_open(other, &b));
+    text_must(sl_model_reader_open(path, false, &a));
+    text_must(sl_model_reader_open(other, false, &b));
     assert_memory_equal(&a.shape, &b.shape, sizeof a.shape);
     for (uint32_t i = 0; i < sl_gpt2_tensors_count(&a.shape); i++) {
         const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&a.shape, i);
@@ -287,7 +287,7 @@ static sl_status try_convert(const char *from, const char *to, const sl_convert_
 {
     sl_model_reader reader;
     sl_convert_report report;
-    text_must(sl_model_reader_open(from, &reader));
+    text_must(sl_model_reader_open(from, false, &reader));
     sl_convert_args all = *args;
     all.reader = &reader;
     all.to = to;
@@ -334,7 +334,7 @@ static void output_when_it_cannot_be_then_refused(void **state)
 static void refuse(const char *what, const char *path, sl_status expected, const char *fragment)
 {
     sl_model_reader reader;
-    sl_status status = sl_model_reader_open(path, &reader);
+    sl_status status = sl_model_reader_open(path, false, &reader);
     if (status != expected || !strstr(sl_status_message(), fragment))
         fail_msg("%s: status %d, \"%s\" is not in \"%s\"", what, (int)status, fragment,
                  status ? sl_status_message() : "");

@@ -235,7 +235,7 @@ static void reading_when_stopped_then_no_piece_is_read_and_it_can_go_on(void **s
     sl_config config;
     sl_source source;
     configure(&config);
-    assert_int_equal(sl_source_open(config.checkpoint, &source), SL_OK);
+    assert_int_equal(sl_source_open(config.checkpoint, false, &source), SL_OK);
     const sl_decoder_args args = {.config = &config, .source = &source, .new_count = 1};
     float *whole = calloc(source.shape.vocab, sizeof *whole);
     float *stopped = calloc(source.shape.vocab, sizeof *stopped);

@@ -1,7 +1,7 @@
 /* Checkpoints; see checkpoint.h for what is promised.
  *
- * Reading: a checkpoint is checked with its files open and loaded from the same descriptors, so
- * what was found valid is what is loaded, whatever happens to the names in between.
+ * Reading: the files of tensors are read through the checksums of their blocks (checked_file.h), by
+ * whoever loads them as by whoever only wants to know that they are whole.
  *
  * Writing: the directory is locked (save_lock.h). Each of these is durable before the next begins:
  * files, their directory, the rename to step-N, the parent directory, LATEST. A run that is killed
@@ -23,6 +23,7 @@
 
 #include "base/bits.h"
 #include "base/log.h"
+#include "checked_file.h"
 #include "files/files.h"
 #include "files/safetensors.h"
 #include "manifest.h"
@@ -37,90 +38,12 @@ struct sl_checkpoint {
     sl_safetensors *files[SL_MANIFEST_FILE_COUNT]; /* NULL: not listed, or config.json */
 };
 
-/* From where a checkpoint is read: a save, which has just written it, wants to know what the disk
- * has. UNREAD: manifest, sizes and headers alone. PARAMETERS: all but optimizer states. */
-typedef enum read_from { FROM_ANYWHERE, FROM_DISK, UNREAD, PARAMETERS } read_from;
-
-enum { HASH_BUFFER_BYTES = 4 << 20 };
+typedef struct opening {
+    sl_read_extent extent;
+    bool only_parameters; /* optimizer states are left out */
+} opening;
 
 /* ---- opening: is it valid? ---- */
-
-static sl_status hash_file(const sl_file *file, void *buffer, sl_hash_stream *stream,
-                           sl_hash_value *out_hash)
-{
-    for (uint64_t done = 0; done < file->bytes; done += HASH_BUFFER_BYTES) {
-        uint64_t left = file->bytes - done;
-        uint64_t bytes = left < HASH_BUFFER_BYTES ? left : HASH_BUFFER_BYTES;
-        SL_TRY(sl_files_read_at(file, done, bytes, buffer));
-        sl_hash_update(stream, buffer, bytes);
-    }
-    *out_hash = sl_hash_digest(stream);
-    return SL_OK;
-}
-
-static sl_status check_hash(const sl_file *file, read_from from, sl_hash_value expected)
-{
-    sl_hash_value found = {0};
-    sl_hash_stream *stream;
-    if (from == FROM_DISK)
-        sl_files_forget(file);
-    void *buffer = malloc(file->bytes < HASH_BUFFER_BYTES ? file->bytes + 1 : HASH_BUFFER_BYTES);
-    if (!buffer)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %s", sl_files_show(file->path).text);
-    sl_status status = sl_hash_open(&stream);
-    if (status == SL_OK) {
-        posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-        status = hash_file(file, buffer, stream, &found);
-        sl_hash_close(stream);
-    }
-    free(buffer);
-    SL_TRY(status);
-    if (found.high != expected.high || found.low != expected.low)
-        SL_FAIL(SL_ERROR_DATA,
-                "%s: checksum is %016llx%016llx, but the manifest says %016llx%016llx",
-                sl_files_show(file->path).text, (unsigned long long)found.high,
-                (unsigned long long)found.low, (unsigned long long)expected.high,
-                (unsigned long long)expected.low);
-    return SL_OK;
-}
-
-static sl_status check_bytes(const sl_file *file, const sl_manifest_entry *entry)
-{
-    if (file->bytes != entry->bytes)
-        SL_FAIL(SL_ERROR_DATA, "%s: has %llu bytes, but the manifest says %llu",
-                sl_files_show(file->path).text, (unsigned long long)file->bytes,
-                (unsigned long long)entry->bytes);
-    return SL_OK;
-}
-
-/* Size first: a cut file is then called that, and not a bad header. */
-static sl_status check_plain(int inside, const char *path, const char *name,
-                             const sl_manifest_entry *entry, bool check_content)
-{
-    sl_file file;
-    SL_TRY(sl_files_open(inside, path, name, SL_LINKS_REFUSE, &file));
-    sl_status status = check_bytes(&file, entry);
-    if (status == SL_OK && check_content)
-        status = check_hash(&file, FROM_ANYWHERE, entry->hash);
-    sl_files_close(&file);
-    return status;
-}
-
-static sl_status open_file(sl_checkpoint *checkpoint, int inside, sl_manifest_file which,
-                           read_from from)
-{
-    const char *name = sl_manifest_file_name(which);
-    const sl_manifest_entry *entry = &checkpoint->manifest.files[which];
-    bool is_text = sl_manifest_file_group(which) == SL_GROUP_COUNT;
-    SL_TRY(check_plain(inside, checkpoint->path, name, entry, is_text));
-    if (is_text)
-        return SL_OK;
-    SL_TRY(sl_safetensors_open(inside, checkpoint->path, name, SL_LINKS_REFUSE,
-                               &checkpoint->files[which]));
-    const sl_file *file = &checkpoint->files[which]->file;
-    SL_TRY(check_bytes(file, entry)); /* again: the name may have changed hands */
-    return from == UNREAD ? SL_OK : check_hash(file, from, entry->hash);
-}
 
 /* A file that is there but cannot be opened (permissions) says nothing of what is in it. */
 static sl_status judge_missing(int inside, const char *name, sl_status status)
@@ -140,7 +63,7 @@ static void list_groups(sl_checkpoint *checkpoint)
             checkpoint->manifest.run.has_state[sl_manifest_file_group((sl_manifest_file)i)] = true;
 }
 
-static sl_status open_inside(sl_checkpoint *checkpoint, int inside, read_from from)
+static sl_status open_inside(sl_checkpoint *checkpoint, int inside, opening how)
 {
     sl_status status = sl_manifest_read(inside, checkpoint->path, &checkpoint->manifest);
     SL_TRY(judge_missing(inside, SL_MANIFEST_NAME, status));
@@ -148,17 +71,19 @@ static sl_status open_inside(sl_checkpoint *checkpoint, int inside, read_from fr
         sl_manifest_file which = (sl_manifest_file)i;
         sl_group group = sl_manifest_file_group(which);
         bool is_state = group != SL_GROUP_PARAM && group != SL_GROUP_COUNT;
-        if (!checkpoint->manifest.files[i].is_listed || (is_state && from == PARAMETERS))
+        if (!checkpoint->manifest.files[i].is_listed || (is_state && how.only_parameters))
             continue;
-        status = open_file(checkpoint, inside, which, from);
+        const sl_checked_file_args args = {inside, checkpoint->path, which,
+                                           &checkpoint->manifest.files[i], how.extent};
+        status = sl_checked_file_open(&args, &checkpoint->files[i]);
         SL_TRY(judge_missing(inside, sl_manifest_file_name(which), status));
     }
     list_groups(checkpoint);
     return SL_OK;
 }
 
-static sl_status open_at(int directory, const char *directory_path, const char *name,
-                         read_from from, sl_checkpoint **out_checkpoint)
+static sl_status open_at(int directory, const char *directory_path, const char *name, opening how,
+                         sl_checkpoint **out_checkpoint)
 {
     int inside = -1;
     sl_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
@@ -169,7 +94,7 @@ static sl_status open_at(int directory, const char *directory_path, const char *
         status = sl_files_open_directory(directory, directory_path, name, SL_LINKS_FOLLOW, &inside);
     status = judge_missing(directory, name, status);
     if (status == SL_OK) {
-        status = open_inside(checkpoint, inside, from);
+        status = open_inside(checkpoint, inside, how);
         close(inside);
     }
     if (status != SL_OK) {
@@ -182,7 +107,7 @@ static sl_status open_at(int directory, const char *directory_path, const char *
 
 sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint)
 {
-    return open_at(AT_FDCWD, NULL, path, FROM_ANYWHERE, out_checkpoint);
+    return open_at(AT_FDCWD, NULL, path, (opening){SL_READ_ALL, false}, out_checkpoint);
 }
 
 void sl_checkpoint_close(sl_checkpoint *checkpoint)
@@ -231,15 +156,15 @@ static sl_status pass_over(int directory, const char *path, const char *name, sl
     return SL_OK;
 }
 
-static sl_status find_valid(int directory, const char *path, const sl_step_list *list,
-                            read_from from, sl_checkpoint **out_checkpoint)
+static sl_status find_valid(int directory, const char *path, const sl_step_list *list, opening how,
+                            sl_checkpoint **out_checkpoint)
 {
     uint32_t broken_count = 0;
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_step_entry *entry = &list->entries[i];
         if (!sl_steps_is_complete(entry))
             continue;
-        sl_status status = open_at(directory, path, entry->name, from, out_checkpoint);
+        sl_status status = open_at(directory, path, entry->name, how, out_checkpoint);
         if (status == SL_OK)
             return SL_OK;
         SL_TRY(pass_over(directory, path, entry->name, status));
@@ -259,26 +184,38 @@ static sl_status open_list(const char *directory, int *out_fd, sl_step_list *out
     return status;
 }
 
-static sl_status find_newest(const char *directory, read_from from, sl_checkpoint **out_checkpoint)
+static sl_status find_newest(const char *directory, opening how, sl_checkpoint **out_checkpoint)
 {
     int fd;
     sl_step_list list;
     SL_TRY(open_list(directory, &fd, &list));
-    sl_status status = find_valid(fd, directory, &list, from, out_checkpoint);
+    sl_status status = find_valid(fd, directory, &list, how, out_checkpoint);
     sl_steps_free(&list);
     close(fd);
     return status;
 }
 
-sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint)
+static opening choose_opening(bool checks_all, bool only_parameters)
 {
-    return find_newest(directory, FROM_ANYWHERE, out_checkpoint);
+    return (opening){checks_all ? SL_READ_ALL : SL_READ_LOADED, only_parameters};
 }
 
-sl_status sl_checkpoint_open_parameters(const char *path, bool is_one, sl_checkpoint **out_opened)
+sl_status sl_checkpoint_find(const char *directory, bool checks_all, sl_checkpoint **out_checkpoint)
 {
-    return is_one ? open_at(AT_FDCWD, NULL, path, PARAMETERS, out_opened)
-                  : find_newest(path, PARAMETERS, out_opened);
+    return find_newest(directory, choose_opening(checks_all, false), out_checkpoint);
+}
+
+sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint)
+{
+    return sl_checkpoint_find(directory, true, out_checkpoint);
+}
+
+sl_status sl_checkpoint_open_parameters(const char *path, bool is_one, bool checks_all,
+                                        sl_checkpoint **out_opened)
+{
+    const opening how = choose_opening(checks_all, true);
+    return is_one ? open_at(AT_FDCWD, NULL, path, how, out_opened)
+                  : find_newest(path, how, out_opened);
 }
 
 sl_status sl_checkpoint_newest_step(const char *directory, bool *out_found, uint64_t *out_step)
@@ -431,7 +368,9 @@ static sl_status write_tensors(const save_job *job, sl_group group, sl_safetenso
     const sl_checkpoint_save_args *args = job->args;
     SL_TRY(sl_full_tensors_save_group(job->list, group, args->io, args->ranks, writer));
     entry->is_listed = true;
-    return sl_safetensors_writer_finish(writer, &entry->bytes, &entry->hash);
+    SL_TRY(sl_safetensors_writer_finish(writer, &entry->bytes, &entry->hash));
+    entry->block_bytes = sl_safetensors_writer_sums(writer)->block_bytes;
+    return sl_block_sums_format(sl_safetensors_writer_sums(writer), &entry->block_sums);
 }
 
 static sl_status write_group(save_job *job, sl_manifest_file which)
@@ -509,8 +448,8 @@ static sl_status write_files(save_job *job)
 static sl_status read_back(const save_job *job)
 {
     sl_checkpoint *checkpoint;
-    sl_status status =
-        open_at(job->directory, job->args->directory, job->temporary.name, FROM_DISK, &checkpoint);
+    sl_status status = open_at(job->directory, job->args->directory, job->temporary.name,
+                               (opening){SL_READ_DISK, false}, &checkpoint);
     if (status == SL_ERROR_DATA || status == SL_ERROR_MISSING)
         SL_FAIL(SL_ERROR_IO, "%s: this was read back just after it was written and synced",
                 sl_status_message());
@@ -534,8 +473,8 @@ static bool is_whole(const void *user, const sl_step_entry *entry, bool was_whol
 {
     const save_job *job = user;
     sl_checkpoint *checkpoint = NULL;
-    sl_status status = open_at(job->directory, job->args->directory, entry->name,
-                               was_whole ? UNREAD : FROM_DISK, &checkpoint);
+    const opening how = {was_whole ? SL_READ_SIZES : SL_READ_DISK, false};
+    sl_status status = open_at(job->directory, job->args->directory, entry->name, how, &checkpoint);
     sl_checkpoint_close(checkpoint);
     if (status != SL_OK)
         sl_log_write(SL_LOG_WARNING, "%s does not count for --keep: %s", entry->name,
@@ -618,6 +557,8 @@ static void end_save(save_job *job)
     free(job->names);
     free(job->plans);
     free(job->temporary_path);
+    for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
+        free(job->manifest.files[i].block_sums);
 }
 
 /* What the other ranks do while rank 0 saves. */

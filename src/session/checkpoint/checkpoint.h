@@ -3,15 +3,16 @@
  * DIR/step-00000100/ holds model.safetensors and config.json (a Hugging Face GPT-2 directory; with
  * GPT-2's kind of tokenizer vocab.json and merges.txt too),
  * moment1.safetensors and moment2.safetensors under the same names, and manifest.json with every
- * counter of the run and the size and XXH3-128 of each file. A checkpoint knows no policy, layout
- * or topology: tensors are full and unpadded. Nor does it depend on the run's precision: all
- * tensors are F32, parameters being the master weights where there are some; what a run in half
- * precision computes with is those rounded, so any precision goes on from any checkpoint, and the
- * same one exactly.
+ * counter of the run, the size and XXH3-128 of each file, and the XXH3-64 of each block of a file
+ * of tensors. A checkpoint knows no policy, layout or topology: tensors are full and unpadded. Nor
+ * does it depend on the run's precision: all tensors are F32, parameters being the master weights
+ * where there are some; what a run in half precision computes with is those rounded, so any
+ * precision goes on from any checkpoint, and the same one exactly.
  *
  * Invariants: a directory called step-N was complete and synced when it got that name; after the
  * first save there is a valid checkpoint at every instant; nothing is deleted that this code did
- * not write. Memory is bounded (8 MiB) whatever the size of the model.
+ * not write; no element is loaded from a block whose checksum was not compared in the memory that
+ * it is taken from. Memory is bounded (8 MiB and a block of a file) whatever the size of the model.
  *
  * To be called in the boundary state (lanes idle). Blocks for as long as the disk needs.
  */
@@ -90,7 +91,7 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
                                     bool overwrites);
 
-/* A checkpoint that was found valid, with its files open. */
+/* A checkpoint that was found valid as far as it was read, with its files open. */
 typedef struct sl_checkpoint sl_checkpoint;
 
 /* Opens one checkpoint directory (…/step-N) and reads all of it once: manifest, sizes, safetensors
@@ -105,10 +106,19 @@ sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint);
  * version wrote it. */
 sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint);
 
-/* The same two, of one checkpoint or of a directory of them, for who wants parameters,
- * configuration and vocabulary alone: the files of optimizer states are neither opened nor read,
- * and may be damaged or gone; sl_checkpoint_load has none. */
-sl_status sl_checkpoint_open_parameters(const char *path, bool is_one, sl_checkpoint **out_opened);
+/* sl_checkpoint_find_newest for who loads it. Unless `checks_all`, no data of tensors are read
+ * before one is taken, but manifest, sizes, vocabulary and headers alone: the data are compared
+ * when they are loaded, and SL_ERROR_DAMAGED says then that it was the wrong one; who starts over
+ * with `checks_all` gets the newest whole one. What older versions wrote is read in full all the
+ * same, as it has no checksums of blocks. */
+sl_status sl_checkpoint_find(const char *directory, bool checks_all,
+                             sl_checkpoint **out_checkpoint);
+
+/* The same of one checkpoint or of a directory of them, for who wants parameters, configuration and
+ * vocabulary alone: the files of optimizer states are neither opened nor read, and may be damaged
+ * or gone; sl_checkpoint_load has none. */
+sl_status sl_checkpoint_open_parameters(const char *path, bool is_one, bool checks_all,
+                                        sl_checkpoint **out_opened);
 
 /* Whether `directory` holds checkpoints, valid or not, and the newest step of them; one that is not
  * there holds none. SL_ERROR_IO: it cannot be listed. */
@@ -137,7 +147,9 @@ const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint
 
 /* Writes the groups that `has_state` asks for (GRAD and MASTER are passed over) through
  * `io->write`, padding rows as zeros; names and shapes are checked before the first write.
- * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_IO. */
+ * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_DAMAGED: its bytes are
+ * not those that were saved; names file and block, and what was written before is right.
+ * SL_ERROR_IO. */
 sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
                              uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io);
 

@@ -55,16 +55,18 @@ static const sl_field shape_fields[] = {
     {0},
 };
 
+enum { MAY_MISS = SL_FIELD_OPTIONAL | SL_FIELD_NULLABLE };
+
 static const sl_field entry_fields[] = {
     SL_FIELD("bytes", sl_manifest_entry, bytes),
     SL_FIELD_AS(HEX128, "xxh3_128", sl_manifest_entry, hash),
+    SL_FIELD("block_bytes", sl_manifest_entry, block_bytes, .flags = SL_FIELD_OPTIONAL),
+    SL_FIELD("block_xxh3_64", sl_manifest_entry, block_sums, .flags = MAY_MISS),
     {0},
 };
 
 static const sl_field entry = {
     .kind = SL_FIELD_OBJECT, .fields = entry_fields, .flags = SL_FIELD_OPTIONAL | SL_FIELD_LISTED};
-
-enum { MAY_MISS = SL_FIELD_OPTIONAL | SL_FIELD_NULLABLE };
 
 /* In the order of the file; manifest.h says what it means that one is not there. */
 static const sl_field fields[] = {
@@ -113,6 +115,8 @@ void sl_manifest_free(sl_manifest *manifest)
     free((char *)manifest->run.gemm);
     free((char *)manifest->run.data_fingerprint);
     free((char *)manifest->run.data_sample);
+    for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
+        free(manifest->files[i].block_sums);
     *manifest = (sl_manifest){0};
 }
 

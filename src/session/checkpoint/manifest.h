@@ -9,7 +9,8 @@
  * later: without "precision" a run was fp32; without "given" it is not known which options of
  * "config" were given; without "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not
  * known; without "data_sample" the content of the data is not known; without "lr_decay_lag" it
- * is 1; without "run" the run has no id.
+ * is 1; without "run" the run has no id; without "block_xxh3_64" the checksums of a file's blocks
+ * are made of it while it is compared with its own.
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H
@@ -44,6 +45,9 @@ typedef struct sl_manifest_entry {
     bool is_listed;
     uint64_t bytes;
     sl_hash_value hash;
+    /* Of a file of tensors, see block_sums.h; owned. NULL: an older version wrote it. */
+    uint64_t block_bytes;
+    char *block_sums;
 } sl_manifest_entry;
 
 typedef struct sl_manifest {

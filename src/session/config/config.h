@@ -115,6 +115,8 @@ typedef struct sl_config {
 #undef X
     bool given[SL_CONFIG_ROW_COUNT]; /* set by a file or on the command line */
     bool solves_micro_batch; /* of a foreign file: it follows from --global-batch, unless given */
+    bool checks_checkpoints; /* reads all of a checkpoint before it is taken: one turned out to be
+                                damaged while it was loaded */
     char *explanation;       /* what foreign files mean here, as lines; NULL: none was read */
     uint32_t local_rank;    /* which of the ranks of its machine this process is: --device cuda:N is
                                its GPU number N + local_rank */

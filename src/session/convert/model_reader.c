@@ -60,9 +60,9 @@ static sl_status check_shape(const sl_gpt2_shape *shape, const char *path)
     return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(path).text);
 }
 
-static sl_status open_directory(const char *path, sl_model_reader *reader)
+static sl_status open_directory(const char *path, bool checks_all, sl_model_reader *reader)
 {
-    SL_TRY(sl_source_open(path, &reader->source));
+    SL_TRY(sl_source_open(path, checks_all, &reader->source));
     reader->shape = reader->source.shape;
     reader->path = reader->source.path;
     if (reader->source.pieces) {
@@ -96,7 +96,7 @@ static sl_status open_file(const char *path, sl_model_reader *reader)
 
 /* ---- all ---- */
 
-sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
+sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reader *out_reader)
 {
     struct stat info;
     sl_model_reader reader = {0};
@@ -105,7 +105,8 @@ sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be looked at: %s", sl_files_show(path).text,
                 strerror(errno));
     bool is_directory = is_there && S_ISDIR(info.st_mode);
-    sl_status status = is_directory ? open_directory(path, &reader) : open_file(path, &reader);
+    sl_status status =
+        is_directory ? open_directory(path, checks_all, &reader) : open_file(path, &reader);
     if (status != SL_OK) {
         sl_model_reader_close(&reader);
         return status;

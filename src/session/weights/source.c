@@ -29,9 +29,10 @@ static sl_status open_weights(const char *path, sl_source *source)
     return SL_OK;
 }
 
-static sl_status open_checkpoint(const char *path, bool has_manifest, sl_source *source)
+static sl_status open_checkpoint(const char *path, bool has_manifest, bool checks_all,
+                                 sl_source *source)
 {
-    SL_TRY(sl_checkpoint_open_parameters(path, has_manifest, &source->checkpoint));
+    SL_TRY(sl_checkpoint_open_parameters(path, has_manifest, checks_all, &source->checkpoint));
     source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
     source->tokenizer = sl_checkpoint_describe(source->checkpoint)->tokenizer;
     source->path = sl_checkpoint_describe(source->checkpoint)->path;
@@ -46,7 +47,7 @@ static sl_status open_pieces(const char *path, sl_source *source)
     return SL_OK;
 }
 
-sl_status sl_source_open(const char *path, sl_source *out_source)
+sl_status sl_source_open(const char *path, bool checks_all, sl_source *out_source)
 {
     sl_source source = {0};
     bool is_there, has_config, has_manifest;
@@ -60,7 +61,7 @@ sl_status sl_source_open(const char *path, sl_source *out_source)
     else if (has_config && !has_manifest)
         SL_TRY(open_weights(path, &source));
     else
-        SL_TRY(open_checkpoint(path, has_manifest, &source));
+        SL_TRY(open_checkpoint(path, has_manifest, checks_all, &source));
     *out_source = source;
     return SL_OK;
 }

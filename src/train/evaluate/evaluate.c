@@ -210,7 +210,7 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
                           sl_refusal *out_refusal)
 {
     sl_source source;
-    SL_TRY(sl_source_open(config->checkpoint, &source));
+    SL_TRY(sl_source_open(config->checkpoint, config->checks_checkpoints, &source));
     sl_tokens *tokens = NULL;
     sl_vocabulary *vocabulary = NULL;
     sl_eval_data data = {.end_of_text = -1};

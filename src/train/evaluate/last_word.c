@@ -224,7 +224,7 @@ sl_status sl_last_word_run(sl_config *config, sl_word_report *out_report, sl_ref
     sl_source source;
     words self = {.config = config, .source = &source, .report = out_report};
     *out_report = (sl_word_report){0};
-    SL_TRY(sl_source_open(config->checkpoint, &source));
+    SL_TRY(sl_source_open(config->checkpoint, config->checks_checkpoints, &source));
     if (source.checkpoint)
         out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
     sl_status status = run_words(config, &self, out_refusal);

@@ -155,7 +155,8 @@ static sl_status open_tokenizer(sl_generator *self)
 static sl_status open_generator(sl_generator *self, sl_refusal *out_refusal)
 {
     const sl_generate_args *args = &self->args;
-    SL_TRY(sl_source_open(args->config->checkpoint, &self->source));
+    SL_TRY(
+        sl_source_open(args->config->checkpoint, args->config->checks_checkpoints, &self->source));
     SL_TRY(open_tokenizer(self));
     SL_TRY(open_samples(self));
     SL_TRY(encode_prompt(self, args->prompt, args->prompt_bytes));
