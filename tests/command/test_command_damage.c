@@ -219,6 +219,22 @@ static void only_one_when_damaged_then_refused_by_name(void **state)
     assert_has(complaint, "model.safetensors: checksum is");
 }
 
+/* ---- values that are not finite ---- */
+
+/* One step makes them of finite ones, and no loss or gradient is computed with them. */
+static void weights_when_not_finite_then_not_saved_and_the_last_ones_stay(void **state)
+{
+    (void)state;
+    shell("rm -rf now && cp -r saved now && rm -rf now/step-00000002");
+    assert_code(sluice("train --resume --save now --keep 1 --steps 5 --quiet --lr 1e38 "
+                       "--weight-decay 1e6 --clip 0"),
+                76);
+    assert_has(complaint, "holds a value that is not finite: it is not saved");
+    shell("test ! -e now/step-00000005 && cmp now/step-00000004/manifest.json "
+          "saved/step-00000004/manifest.json");
+    assert_code(sluice("train --resume --save now --keep 1 --steps 5 --quiet"), 0);
+}
+
 /* ---- of several ranks ---- */
 
 static const command_case of_ranks[] = {
@@ -276,6 +292,7 @@ int main(void)
         cmocka_unit_test(old_version_when_bit_differs_then_refused_or_same_results),
         cmocka_unit_test(newest_when_damage_is_found_in_loading_then_the_one_before),
         cmocka_unit_test(only_one_when_damaged_then_refused_by_name),
+        cmocka_unit_test(weights_when_not_finite_then_not_saved_and_the_last_ones_stay),
         cmocka_unit_test(ranks_when_one_finds_damage_then_all_start_over),
     };
     return cmocka_run_group_tests(tests, begin, tear_down);

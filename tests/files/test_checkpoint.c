@@ -119,7 +119,7 @@ static void checkpoint_when_read_as_hugging_face_directory_then_same(void **stat
     assert_memory_equal(&shape, &case_shape, sizeof shape);
     tiny_model *expected = tiny_open(shape), *read = tiny_open(shape);
     sl_tensor_io io = tiny_io(read);
-    tiny_fill(expected, 1);
+    case_fill(expected, 1);
     assert_int_equal(sl_weights_import(step.text, read->tensors, read->tensor_count, &io), SL_OK);
     assert_true(tiny_equal(expected, read, param));
     tiny_close(expected);
@@ -141,7 +141,7 @@ static sl_status save_with(const char *directory, const sl_checkpoint_state *sta
                                     .config_json = config,
                                     .gemm = "\"\\\x01",
                                     .data_fingerprint = ""};
-    tiny_fill(model, 1);
+    case_fill(model, 1);
     sl_status status = sl_checkpoint_save(&args);
     tiny_close(model);
     return status;
@@ -189,13 +189,32 @@ static void save_when_source_fails_then_its_status_and_nothing_left(void **state
 {
     const scratch_path *directory = *state;
     tiny_model *model = tiny_open(case_shape);
-    tiny_fill(model, 1);
+    case_fill(model, 1);
     for (uint64_t call = 1; call < 40; call += 13) {
         model->calls = 0;
         model->fail_call = call;
         assert_int_equal(case_save_model(directory->text, 5, 0, model), SL_ERROR_RANK);
         assert_int_equal(case_count(directory->text, ""), 0);
     }
+    tiny_close(model);
+}
+
+static void save_when_value_is_not_finite_then_refused_and_the_last_one_stays(void **state)
+{
+    const scratch_path *directory = *state;
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    static const float values[] = {INFINITY, -INFINITY, NAN};
+    tiny_model *model = tiny_open(case_shape);
+    must_save(directory->text, 4, 1, 1);
+    for (int i = 0; i < 3; i++) {
+        const uint32_t tensor = model->tensor_count - 1;
+        case_fill(model, 2);
+        model->data[groups[i]][tensor][7] = values[i];
+        assert_int_equal(case_save_model(directory->text, 5, 1, model), SL_ERROR_NONFINITE);
+        assert_non_null(strstr(sl_status_message(), "tensor \"ln_f.bias\" holds a value that is"));
+        assert_int_equal(case_count(directory->text, "step-"), 1);
+    }
+    sl_checkpoint_close(must_open(scratch_join(directory->text, "step-00000004").text));
     tiny_close(model);
 }
 
@@ -557,6 +576,7 @@ int main(void)
         TEST(counters_when_extreme_then_exact),
         TEST(arguments_when_wrong_then_usage_error_and_nothing_left),
         TEST(save_when_source_fails_then_its_status_and_nothing_left),
+        TEST(save_when_value_is_not_finite_then_refused_and_the_last_one_stays),
         TEST(load_when_model_differs_then_refused_before_any_write),
         TEST(load_when_names_change_after_opening_then_opened_files),
         TEST(any_bit_when_flipped_then_refused),

@@ -241,7 +241,7 @@ static void load_when_a_group_was_not_saved_then_refused(void **state)
     tiny_model *model = tiny_open(case_shape);
     sl_tensor_io io = tiny_io(model);
     sl_checkpoint *checkpoint;
-    tiny_fill(model, 1);
+    case_fill(model, 1);
     assert_int_equal(save_case(directory.text, model, only_parameters), SL_OK);
     assert_int_equal(sl_checkpoint_find_newest(directory.text, &checkpoint), SL_OK);
     model->calls = 0;
@@ -264,7 +264,7 @@ static void master_weights_when_saved_and_loaded_have_no_file_of_their_own(void 
     tiny_model *model = tiny_open(case_shape), *read = tiny_open(case_shape);
     sl_tensor_io io = tiny_io(read);
     sl_checkpoint *checkpoint;
-    tiny_fill(model, 1);
+    case_fill(model, 1);
     assert_int_equal(save_case(directory.text, model, with_master), SL_OK);
     assert_int_equal(sl_checkpoint_find_newest(directory.text, &checkpoint), SL_OK);
     /* Manifest, configuration, model. */

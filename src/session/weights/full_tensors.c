@@ -230,6 +230,31 @@ sl_status sl_full_tensors_load(const sl_full_tensors *list, const sl_full_tensor
     return sl_full_tensors_load_from(list, full, &reader, group, io);
 }
 
+/* Infinities and NaNs are those whose exponent has all bits. No branch: the loop takes vectors. */
+static bool is_finite(const float *data, uint64_t count)
+{
+    const uint32_t exponent = 0x7f800000u;
+    uint32_t any = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &data[i], sizeof bits);
+        any |= (bits & exponent) == exponent;
+    }
+    return any == 0;
+}
+
+/* A checkpoint of numbers that nothing can be computed with would push out those before it. */
+static sl_status append_finite(const char *name, const float *data, uint64_t count,
+                               sl_safetensors_writer *writer)
+{
+    if (!is_finite(data, count))
+        SL_FAIL(SL_ERROR_NONFINITE,
+                "tensor \"%s\" holds a value that is not finite: it is not saved, and the "
+                "checkpoints before stay: go on from the newest one with a lower --lr",
+                sl_files_show(name).text);
+    return sl_safetensors_writer_append(writer, data, count);
+}
+
 static sl_status save_panel(const sl_full_tensors *list, uint32_t tensor_index, sl_group group,
                             const sl_tensor_io *io, sl_safetensors_writer *writer)
 {
@@ -238,7 +263,7 @@ static sl_status save_panel(const sl_full_tensors *list, uint32_t tensor_index, 
     for (uint64_t done = 0; done < count; done += list->buffer_elements) {
         uint64_t part = smaller(count - done, list->buffer_elements);
         SL_TRY(io->read(io->user, group, tensor_index, done, part, list->buffer));
-        SL_TRY(sl_safetensors_writer_append(writer, list->buffer, part));
+        SL_TRY(append_finite(spec->name, list->buffer, part, writer));
     }
     return SL_OK;
 }
@@ -322,7 +347,7 @@ static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
     if (!writer)
         return SL_OK;
     join_parts(it);
-    return sl_safetensors_writer_append(writer, (const float *)it->parts, it->count);
+    return append_finite(it->full->name, (const float *)it->parts, it->count, writer);
 }
 
 /* Every element is one rank's: together they gave as many as the tensor has. */

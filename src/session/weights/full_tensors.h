@@ -67,14 +67,14 @@ sl_status sl_full_tensors_load_from(const sl_full_tensors *list, const sl_full_t
                                     const sl_tensor_io *io);
 
 /* Appends the full tensor to a file through io->read; padding is left out. SL_ERROR_USAGE: it is
- * split over ranks. */
+ * split over ranks. SL_ERROR_NONFINITE: it holds a value that is not finite; names it. */
 sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor *full,
                                sl_group group, const sl_tensor_io *io,
                                sl_safetensors_writer *writer);
 
 /* Appends all tensors in the order of the file. With `ranks`, all of them call it: each gives what
  * it has of the split tensors, through buffers of SL_FULL_TENSORS_PART_ELEMENTS a rank, and rank 0
- * appends; on the others `writer` is NULL. SL_ERROR_INTERNAL: the ranks' parts do not cover a
+ * appends; on the others `writer` is NULL. SL_ERROR_NONFINITE: as above. SL_ERROR_INTERNAL: the ranks' parts do not cover a
  * tensor. */
 sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group,
                                      const sl_tensor_io *io, const sl_engine_ranks *ranks,
