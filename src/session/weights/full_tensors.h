@@ -74,8 +74,8 @@ sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor
 
 /* Appends all tensors in the order of the file. With `ranks`, all of them call it: each gives what
  * it has of the split tensors, through buffers of SL_FULL_TENSORS_PART_ELEMENTS a rank, and rank 0
- * appends; on the others `writer` is NULL. SL_ERROR_NONFINITE: as above. SL_ERROR_INTERNAL: the ranks' parts do not cover a
- * tensor. */
+ * appends; on the others `writer` is NULL. SL_ERROR_NONFINITE: as above. SL_ERROR_INTERNAL: the
+ * ranks' parts do not cover a tensor. */
 sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group,
                                      const sl_tensor_io *io, const sl_engine_ranks *ranks,
                                      sl_safetensors_writer *writer);
