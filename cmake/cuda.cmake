@@ -4,6 +4,7 @@
 # when a device is, so the same command runs on a machine with neither driver nor toolkit.
 include(CheckLanguage)
 include(${CMAKE_CURRENT_LIST_DIR}/cuda_architectures.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_headers.cmake)
 
 option(SL_CUDA "compile the CUDA backend where nvcc is found" ON)
 set(SL_CUDA_ARCHITECTURES "" CACHE STRING "as CMAKE_CUDA_ARCHITECTURES takes them (else all of ours)")
@@ -40,6 +41,14 @@ if(CMAKE_CUDA_COMPILER)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
+  sl_find_missing_headers("${CUDAToolkit_INCLUDE_DIRS}" SL_CUDA_MISSING)
+  if(SL_CUDA_MISSING OR NOT TARGET CUDA::cudart_static)
+    if(NOT TARGET CUDA::cudart_static)
+      string(APPEND SL_CUDA_MISSING "libcudart_static.a (cuda-cudart-dev) is not in ${CUDAToolkit_LIBRARY_DIR}. ")
+    endif()
+    message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} is there, and its toolkit lacks what the CUDA backend needs: "
+                        "${SL_CUDA_MISSING}Install that, or say -DSL_CUDA=OFF")
+  endif()
   # Our .cu files need nothing of C++ when they run: the C compiler links what they are part of, with
   # the one runtime that is named below.
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
