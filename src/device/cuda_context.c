@@ -10,8 +10,9 @@
 
 enum { OLDEST_CAPABILITY = 80, BUS_ID_BYTES = 32, DEVICES_MAX = 64 };
 
-/* What a context took when it was made. It outlives the device that made it: the next one to open
- * finds it there. Shared by all devices of the process. */
+/* What a context took when it was made: code of kernels, handles and events come later, out of what
+ * a plan leaves free. A context outlives the device that made it: the next one to open finds it
+ * there. Shared by all devices of the process. */
 static _Atomic uint64_t context_bytes[DEVICES_MAX];
 
 /* ---- which device ---- */
@@ -85,8 +86,9 @@ static sl_status check_capability(int index, struct cudaDeviceProp *out_properti
 /* ---- what the whole machine counts as free on a GPU, by its bus id: NVML ----
  *
  * CUDA can say so only once it has taken what it needs itself. The library comes with the driver
- * and is opened by name; where it is not, nothing is known. These are its prototypes, as far as
- * they are used.
+ * and is opened by name; where it is not, nothing is known. Nor is it of a GPU that is divided into
+ * instances (MIG): a bus id is the whole GPU's, and CUDA uses one of the instances. These are
+ * NVML's prototypes, as far as they are used.
  */
 
 typedef struct nvml_memory {
@@ -99,6 +101,7 @@ typedef struct nvml {
     int (*shutdown)(void);
     int (*find)(const char *bus_id, void **out_device);
     int (*memory)(void *device, nvml_memory *out_memory);
+    int (*mig_mode)(void *device, unsigned *out_current, unsigned *out_pending);
 } nvml;
 
 /* A pointer to a function as the pointer to an object that dlsym returns. */
@@ -118,10 +121,18 @@ static bool open_nvml(nvml *out_nvml)
     if (find_symbol(library, "nvmlInit_v2", &out_nvml->init) &&
         find_symbol(library, "nvmlShutdown", &out_nvml->shutdown) &&
         find_symbol(library, "nvmlDeviceGetHandleByPciBusId_v2", &out_nvml->find) &&
-        find_symbol(library, "nvmlDeviceGetMemoryInfo", &out_nvml->memory) && out_nvml->init() == 0)
+        find_symbol(library, "nvmlDeviceGetMemoryInfo", &out_nvml->memory) &&
+        find_symbol(library, "nvmlDeviceGetMigMode", &out_nvml->mig_mode) && out_nvml->init() == 0)
         return true;
     dlclose(library);
     return false;
+}
+
+/* A GPU that cannot be divided answers with an error. */
+static bool is_divided(const nvml *library, void *device)
+{
+    unsigned current = 0, pending = 0;
+    return library->mig_mode(device, &current, &pending) == 0 && current != 0;
 }
 
 /* 0: not known. */
@@ -132,7 +143,8 @@ static uint64_t read_free_bytes(const char *bus_id)
     nvml_memory memory = {0};
     if (!open_nvml(&library))
         return 0;
-    if (library.find(bus_id, &device) != 0 || library.memory(device, &memory) != 0)
+    if (library.find(bus_id, &device) != 0 || is_divided(&library, device) ||
+        library.memory(device, &memory) != 0)
         memory.free = 0;
     library.shutdown();
     dlclose(library.library);

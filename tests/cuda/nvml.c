@@ -1,5 +1,6 @@
 /* Stands in for NVML, as far as src/device/cuda_context.c asks it: a GPU with all of the stand-in's
- * memory free. A library of its own, which the test finds by LD_LIBRARY_PATH. */
+ * memory free, or, divided, one of eight times as much, of which CUDA sees an instance. A library
+ * of its own, which the test finds by LD_LIBRARY_PATH. */
 #include <stddef.h>
 
 #include "standin.h"
@@ -14,11 +15,23 @@ EXPORTED int nvmlInit_v2(void);
 EXPORTED int nvmlShutdown(void);
 EXPORTED int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **out_device);
 EXPORTED int nvmlDeviceGetMemoryInfo(void *device, nvml_memory *out_memory);
-EXPORTED int standin_nvml(void); /* by which the test knows it */
+EXPORTED int nvmlDeviceGetMigMode(void *device, unsigned *out_current, unsigned *out_pending);
+EXPORTED int standin_nvml(
+    int is_divided); /* by which the test knows it; how the GPU is from now on */
 
-int standin_nvml(void)
+static int is_divided_now;
+
+int standin_nvml(int is_divided)
 {
+    is_divided_now = is_divided;
     return 0;
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *out_current, unsigned *out_pending)
+{
+    (void)device;
+    *out_current = *out_pending = (unsigned)is_divided_now;
+    return is_divided_now ? 0 : 3; /* NVML_ERROR_NOT_SUPPORTED */
 }
 
 int nvmlInit_v2(void)
@@ -40,6 +53,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, void **out_device)
 int nvmlDeviceGetMemoryInfo(void *device, nvml_memory *out_memory)
 {
     (void)device;
-    *out_memory = (nvml_memory){1ull << 30, 1ull << 30, 0};
+    const unsigned long long bytes = is_divided_now ? 8ull << 30 : 1ull << 30;
+    *out_memory = (nvml_memory){bytes, bytes, 0};
     return 0;
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "skip.h"
 #include "standin_case.h"
 
 static sl_device *open_device(void)
@@ -92,6 +93,32 @@ static void describe_when_open_tells_what_the_gpu_is(void **state)
     assert_int_equal(before.free_bytes - after.free_bytes, 1 << 20);
     ops->unmap(device, memory, 1 << 20, SL_MAP_PLAIN);
     ops->close(device);
+}
+
+/* NVML knows the whole GPU, of which CUDA uses one instance: what its context took is not known. */
+static void describe_when_the_gpu_is_divided_tells_of_no_overhead(void **state)
+{
+    (void)state;
+    enum { INDEX = 3 }; /* what a context took is kept by the device's number */
+    standin_machine machine = plain_machine();
+    sl_device_info info;
+    sl_device *device;
+    machine.device_count = INDEX + 1;
+    standin_reset(&machine);
+    if (!has_nvml())
+        skip_because("the stand-in for NVML is not where the loader looks (LD_LIBRARY_PATH)");
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*divide)(int is_divided);
+    void *symbol = dlsym(library, "standin_nvml");
+    memcpy(&divide, &symbol, sizeof divide);
+    divide(1);
+    assert_int_equal(ops->open(INDEX, NULL, &device), SL_OK);
+    assert_int_equal(ops->describe(device, &info), SL_OK);
+    ops->close(device);
+    divide(0);
+    dlclose(library);
+    assert_int_equal(info.overhead_bytes, 0);
+    assert_int_equal(info.free_bytes, machine.device_bytes - machine.context_bytes);
 }
 
 /* ---- memory ---- */
@@ -605,6 +632,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(open_when_the_machine_will_not_do_says_why, reset,
                                         check_end),
         cmocka_unit_test_setup_teardown(describe_when_open_tells_what_the_gpu_is, reset, check_end),
+        cmocka_unit_test_setup_teardown(describe_when_the_gpu_is_divided_tells_of_no_overhead,
+                                        reset, check_end),
         cmocka_unit_test_setup_teardown(guards_when_written_are_named_by_offset, reset, check_end),
         cmocka_unit_test_setup_teardown(map_host_when_mapped_is_locked_whole, reset, check_end),
         cmocka_unit_test_setup_teardown(map_host_when_locking_is_refused_warns_once_and_works,
