@@ -208,6 +208,8 @@ const sl_device_ops *sl_cpu_ops(void)
         .kind = SL_DEVICE_CPU,
         .name = "cpu",
         .needs = "",
+        .doubt = "",
+        .doubt_mend = "",
         .open = open_device,
         .close = close_device,
         .describe = describe_device,

@@ -362,6 +362,8 @@ const sl_device_ops *sl_cuda_ops(void)
         .kind = SL_DEVICE_CUDA,
         .name = "cuda",
         .needs = SL_CUDA_DRIVER ", for this build's CUDA runtime is " SL_CUDA_RUNTIME,
+        .doubt = "the CUDA backend has not been proven on this GPU yet",
+        .doubt_mend = "scripts/gpu_check.sh of the sources proves it; --device cpu does without",
         .open = open_device,
         .close = close_device,
         .describe = describe_device,

@@ -43,6 +43,9 @@ typedef struct sl_device_ops {
     sl_device_kind kind;
     const char *name;  /* "cpu", "cuda" */
     const char *needs; /* of the machine, for people: "NVIDIA driver R580 or newer, ..."; "" */
+    /* Why a result on it is not to be trusted yet, and what proves or avoids it: a run warns of
+     * both once. "": there is no reason. */
+    const char *doubt, *doubt_mend;
 
     /* Opens device number `index`; `options` NULL: the defaults. */
     sl_status (*open)(int index, const sl_cuda_options *options, sl_device **out_device);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "device/device.h"
 #include "session/weights/elements.h"
 
 enum { BUFFER_ELEMENTS = 1 << 19 }; /* in half precision, 1 MiB: a multiple of direct I/O */
@@ -213,6 +215,15 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
     return sl_engine_open(&options, &session->engine);
 }
 
+/* Once a run: of its ranks the first one says so. */
+static void warn_of_doubt(const sl_task *task)
+{
+    const sl_device_ops *ops = sl_device_ops_of(task->target.device);
+    if (*ops->doubt && task->tp_rank == 0 && task->dp_rank == 0 && task->stage_index == 0)
+        sl_log_write(SL_LOG_WARNING, "%s (%s): %s", ops->doubt, task->device_info.name,
+                     ops->doubt_mend);
+}
+
 static sl_status open_buffer(sl_session *session)
 {
     session->half = malloc(BUFFER_ELEMENTS * sizeof *session->half);
@@ -264,6 +275,7 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
     SL_TRY_GOTO(status, open_buffer(session), close_session);
     SL_TRY_GOTO(status, find_own_tensors(session), close_session);
     SL_TRY_GOTO(status, open_engine(session, hooks), close_session);
+    warn_of_doubt(&blueprint->task);
     *out_session = session;
     return SL_OK;
 close_session:

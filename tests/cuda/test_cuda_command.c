@@ -53,6 +53,30 @@ static void train_when_no_device_is_named_then_takes_the_gpu_and_says_so(void **
     json_decref(events);
 }
 
+static int count_doubts(const char *text)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, "has not been proven on this GPU")); at++)
+        count++;
+    return count;
+}
+
+static void run_when_on_a_gpu_then_says_once_that_the_backend_is_not_proven(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " TINY "--data text --threads 2 --steps 2 --save doubted"), 0);
+    assert_int_equal(count_doubts(complaint), 1);
+    assert_has(complaint, "scripts/gpu_check.sh");
+    assert_has(complaint, "--device cpu");
+    assert_code(sluice("eval doubted --data text --threads 2 --device cuda --quiet"), 0);
+    assert_int_equal(count_doubts(complaint), 1);
+    assert_code(sluice("eval doubted --data text --threads 2 --device cpu"), 0);
+    assert_int_equal(count_doubts(complaint), 0);
+    assert_code(sluice("doctor"), 0);
+    assert_int_equal(count_doubts(output), 1);
+    assert_has(output, "scripts/gpu_check.sh");
+}
+
 static void log_when_states_are_on_the_host_then_counts_what_moves(void **state)
 {
     (void)state;
@@ -152,6 +176,7 @@ int main(void)
         cmocka_unit_test(command_when_it_has_cuda_then_says_what_with),
         cmocka_unit_test(library_when_missing_then_refused_unless_own_products_are_asked_for),
         cmocka_unit_test(train_when_no_device_is_named_then_takes_the_gpu_and_says_so),
+        cmocka_unit_test(run_when_on_a_gpu_then_says_once_that_the_backend_is_not_proven),
         cmocka_unit_test(log_when_states_are_on_the_host_then_counts_what_moves),
         cmocka_unit_test(plan_when_for_the_gpu_then_names_it_and_its_budget),
         cmocka_unit_test(device_when_too_small_then_refused_by_plan_or_by_the_device),

@@ -43,9 +43,15 @@ static void add_gpu(sl_findings *all, const char *name, const sl_device_info *in
     char node[32] = "not known";
     if (info->numa_node >= 0)
         snprintf(node, sizeof node, "%d", info->numa_node);
-    sl_findings_add(all, name, "%.100s (%.200s); %s, %s free; NUMA node %s", info->name,
-                    info->detail, sl_command_format_size(info->total_bytes).text,
-                    sl_command_format_size(info->free_bytes).text, node);
+    sl_finding *gpu =
+        sl_findings_add(all, name, "%.100s (%.200s); %s, %s free; NUMA node %s", info->name,
+                        info->detail, sl_command_format_size(info->total_bytes).text,
+                        sl_command_format_size(info->free_bytes).text, node);
+    const sl_device_ops *ops = sl_device_ops_of(SL_DEVICE_CUDA);
+    if (*ops->doubt) {
+        sl_finding_cost(gpu, SL_FINDING_DEGRADED, "%s", ops->doubt);
+        sl_finding_mend(gpu, "%s", ops->doubt_mend);
+    }
 }
 
 /* Asks one after the other until there is none; why the first does not open is worth a line. */
