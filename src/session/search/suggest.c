@@ -331,7 +331,7 @@ static bool add_directory(sl_search *search)
 static sl_status suggest_disk(const sl_search *search, sl_refusal *refusal)
 {
     static const unsigned order[] = {D, D | R, D | L, D | R | L, A, A | R, A | L, A | R | L};
-    char homes[SL_SEARCH_SUGGESTION_BYTES] = "", options[SL_SEARCH_SUGGESTION_BYTES];
+    char homes[SL_SEARCH_SUGGESTION_BYTES] = "", options[SL_SEARCH_SUGGESTION_BYTES + 16];
     sl_search with_disk = *search;
     const bool is_new = add_directory(&with_disk);
     uint64_t work = work_of_a_kind;
