@@ -189,8 +189,9 @@ SL_API void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_
  * and where they were scaled ", scaled". */
 SL_API const char *sl_machine_basis(const sl_machine *machine);
 
-/* Gives the exchanges between ranks the rate of an all-reduce. What is half of one, but counts the
- * same bytes, for it works in place, has twice the bytes a second. */
+/* Gives the exchanges between ranks the rate of an all-reduce; what a rank takes of its own memory
+ * keeps its own. What is half of one, but counts the same bytes, for it works in place, has twice
+ * the bytes a second. */
 SL_API void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
 
 /* Seconds of one op alone, on the compute lane or, for AdamW, on the host lane. */

@@ -665,6 +665,22 @@ static void default_machine_is_usable_and_grows_with_workers(void **state)
 }
 
 /* What our kernels of attention are compiled to is far from the rate of a library's product. */
+/* What a rank takes of its own memory costs no exchange, whatever exchanges cost. */
+static void parts_that_a_rank_takes_cost_a_copy(void **state)
+{
+    (void)state;
+    static const sl_op_kind takes[] = {SL_OP_TAKE_ROWS, SL_OP_TAKE_COLUMNS};
+    sl_machine machines[] = {sl_machine_default(2), sl_machine_default_gpu(132, 2)};
+    for (size_t m = 0; m < 2; m++)
+        for (size_t i = 0; i < 2; i++) {
+            const sl_op_rate local = machines[m].op[SL_OP_CLEAR][SL_TYPE_FP32];
+            sl_machine_set_exchanges(&machines[m], SL_TYPE_FP32, (sl_op_rate){0, 1e6, 1});
+            const sl_op_rate rate = machines[m].op[takes[i]][SL_TYPE_FP32];
+            assert_true(rate.byte_rate == local.byte_rate && rate.seconds == local.seconds);
+            assert_true(machines[m].op[SL_OP_ALL_REDUCE][SL_TYPE_FP32].seconds == 1);
+        }
+}
+
 static void default_gpu_rates_attention_below_products_and_grows_with_multiprocessors(void **state)
 {
     (void)state;
@@ -702,6 +718,7 @@ int main(void)
         cmocka_unit_test(few_repetitions_take_what_they_take_unrolled),
         cmocka_unit_test(many_repetitions_take_what_they_take_unrolled),
         cmocka_unit_test(default_machine_is_usable_and_grows_with_workers),
+        cmocka_unit_test(parts_that_a_rank_takes_cost_a_copy),
         cmocka_unit_test(default_gpu_rates_attention_below_products_and_grows_with_multiprocessors),
     };
     return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);
