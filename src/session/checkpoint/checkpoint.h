@@ -79,8 +79,8 @@ typedef struct sl_checkpoint_save_args {
  * directory could not be synced. SL_ERROR_USAGE, SL_ERROR_IO, SL_ERROR_SYSTEM of sl_save_lock_hold
  * too. Of many ranks all call it: one checkpoint comes of it, which does not know how many they
  * were. SL_ERROR_NONFINITE: a parameter or moment is not finite; names the first such tensor, and
- * everything is as before. SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split over ranks, of which
- * none are given. */
+ * everything is as before. SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split
+ * over ranks, of which none are given. */
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 
 /* Compares what `save_count` saves with these arguments will take at once, `keep` and the
