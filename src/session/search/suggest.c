@@ -331,7 +331,7 @@ static bool add_directory(sl_search *search)
 static sl_status suggest_disk(const sl_search *search, sl_refusal *refusal)
 {
     static const unsigned order[] = {D, D | R, D | L, D | R | L, A, A | R, A | L, A | R | L};
-    char homes[SL_SEARCH_SUGGESTION_BYTES] = "", options[SL_SEARCH_SUGGESTION_BYTES + 16];
+    char options[SL_SEARCH_SUGGESTION_BYTES] = "";
     sl_search with_disk = *search;
     const bool is_new = add_directory(&with_disk);
     uint64_t work = work_of_a_kind;
@@ -339,9 +339,10 @@ static sl_status suggest_disk(const sl_search *search, sl_refusal *refusal)
     if (is_new && search->auto_policy)
         SL_TRY(try_change(&with_disk, &work, &found));
     else if (with_disk.task.disk_directory_count > 0 && !search->auto_policy)
-        SL_TRY(find_one_of(&with_disk, order, sizeof order / sizeof order[0], homes, &found));
-    snprintf(options, sizeof options, "%s%s%s", homes, *homes && is_new ? " " : "",
-             is_new ? "--disk-dir ." : "");
+        SL_TRY(find_one_of(&with_disk, order, sizeof order / sizeof order[0], options, &found));
+    const size_t length = strlen(options);
+    if (is_new)
+        snprintf(options + length, sizeof options - length, "%s--disk-dir .", length ? " " : "");
     if (found.fits)
         add_suggestion(refusal, options, found.seconds);
     return SL_OK;
