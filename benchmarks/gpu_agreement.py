@@ -81,7 +81,7 @@ def train(options, steps_count, tokens, directory, words):
 
 
 def compare_figure(name, bound, one, other):
-    """How far a figure of the steps is apart, relative."""
+    """The relative differences of a figure of the steps."""
     apart = [abs(a[name] - b[name]) / abs(a[name]) for a, b in zip(one, other)]
     largest = max(apart, default=float("inf"))
     return {"cpu": [step[name] for step in one], "device": [step[name] for step in other],

@@ -1,6 +1,6 @@
-"""What the benchmarks for GPUs share: options, plans that decide how many rows fit and how little memory
-makes states move, runs of `sluice train` whose steps are timed as they are reported, the driver's count of
-memory, results that are kept although a later part fails."""
+"""What the benchmarks for GPUs share: options; plans that tell how many rows fit, and with how little memory
+states have to move; runs of `sluice train` whose steps are timed as they are reported; the driver's count of
+memory; results that are kept if a later part fails."""
 
 import argparse
 import json
@@ -69,11 +69,11 @@ def train_words(options, model, words):
             str(options.batch), "--seq", str(options.seq), *words, *budgets, *options.sluice_option]
 
 
-# ---- plans: the plan is the run, so they say what a run will move ----
+# ---- plans: a run follows its plan, so a plan tells what the run will move ----
 
 
 def plan(options, model, words):
-    """What `sluice plan` says, or None if it does not fit."""
+    """The plan that `sluice plan` prints, or None if it does not fit."""
     command = [options.sluice, "plan", "--json", *train_words(options, model, words)]
     done = subprocess.run(command, capture_output=True, text=True)
     try:
@@ -84,8 +84,8 @@ def plan(options, model, words):
 
 
 def squeeze(options, model, words):
-    """A budget of the device's memory, as words: it holds activations and workspaces and half of what else
-    a run with more room keeps there, so chunks have to leave and to come back."""
+    """A budget of the device's memory, as options. It holds activations, workspaces and half of everything
+    else that a run with more room keeps there, so chunks have to leave the device and come back."""
     found = plan(options, model, words)
     if not found:
         return []
@@ -95,7 +95,7 @@ def squeeze(options, model, words):
 
 
 def fit_rows(options, model, words):
-    """The options with so many rows, halved from --batch, that the run fits; None: one row does not."""
+    """The options with --batch halved until the run fits; None if one row does not fit."""
     rows = options.batch
     while rows > 0:
         fewer = copy_options(options, batch=rows)
@@ -106,16 +106,16 @@ def fit_rows(options, model, words):
 
 
 def check_lanes(lanes, moved):
-    """Ends a run as failed where a lane that it is there for moved nothing: its bytes in the step's log, or
-    its busy seconds."""
+    """Raises SystemExit if a lane that the run has to measure was idle. `moved` has each lane's bytes in the
+    step's log, or its busy seconds."""
     idle = [lane for lane in lanes if moved.get(lane) == 0]
     if idle:
-        raise SystemExit(f"nothing was done by the lanes {', '.join(idle)}: the device, or its budget, "
-                         "held what was to move")
+        raise SystemExit(f"idle lanes: {', '.join(idle)}: what they had to move stayed on the device, whose "
+                         "memory or budget is too large")
 
 
 def read_moved(event):
-    """Bytes by lane of a step's log, as far as it says them."""
+    """Bytes by lane, for the lanes that the step's log has."""
     return {lane: event[name] for lane, name in LANE_BYTES.items() if name in event}
 
 

@@ -2,10 +2,10 @@
 """What `sluice plan` says a run takes on the GPU beside what the driver counts while it runs.
 
 Planned: the peak of the device tier, and what the context took when it was made, as `plan` prints it.
-Counted: the memory of the GPU in use (nvidia-smi), less what was in use before. What is loaded and
-opened behind the context (code of kernels, cuBLASLt's handle, events, streams) is in the count and in
-neither of the others; a plan leaves 256 MiB free for it. So the count is what is planned and at most that
-much more, give or take what it is rounded by (--within). With --device cpu, or where no driver tells, the
+Counted: the memory of the GPU in use (nvidia-smi), less what was in use before. Memory that is taken after
+the context was made (code of kernels, cuBLASLt's handle, events, streams) is counted but not planned; a
+plan leaves 256 MiB free for it. So the count may exceed the planned bytes by up to 256 MiB, and both bounds
+have a slack for rounding (--within). With --device cpu, or where no driver tells, the
 measured peaks of the run's own log are compared instead, which must be the planned ones to the byte."""
 
 import json
@@ -21,7 +21,7 @@ PLACES = (
     ("host", ["--policy", "host", "--adam", "host"]),
 )
 MIB = 2 ** 20
-RESERVE_BYTES = 256 * MIB  # that a plan leaves of a GPU (src/session/search/search.h)
+RESERVE_BYTES = 256 * MIB  # left free by a plan (src/session/search/search.h)
 
 
 def read_end(path):

@@ -5,10 +5,10 @@ runs on the host, so parameters go up and gradients come down in every step.
 
 Runs `sluice train` of each model in each of these ways: first all but the drive, --rounds times in turn,
 then three steps with a timeline of each, then the drive with a host budget that holds parameters,
-gradients and little else (5 bytes a parameter and 256 MiB), so that it is used. A device that has room
-would keep the parameters of `host` and `nvme` and measure no prefetch: their device budget holds
-activations and half of the parameters that it would keep. Where not all rows of --batch fit beside the
-resident states, half of them are taken, and so on; where not even one does, the others are run without it.
+gradients and little else (5 bytes a parameter and 256 MiB), so that it is used. A device with enough room
+would keep all parameters in `host` and `nvme`, and nothing would be prefetched. So the device budget of
+these two holds the activations and half of the parameters. If --batch rows do not fit beside the resident
+states, the rows are halved until they do; if not even one row fits, the resident run is left out.
 
 Reported, all for the tokens of a step that are stated:
 
@@ -18,8 +18,8 @@ Reported, all for the tokens of a step that are stated:
   offloading adds;
 - each lane's busy part of a step, and its rate while busy as a share of its roof.
 
-What was not run, or cannot be said without --bench, is named. Fails if a loss differs in a single bit, or
-if a lane that a way is there to measure (LANES) moved nothing. Works with --device cpu too."""
+Runs that did not take place, and figures that need --bench, are named. Fails if a loss differs in a single
+bit, or if a lane that a run has to measure (LANES) moved nothing. Works with --device cpu too."""
 
 import json
 import os
@@ -49,7 +49,7 @@ ROOFS = {"h2d": "h2d", "d2h": "d2h", "host": "memory", "read": "read", "write": 
 
 
 def find_words(options, model):
-    """The words of every place. What nvme keeps on the device is what host does."""
+    """The options of every place. nvme has the same device budget as host."""
     # A constant rate: the first losses do not depend on how many steps follow.
     common = ["--recompute", options.recompute, "--lr-schedule", "constant"]
     if options.machine and os.path.exists(options.machine):
@@ -66,7 +66,7 @@ def find_words(options, model):
 
 
 def prepare(options, model):
-    """Options with the rows of this model, and the words of the places that are run."""
+    """The options with the rows of this model, and the words of the places that are run."""
     recompute = ["--recompute", options.recompute]
     fitting = gpu_common.fit_rows(options, model, [*WORDS["resident"], *recompute])
     places = options.places
@@ -279,7 +279,7 @@ def run_all(options, machine, result, directory, tokens):
 
 
 def passed(found):
-    """Of a model: something ran, all of that to its end, and with the same losses."""
+    """Whether runs of a model took place, none of them failed, and all have the same losses."""
     runs = [run for one in (*found["rounds"], found["traced"]) for run in one.values()]
     return found.get("losses_are_the_same") and all(
         run.get("failed", "not run").startswith("not run") for run in runs)

@@ -8,8 +8,8 @@ weights and moments, clipping at 1. PyTorch gets fused AdamW, scaled_dot_product
 padded to 50304, TF32 where it would otherwise use fp32, and torch.compile of the whole model (of each
 block for models named by --compile-blocks, which compiles in a fraction of the time).
 
-Where not all rows of --batch fit beside sluice's resident states, half of them are taken, and so on; a
-model of which not even one row fits is left out.
+If --batch rows do not fit beside sluice's resident states, the rows are halved until they do; a model of
+which not even one row fits is left out.
 
 After them, while --seconds last, sluice again with what a first GPU has to judge switched the other way
 (SWITCHES). --sides names some of all these.

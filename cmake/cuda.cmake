@@ -46,8 +46,8 @@ if(CMAKE_CUDA_COMPILER)
     if(NOT TARGET CUDA::cudart_static)
       string(APPEND SL_CUDA_MISSING "libcudart_static.a (cuda-cudart-dev) is not in ${CUDAToolkit_LIBRARY_DIR}. ")
     endif()
-    message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} is there, and its toolkit lacks what the CUDA backend needs: "
-                        "${SL_CUDA_MISSING}Install that, or say -DSL_CUDA=OFF")
+    message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} is there, but its toolkit lacks parts that the CUDA backend needs: "
+                        "${SL_CUDA_MISSING}Install them, or configure with -DSL_CUDA=OFF")
   endif()
   # Our .cu files need nothing of C++ when they run: the C compiler links what they are part of, with
   # the one runtime that is named below.

@@ -1,5 +1,5 @@
-# What the CUDA backend includes of a toolkit's parts that come in packages of their own: an nvcc may be there
-# without them. Empty: all of it is there; else a line for people.
+# Looks for the headers that the CUDA backend includes from parts of a toolkit with packages of their own: an nvcc
+# may be installed without them. Sets out_text to a line for people that names the missing ones, or to "".
 function(sl_find_missing_headers directories out_text)
   set(missing "")
   foreach(part "cublasLt.h=libcublas-dev, or nvidia-cublas of PyPI" "nvtx3/nvToolsExt.h=cuda-nvtx, or nvidia-nvtx of PyPI")

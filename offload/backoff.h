@@ -1,5 +1,5 @@
-/* Pauses before a kernel that was too busy is asked again: 32 us, 64 us, ... up to 65 ms, an eighth
- * of a second in all. */
+/* Pauses before a kernel that was too busy for a request is asked again: 32 us, 64 us, ... up to
+ * 65 ms, an eighth of a second in all. */
 #ifndef SL_OFFLOAD_BACKOFF_H
 #define SL_OFFLOAD_BACKOFF_H
 

@@ -10,7 +10,7 @@
  *
  *   store.c             opens and closes it all; which piece lies in which file
  *   store_pipe.c        ranges -> requests, short transfers, retries, messages
- *   backoff.h           the pauses before a kernel that was too busy is asked again
+ *   backoff.h           the pauses between requests to a kernel that is too busy
  *   store_sums.c        the checksum of each record that was written
  *   store_file.c        the files: nameless, mode 0600, reserved, direct I/O where it works
  *   transport.h         how requests reach the kernel: a table of a few entries

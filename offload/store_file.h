@@ -25,8 +25,9 @@ sl_status sl_store_file_open(const char *directory, uint64_t bytes, sl_store_fil
 /* Its space is free again. */
 void sl_store_file_close(sl_store_file *file);
 
-/* Tells the kernel not to keep in memory what was just moved, and is on the disk if it was written:
- * no page cache grows beside what is planned. Nothing to do with direct I/O. */
+/* Tells the kernel not to keep the bytes in memory that were just moved: the page cache would grow
+ * beside the planned memory. Written bytes are on the disk by then. Does nothing for a file with
+ * direct I/O. */
 void sl_store_file_settle(const sl_store_file *file, uint64_t offset, uint32_t bytes);
 
 /* Bytes that are free beside the file. */

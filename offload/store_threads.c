@@ -1,8 +1,9 @@
 /* Requests by threads that block in pread and pwrite: for systems that do not allow io_uring.
  *
- * The transport has descriptors of its own of the files it is given. A thread that nobody waits for
- * any more may be about to read or write by one of them, so their numbers stay taken until the last
- * thread has left: they lead to /dev/null by then, and never to what was opened meanwhile. */
+ * The transport duplicates the descriptors of the files that it is given. A thread that was
+ * abandoned may still be about to read or write through one of the duplicates. So their numbers
+ * stay in use until the last thread has left: on abandonment they are redirected to /dev/null, and
+ * no file that is opened later can get one of these numbers. */
 #define _GNU_SOURCE /* pthread_setname_np, pwritev2 */
 
 #include <errno.h>
@@ -31,7 +32,7 @@ struct sl_transport {
     pthread_cond_t work_came, work_done;
     request_queue pending, done;
     bool stop, is_cached;
-    bool is_abandoned;   /* closed with requests out: they are no longer there */
+    bool is_abandoned;   /* closed with requests out: their memory is not to be touched */
     uint32_t left_count; /* threads that have left */
     uint32_t out_count, wait_ms;
     int *files; /* [file_count]: descriptors of its own */
@@ -54,10 +55,16 @@ static sl_transport_request *take_request(sl_transport *transport, request_queue
     return request;
 }
 
+/* Returns when the bytes are on the disk. Some kernels (gVisor's) refuse the flag. */
 static ssize_t write_through(int file, const sl_transport_request *request)
 {
     const struct iovec data = {request->data, request->bytes};
-    return pwritev2(file, &data, 1, (off_t)request->offset, RWF_DSYNC);
+    const off_t offset = (off_t)request->offset;
+    ssize_t moved = pwritev2(file, &data, 1, offset, RWF_DSYNC);
+    if (moved >= 0 || errno != EOPNOTSUPP)
+        return moved;
+    moved = pwrite(file, request->data, request->bytes, offset);
+    return moved < 0 || fdatasync(file) == 0 ? moved : -1;
 }
 
 static int32_t perform_request(int file, const sl_transport_request *request, bool is_cached)
@@ -157,9 +164,10 @@ static sl_status wait_for_requests(sl_transport *transport, sl_transport_request
     return SL_OK;
 }
 
-/* Gives the files up and keeps their numbers; holds the lock. Where that cannot be, the files stay
- * open as long as a thread does. */
-static void let_files_go(sl_transport *transport)
+/* Redirects the descriptors to /dev/null, so that the files can be closed and the numbers stay in
+ * use. The caller holds the lock. If /dev/null cannot be opened, the files stay open until the last
+ * thread has left. */
+static void redirect_files(sl_transport *transport)
 {
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (nothing < 0)
@@ -181,7 +189,7 @@ static void close_threads(sl_transport *transport)
     transport->stop = true;
     transport->is_abandoned = is_abandoned;
     if (is_abandoned)
-        let_files_go(transport);
+        redirect_files(transport);
     pthread_cond_broadcast(&transport->work_came);
     pthread_mutex_unlock(&transport->lock);
     for (uint32_t i = 0; i < thread_count; i++)
@@ -248,7 +256,7 @@ fail:
     SL_FAIL(SL_ERROR_SYSTEM, "cannot create the locks of the disk tier's threads");
 }
 
-/* What was opened is closed by free_transport. */
+/* On failure free_transport closes the descriptors that were made. */
 static sl_status open_files(sl_transport *transport, const int *files, uint32_t count)
 {
     transport->files = calloc(count, sizeof *transport->files);
@@ -264,7 +272,8 @@ static sl_status open_files(sl_transport *transport, const int *files, uint32_t 
     return SL_OK;
 }
 
-/* Takes over the queues. Without threads there is nobody to wait for. */
+/* Opens the files and starts the threads. On failure no thread runs, and the transport with its
+ * queues is freed. */
 static sl_status open_parts(sl_transport *transport, const sl_transport_options *options)
 {
     sl_status status = open_files(transport, options->files, options->file_count);

@@ -1,12 +1,12 @@
 /* Requests by io_uring, one ring a lane; the one file that knows liburing.
  *
  * The ring holds `depth` submissions and twice as many completions, and at most `depth` requests
- * are out, so the completion queue cannot overflow. A request that the kernel is too busy for (it
- * has no memory for it just now) stays in the ring and is offered again by every wait; the lane's
- * limit of time is the only one. Files and the buffer are registered where the
- * kernel allows it; a request whose memory is not inside one registered part goes unregistered.
- * Each registration counts against the limit of locked memory, whatever else has locked the same
- * pages. So a second ring shares that of its sibling where the kernel can do that (from 6.12 on).
+ * are out, so the completion queue cannot overflow. If the kernel is too busy for a request (it has
+ * no memory for it at the moment), the request stays in the ring, and every wait submits it again,
+ * until the time limit of the lane. Files and the buffer are registered where the kernel allows it;
+ * a request whose memory is not inside one registered part goes unregistered. Each registration
+ * counts against the limit of locked memory, whatever else has locked the same pages. So a second
+ * ring shares that of its sibling where the kernel can do that (from 6.12 on).
  *
  * IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN are left off: they bind a ring to one thread for its
  * life, and a lane is promised to one thread at a time only (what fills the store before a run need
@@ -94,7 +94,7 @@ static bool is_busy(int error)
     return error == EINTR || error == EAGAIN || error == EBUSY;
 }
 
-/* Offers the kernel what stands in the ring; 0, or the errno with which it did not take all. */
+/* Submits the entries of the ring. Returns 0, or the errno for which the kernel left some there. */
 static int offer_entries(sl_transport *transport)
 {
     while (io_uring_sq_ready(&transport->ring) > 0) {
@@ -105,8 +105,8 @@ static int offer_entries(sl_transport *transport)
     return 0;
 }
 
-/* What the kernel does not take now stands in the ring until wait offers it again, which also says
- * why, where the kernel never will. */
+/* Entries that the kernel does not take now stay in the ring; wait submits them again, and fails if
+ * the kernel refuses them for good. */
 static sl_status submit_requests(sl_transport *transport, sl_transport_request *const *requests,
                                  uint32_t count)
 {
@@ -119,19 +119,19 @@ static sl_status submit_requests(sl_transport *transport, sl_transport_request *
     return SL_OK;
 }
 
-/* Waits once for what the kernel has; 0 or an errno. */
+/* Waits once for a completion, for wait_ms at most. Returns 0, of a time-out too, or an errno. */
 static int await_kernel(sl_transport *transport)
 {
     struct io_uring_cqe *entry;
     int error = offer_entries(transport);
-    bool has_some = transport->out_count > io_uring_sq_ready(&transport->ring);
-    if (has_some && (error == 0 || is_busy(error)))
+    bool has_work = transport->out_count > io_uring_sq_ready(&transport->ring);
+    if (has_work && (error == 0 || is_busy(error)))
         error = -io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->wait);
     return error == ETIME ? 0 : error;
 }
 
-/* Blocks until the kernel has finished something, or for wait_ms, in which one that is busy is
- * asked again and again. */
+/* Blocks until the kernel has finished a request, or for wait_ms. A busy kernel is asked again
+ * within that time. */
 static sl_status wait_for_completion(sl_transport *transport)
 {
     uint64_t end_ns = sl_clock_now_ns() + transport->wait_ms * UINT64_C(1000000);
@@ -171,8 +171,9 @@ static void close_ring(sl_transport *transport)
     free(transport);
 }
 
-/* 0 or an errno. Newer kernels' flags first. Kernels before 5.11 have no waits with a time limit
- * (EXT_ARG): there liburing submits a time-out beside whatever stands in the ring. */
+/* Returns 0 or an errno. Tries the flags of newer kernels first. Kernels before 5.11 are refused:
+ * they have no wait with a time limit (EXT_ARG), and liburing would submit a time-out request
+ * together with the entries of the ring. */
 static int open_ring(sl_transport *transport)
 {
     const unsigned flags[] = {IORING_SETUP_COOP_TASKRUN, 0};

@@ -27,8 +27,8 @@ typedef struct sl_transport_options {
     const int *files; /* open descriptors; borrowed; NULL where owns_files */
     uint32_t file_count;
     uint64_t file_bytes; /* of the largest file */
-    bool is_cached;      /* a file of them goes through the page cache: a write comes back when its
-                            bytes are on the disk, so that the kernel can forget them */
+    bool is_cached;      /* some file goes through the page cache: a write comes back only when its
+                            bytes are on the disk, so that the kernel can drop them from memory */
     uint32_t depth;
     uint32_t wait_ms; /* how long one wait waits for the kernel */
     void *buffer;     /* to register, or NULL */
@@ -44,21 +44,21 @@ typedef struct sl_transport_ops {
     /* SL_ERROR_SYSTEM: not possible here; the message says why. */
     sl_status (*open)(const sl_transport_options *options, sl_transport **out_transport);
 
-    /* Hands over `count` requests; what the kernel is too busy for now, wait offers it again. A
-     * failure means that none was taken. */
+    /* Hands over `count` requests. If the kernel is too busy for some of them, wait submits these
+     * again. A failure means that no request was taken. */
     sl_status (*submit)(sl_transport *transport, sl_transport_request *const *requests,
                         uint32_t count);
 
     /* Blocks until at least one request has come back, or for wait_ms; writes up to `most` of those
-     * that have, and fewer than `most` only where that is all. Fails where the system will never
-     * say what became of the requests. */
+     * that have, and fewer than `most` only where that is all. Fails if the system will
+     * never report how the requests ended. */
     sl_status (*wait)(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
                       uint32_t *out_count);
 
     /* Closes at once; the caller waits for its requests before. One that has not come back is
      * abandoned: the system may read or write its `data` at any later time, so that memory must
-     * stay mapped, and unused, until the process ends. The files it was given may be closed: no
-     * request goes to what has their numbers then. */
+     * stay mapped, and unused, until the process ends. The caller may close the files: an
+     * abandoned request never reaches another file that gets one of their numbers. */
     void (*close)(sl_transport *transport);
 
     /* What is special about it: "registered buffers"; "" if nothing. */

@@ -358,8 +358,8 @@ script()
 
 stage_memory() { script memory; }
 
-# Three checkpoints of 124M, two that are kept and the one at hand, fit into /dev/shm (in a container it is
-# often 64 MiB), and into a quarter of the memory that is free, which the runs take too.
+# True if three checkpoints of 124M (two that are kept and a new one) fit into /dev/shm, which has often 64 MiB in a
+# container, and into a quarter of the free memory: the runs need the rest.
 has_room_in_memory()
 {
     [ -w /dev/shm ] || return 1

@@ -177,7 +177,7 @@ def write_agreement(found):
 
 
 def say_tokens(found):
-    """Of each model: as many rows were taken as fit."""
+    """The tokens of a step of each model, whose rows are as many as fitted."""
     options = found["options"]
     return "; ".join(
         f"{model}: {rows * options['seq']} tokens a step ({rows} rows of {options['seq']})"

@@ -128,13 +128,14 @@ static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
     return fit_tier(planner, SL_TIER_HOST, planner->budget_bytes[SL_TIER_HOST], shortage);
 }
 
-/* True if a least budget was found and its plan stands within `budget`, which may be no limit. */
+/* True if a least budget was found and is at most `budget`. UINT64_MAX is "none found" as `least`
+ * and "no limit" as `budget`. */
 static bool is_within(uint64_t least, uint64_t budget)
 {
     return least != UINT64_MAX && least <= budget;
 }
 
-/* The least budget above which no exact one is asked for. */
+/* Least budgets up to this are found exactly; of a larger one only that it is larger. */
 static uint64_t find_exact_most(const sl_planner *planner, sl_tier tier)
 {
     uint64_t budget = planner->budget_bytes[tier];

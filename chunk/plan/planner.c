@@ -363,13 +363,14 @@ static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
     return status;
 }
 
-/* Work is counted, not timed: equal requests end equally. */
+/* Takes one attempt from the work that is left. Work counts ops and uses, not time, so equal
+ * requests have equal results. */
 static sl_status take_work(const sl_planner *planner, sl_tier tier)
 {
     const uint64_t work = (uint64_t)planner->program->op_count + planner->tier[tier].use_count;
     uint64_t *left = planner->request->work_left;
     if (left && *left == 0)
-        SL_FAIL(SL_ERROR_FIT, "no plan was found with as much work as is allowed");
+        SL_FAIL(SL_ERROR_FIT, "no plan was found within the work that is allowed");
     if (left)
         *left -= work < *left ? work : *left;
     return SL_OK;

@@ -85,7 +85,7 @@ typedef struct entry_state {
 typedef struct walk {
     const sl_residency_request *request;
     sl_weighting weighting;
-    bool has_chosen; /* a victim, in any walk so far */
+    bool has_victim; /* some walk so far had to choose a victim */
     int laps;
     object_state *objects;
     sl_uses uses;
@@ -318,7 +318,7 @@ static void make_room(walk *w, uint32_t tick, uint64_t room)
         uint32_t victim = choose_victim(w, tick);
         if (victim == SL_NO_VISIT)
             return;
-        w->has_chosen = true;
+        w->has_victim = true;
         end_visit(w, victim, tick);
     }
 }
@@ -738,11 +738,11 @@ static sl_status walk_until_carried_stands(walk *w, sl_weighting choice, int lap
     return close_body(w);
 }
 
-/* True if walks from here on repeat earlier ones: where room is ample nobody has to leave, and all
- * ways to weigh are one. */
+/* True if all further walks would repeat earlier ones: no walk had to choose a victim, so how
+ * victims are weighed makes no difference. */
 static bool is_repetition(const walk *w, int choice)
 {
-    return choice == MOST_LAPS && !w->has_chosen;
+    return choice == MOST_LAPS && !w->has_victim;
 }
 
 sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *out_residency,

@@ -110,7 +110,8 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
     return machine;
 }
 
-/* A rank takes its part of what all ranks have without a word to them: a copy in its own memory. */
+/* True for ops that exchange data with other ranks. The collectives that take rows or columns do
+ * not: a rank copies its part of a tensor that it has whole, in its own memory. */
 static bool exchanges(sl_op_kind kind)
 {
     return sl_op_info_of(kind)->is_collective && kind != SL_OP_TAKE_ROWS &&

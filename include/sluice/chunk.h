@@ -167,8 +167,8 @@ typedef struct sl_machine {
     double copy_cores[SL_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
     bool shares_cores;                /* compute and host lane share the cores: their times add */
     bool is_measured;                 /* false: the rates are a guess */
-    bool is_quick;                    /* measured, by few rounds of few shapes */
-    bool is_scaled;                   /* measured with other workers than it has now */
+    bool is_quick;                    /* measured in few rounds of few shapes */
+    bool is_scaled;                   /* scaled from another number of workers or ranks */
 } sl_machine;
 
 /* A plain guess for the cpu device with `worker_count` threads. */
@@ -178,20 +178,22 @@ SL_API sl_machine sl_machine_default(uint32_t worker_count);
  * has `worker_count` threads. */
 SL_API sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count);
 
-/* Scales measured rates to what one process has of the machine: `worker_count` >= 1 compute
- * workers, while `rank_count` >= 1 ranks compute beside each other on its cores, memory and drive.
- * Arithmetic follows the cores, memory traffic the cores that saturate it, the drive is shared
- * evenly; exchanges between ranks keep their rates. Of a GPU only what the host does is scaled.
- * Does nothing where nothing differs. */
+/* Scales measured rates to the part of the machine that one process has: `worker_count` >= 1
+ * compute workers, while `rank_count` >= 1 ranks share its cores, memory and drive. FLOP rates are
+ * scaled with the number of cores; byte rates too, but only up to the number of cores that
+ * saturates memory; the drive is shared evenly; exchanges between ranks keep their rates. Of a
+ * machine with a GPU only the rates of the host and the drive are scaled. Changes nothing if one
+ * rank has as many workers as were measured. */
 SL_API void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_count);
 
-/* What the rates rest on, as a phrase after "by": "a guess", "measured rates", "a quick bench",
- * and where they were scaled ", scaled". */
+/* Where the rates come from, as a phrase that stands behind "by": "a guess", "measured rates" or "a
+ * quick bench"; with ", scaled" behind it if the rates were scaled. */
 SL_API const char *sl_machine_basis(const sl_machine *machine);
 
-/* Gives the exchanges between ranks the rate of an all-reduce; what a rank takes of its own memory
- * keeps its own. What is half of one, but counts the same bytes, for it works in place, has twice
- * the bytes a second. */
+/* Gives the ops that exchange data between ranks the rate of an all-reduce. Ops by which a rank
+ * copies its part within its own memory keep their rates. A reduce-scatter and an all-gather of a
+ * chunk are half of an all-reduce each, but count the same bytes, because they work in place: their
+ * byte rate is twice that of the all-reduce. */
 SL_API void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
 
 /* Seconds of one op alone, on the compute lane or, for AdamW, on the host lane. */

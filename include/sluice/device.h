@@ -19,8 +19,8 @@ typedef struct sl_device_info {
     char detail[256];    /* "sm_90, 132 multiprocessors, driver 13.0, runtime 13.0"; "" */
     uint64_t free_bytes; /* that an arena may take, the device being open */
     uint64_t total_bytes;
-    uint64_t overhead_bytes; /* what the device's context took when it was made; what is loaded
-                                later is not in it; 0: none, or not known */
+    uint64_t overhead_bytes; /* what the device's context took when it was made, without what is
+                                loaded later; 0: none, or not known */
     uint32_t multiprocessor_count; /* 0 on the cpu */
     int numa_node;                 /* of the host memory beside it; -1: not known */
 } sl_device_info;

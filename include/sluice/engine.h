@@ -102,9 +102,10 @@ typedef struct sl_engine_queue {
  * before it begins: "all_reduce of h.3.mlp.c_proj, op 57".
  *
  * On a device with streams of its own all pointers are of its memory; the control thread calls, and
- * each call queues its work in the queue of the last `use` and returns. `poll`, of any thread, says
- * why what was queued is lost, where it is: its streams then go on with anything in it; without
- * such streams, that a rank is lost. */
+ * each call queues its work in the queue of the last `use` and returns. `poll`, which any
+ * thread may call, returns an error if queued work is lost: the streams then go on, with arbitrary
+ * contents in that memory. On a device without streams `poll` returns an error if a rank is lost.
+ */
 typedef struct sl_engine_ranks {
     uint32_t size, rank;
     sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
@@ -174,8 +175,9 @@ SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index
 SL_API sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index,
                                 const sl_step_scalars *scalars);
 
-/* Lanes leave out what they have not begun, and the call that waits for them returns what the
- * `poll` of the ranks says: for whoever knows that a rank is lost. Any thread. */
+/* Stops the engine after a rank was lost: lanes skip the work that they have not begun. The call
+ * that waits for the lanes returns the error of the ranks' `poll`, so `poll` has to report the lost
+ * rank by then. Does not block; any thread may call. */
 SL_API void sl_engine_stop(sl_engine *engine);
 
 /* Waits for all lanes: the boundary state. Returns the first failure of any lane. */

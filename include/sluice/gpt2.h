@@ -53,10 +53,10 @@ typedef struct sl_gpt2_emit_options {
     uint32_t first_layer, layer_end;   /* of this stage; layer_end 0: sl_gpt2_stage_layers' */
     sl_gpt2_mode mode;
     sl_type type, grad_type; /* the program's */
-    /* The most logits that the head holds at once, as it goes over ranges of rows, unless there
-     * would be too many ranges: a larger number makes larger products and takes more memory. It
-     * fixes the order of sums, so it may depend on the kind of device and on nothing that a run
-     * chooses. 0: 32 Mi, 128 MiB in fp32. */
+    /* The most logits that the head holds at once, as it goes over ranges of rows. More are held
+     * only where there would be too many ranges (HEAD_PIECES_MAX in gpt2.c). A larger number makes
+     * larger products and takes more memory. It fixes the order of sums, so it may depend on the
+     * kind of device and on nothing that a run chooses. 0: 32 Mi, 128 MiB in fp32. */
     uint64_t head_logits;
     uint32_t cache_rows; /* CACHED: tokens that the cache holds, T to context; 0: the context */
     bool by_document; /* LOSS and STATS: attention and positions start anew with each document of a

@@ -170,13 +170,14 @@ typedef struct sl_plan_request {
     sl_workspace_query workspace;
     const void *workspace_context;
     const sl_machine *machine; /* for how early to fetch */
-    /* A shortage of this tier whose needed bytes are above this and above the budget may name too
-     * few of them (but more than both): it is known several times as soon. 0: always exact. */
+    /* How exact the needed bytes of a shortage are. If they are above this limit and above the
+     * budget of the tier, the shortage may name fewer bytes than are needed (but more than the
+     * limit and the budget), and is found several times as fast. 0: always exact. */
     uint64_t rough_above_bytes[SL_TIER_COUNT];
     sl_address_cache *addresses; /* of plans made before, or NULL; the plan is the same */
-    /* How much planning may still be done, in ops and uses gone over, or NULL: no bound. Each
-     * attempt takes from it; when it is 0 there is no further one, and what has no plan yet is
-     * refused with nothing missing. */
+    /* How much work planning may still do, in visited ops and uses; NULL: no bound. Each attempt
+     * subtracts its work. At 0 no further attempt is made, and a request without a plan fails by a
+     * shortage with 0 missing bytes. */
     uint64_t *work_left;
 } sl_plan_request;
 
@@ -185,8 +186,8 @@ typedef struct sl_shortage {
     sl_tier tier;
     uint32_t tick;
     uint64_t missing_bytes;
-    uint64_t needed_bytes; /* a budget of that tier with which planning succeeds; UINT64_MAX: none
-                              was found */
+    uint64_t needed_bytes; /* a budget of that tier with which planning succeeds; UINT64_MAX: no
+                              such budget was found */
 } sl_shortage;
 
 /* Plans. SL_ERROR_FIT fills *out_shortage (and only then). Deterministic: equal requests give equal

@@ -27,9 +27,9 @@ typedef enum sl_status {
     SL_ERROR_IO = -7,        /* reading or writing failed */
     SL_ERROR_RANK = -8,      /* another rank died or hung */
     SL_ERROR_NONFINITE = -9, /* a loss, gradient or weight is not finite */
-    SL_ERROR_STOPPED = -10,  /* told to end before the first step; nothing is lost */
-    SL_ERROR_DAMAGED = -11   /* bytes of a checkpoint are not those that were saved, found while
-                                they were loaded */
+    SL_ERROR_STOPPED = -10,  /* asked to end before the first step; nothing is lost */
+    SL_ERROR_DAMAGED = -11   /* bytes of a checkpoint differ from those that were saved; found
+                                while the checkpoint was loaded */
 } sl_status;
 
 /* The message of the last failure in the calling thread; "" before the first. Owned by the library,

@@ -121,7 +121,7 @@ static double sum_errors(const sl_op_sample *samples, uint32_t count, const doub
     return sum;
 }
 
-/* Whether samples of at least three sizes are among them. */
+/* Whether the samples have at least three different sizes. */
 static bool has_three_sizes(const sl_op_sample *samples, uint32_t count)
 {
     uint32_t found = 0;

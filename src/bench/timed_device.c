@@ -90,8 +90,8 @@ static sl_status finish_stream(sl_timed_device *device, uint32_t index, double *
     return SL_OK;
 }
 
-/* A call that fails has queued a part of its work, which uses the caller's memory: all is waited
- * for even so. */
+/* A call that fails may have queued a part of its work, which uses the caller's memory. So the
+ * stream is always waited for. */
 sl_status sl_timed_device_run(sl_timed_device *device, sl_status (*function)(void *argument),
                               void *argument, double *out_seconds)
 {

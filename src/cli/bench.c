@@ -195,8 +195,9 @@ static sl_status find_path(const sl_config *config, sl_device_kind device, char 
     return SL_OK;
 }
 
-/* The profile that this one would replace, if it is of this machine: its rates stand in for what
- * --only leaves out, and a quick run leaves a full one alone. */
+/* Loads the profile that the new one would replace, if it is of this machine: its rates fill in
+ * what
+ * --only leaves out, and a quick bench does not replace a full profile. */
 static bool load_base(const sl_config *config, const sl_bench_options *options, sl_profile *base)
 {
     char *path = NULL;
@@ -241,13 +242,14 @@ static sl_status print_bench(const sl_config *config, const sl_bench *bench, con
     return SL_OK;
 }
 
-/* Why no profile is written; NULL: one is. One of some rates alone would be taken for all of them,
- * and few rounds know less than many. A file that --output names is the user's to replace. */
+/* Returns why no profile is written; NULL: one is written. A profile with only some rates would be
+ * mistaken for a complete one, and a quick bench is less exact than a full one. A file that the
+ * user names by --output may be replaced. */
 static const char *find_objection(const sl_config *config, const sl_bench_options *options,
                                   const sl_profile *old)
 {
     if (options->figures && !options->base)
-        return "there is none of this machine with the rates that --only leaves out";
+        return "no profile of this machine has the rates that --only leaves out";
     if (config->quick && !config->output && old && !old->is_quick)
         return "a full one of this machine exists and stays; --output FILE keeps this quick one";
     return NULL;
@@ -259,7 +261,7 @@ static sl_status finish_bench(const sl_config *config, const sl_bench_options *o
     json_t *object = NULL;
     if (config->against)
         SL_TRY(sl_bench_compare(bench, config->against));
-    /* Rates of before that --only leaves as they are may be a quick run's, too. */
+    /* The old rates that --only keeps may be those of a quick bench. */
     bench->profile.is_quick = config->quick || (options->base && old->is_quick);
     SL_TRY(sl_bench_format(bench, &object));
     sl_status status = SL_OK;

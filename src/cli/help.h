@@ -1,5 +1,5 @@
-/* Text for a terminal, in lines of at most 80 columns: heads on the left, what they mean beside
- * them. What --help and `sluice help TOPIC` are printed by. */
+/* Prints text for a terminal in lines of less than 80 columns: heads on the left, their meaning
+ * beside them. For --help and `sluice help TOPIC`. */
 #ifndef SL_CLI_HELP_H
 #define SL_CLI_HELP_H
 
@@ -8,11 +8,12 @@
 
 enum { SL_HELP_COLUMNS = 80 };
 
-/* Prints words from column `column`, where the line ends now, on lines that begin at `indent`; a
- * newline in the text begins one, too, and one ends the text. A word is never broken. */
+/* Prints words, starting at `column`, the present column of the line. Further lines begin at column
+ * `indent`; a newline in `text` begins one, too. Prints a newline at the end. Never breaks a word.
+ */
 void sl_help_print_text(const char *text, uint32_t column, uint32_t indent, FILE *stream);
 
-/* Prints `head`, and from column `indent` on the text; below the head where that is too long. */
+/* Prints `head`, then `text` from column `indent` on; on the next line if the head is too long. */
 void sl_help_print_row(const char *head, const char *text, uint32_t indent, FILE *stream);
 
 /* One option of --help. */

@@ -1,6 +1,6 @@
-/* argp parses; where it stops at a word, the word is explained in one line: what it is here as a
- * word of another program, or the nearest right name. Values are collected first and applied after
- * the files, in order. */
+/* argp parses the words. A word that argp refuses is explained in one line: what a word of another
+ * program is here, or the nearest right name. Values are collected first and applied after the
+ * files, in order. */
 #include "options.h"
 
 #include <argp.h>
@@ -178,7 +178,7 @@ sl_status sl_options_explain(const struct argp_option *options, const char *word
             option->arg ? "needs a value" : "takes no value");
 }
 
-/* Every option under the heading of its group, what goes for all of them last. */
+/* Prints every option under the heading of its group; text about all options comes last. */
 static void print_help(const sl_command_entry *command)
 {
     char text[SL_OPTIONS_TEXT_BYTES];
@@ -336,7 +336,7 @@ static const sl_config_row *find_row(const sl_command_entry *command, uint32_t *
     return NULL;
 }
 
-/* Keys beyond a byte are of options without a letter. */
+/* argp's keys of options without a letter are no printable characters. */
 static bool is_letter(int key)
 {
     return key > ' ' && key < 127;

@@ -10,9 +10,9 @@
 
 enum { OLDEST_CAPABILITY = 80, BUS_ID_BYTES = 32, DEVICES_MAX = 64 };
 
-/* What a context took when it was made: code of kernels, handles and events come later, out of what
- * a plan leaves free. A context outlives the device that made it: the next one to open finds it
- * there. Shared by all devices of the process. */
+/* Bytes that each context took when it was made. Code of kernels, handles and events are allocated
+ * later, out of the memory that a plan leaves free. A context outlives the device that made it: the
+ * next device to open finds the context there. Shared by all devices of the process. */
 static _Atomic uint64_t context_bytes[DEVICES_MAX];
 
 /* ---- which device ---- */
@@ -86,9 +86,9 @@ static sl_status check_capability(int index, struct cudaDeviceProp *out_properti
 /* ---- what the whole machine counts as free on a GPU, by its bus id: NVML ----
  *
  * CUDA can say so only once it has taken what it needs itself. The library comes with the driver
- * and is opened by name; where it is not, nothing is known. Nor is it of a GPU that is divided into
- * instances (MIG): a bus id is the whole GPU's, and CUDA uses one of the instances. These are
- * NVML's prototypes, as far as they are used.
+ * and is opened by name. The free bytes are not known without the library, nor on a GPU that is
+ * divided into instances (MIG): a bus id names the whole GPU, while CUDA uses one of the instances.
+ * These are the prototypes of NVML that are used here.
  */
 
 typedef struct nvml_memory {
@@ -128,7 +128,7 @@ static bool open_nvml(nvml *out_nvml)
     return false;
 }
 
-/* A GPU that cannot be divided answers with an error. */
+/* NVML returns an error for a GPU that cannot be divided. */
 static bool is_divided(const nvml *library, void *device)
 {
     unsigned current = 0, pending = 0;

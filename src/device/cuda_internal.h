@@ -118,8 +118,8 @@ void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags);
 sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory);
 void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int flags);
 
-/* How many of the bytes from there on go in one copy: the host memory of a copy lies in one
- * registration, or in none. `bytes` > 0; the answer is too. */
+/* How many of the `bytes` > 0 can be moved by one copy: the host memory of a copy has to lie in one
+ * registration, or outside of all. At least 1. */
 uint64_t sl_cuda_copy_part(const sl_device *device, const void *to, const void *from,
                            uint64_t bytes);
 

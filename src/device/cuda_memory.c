@@ -258,7 +258,7 @@ static void unlock_range(const sl_cuda_range *range)
     }
 }
 
-/* Up to the border of the piece: each piece is a registration of its own. */
+/* A copy ends at the border of a locked piece: each piece is a registration of its own. */
 static uint64_t find_part(const sl_device *device, const unsigned char *start, uint64_t bytes)
 {
     for (const sl_cuda_range *range = device->ranges; range; range = range->next) {

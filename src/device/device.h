@@ -43,8 +43,8 @@ typedef struct sl_device_ops {
     sl_device_kind kind;
     const char *name;  /* "cpu", "cuda" */
     const char *needs; /* of the machine, for people: "NVIDIA driver R580 or newer, ..."; "" */
-    /* Why a result on it is not to be trusted yet, and what proves or avoids it: a run warns of
-     * both once. "": there is no reason. */
+    /* Why results of this device cannot be trusted yet, and how to prove them or do without the
+     * device. Each run prints both once, as a warning. "": they can be trusted. */
     const char *doubt, *doubt_mend;
 
     /* Opens device number `index`; `options` NULL: the defaults. */

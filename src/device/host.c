@@ -1,10 +1,10 @@
 /* The host's memory as all tiers share it: how much is free, and taking it one process at a time.
  * Knows nothing of mappings.
  *
- * Who takes memory locks a file of its user, which no other user can open and so keep locked. The
- * lock is advice: where it cannot be had, by a file system without locks or because a run holds it
- * for too long, and between users, memory is taken without it, and the steps of
- * sl_cpu_memory_populate alone keep the machine from running out.
+ * A process that takes memory locks a file that belongs to its user; no other user can open the
+ * file, so no other user can keep it locked. The lock is advisory: if the file system has no locks,
+ * or a run holds the lock for too long, memory is taken without it. Then, and between processes of
+ * different users, only the steps of sl_cpu_memory_populate keep the machine from running out.
  */
 #define _GNU_SOURCE /* flock, O_CLOEXEC */
 #include <errno.h>
@@ -38,7 +38,7 @@ uint64_t sl_device_host_reserve_bytes(uint64_t free_bytes)
     return eighth < RESERVE_BYTES_MAX ? eighth : RESERVE_BYTES_MAX;
 }
 
-/* -1: there is none, or the name is somebody else's. */
+/* Returns a descriptor; -1: the file cannot be made, or belongs to another user. */
 static int open_lock(void)
 {
     char path[64];

@@ -266,7 +266,7 @@ static double find_byte_roof(const sl_machine *machine, sl_type type)
     return fmax(machine->op[SL_OP_ADAMW][type].byte_rate, machine->host_adamw[type].byte_rate);
 }
 
-/* A rate of 0 bounds nothing. */
+/* A rate of 0 is not known and takes no time. */
 static double seconds_at(double work, double rate)
 {
     return rate > 0 ? work / rate : 0;

@@ -89,7 +89,7 @@ typedef struct sl_measured {
     double flop_rate;                /* model_flops a second */
     double roof_flop_rate;           /* the fastest product of the machine profile; NAN: none */
     double model_flop_share;         /* flop_rate / roof_flop_rate, "MFU" */
-    char machine[96];                /* by whose rates is predicted */
+    char machine[96];                /* name of the machine whose rates predict */
     bool is_machine_measured;
     char disk[128]; /* how it is reached; "" without one */
     sl_measured_tier tiers[SL_TIER_COUNT];

@@ -21,8 +21,9 @@
 
 enum { PANEL_UNIT = 128, ROW_UNIT = 128, STATS_A_ROW = 4 };
 
-/* Ops of the head are so many for each piece, a range of rows by a panel, and a plan takes time and
- * memory by op: however narrow the model and however many rows, there are no more pieces. */
+/* The head is computed in pieces: one range of rows times one panel. Each piece is some ops, and a
+ * plan takes time and memory for each op. These are the most panels and pieces, however narrow the
+ * model is and however many rows there are. */
 enum { PANELS_MAX = 256, HEAD_PIECES_MAX = 8192 };
 
 static const uint64_t default_head_logits = 32ull << 20, gpu_logits_bytes = 256ull << 20;
@@ -619,7 +620,7 @@ static void fill_columns(sl_emit *emit)
 }
 
 /* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. A model that is
- * narrow beside its vocabulary has higher panels. */
+ * narrow beside its vocabulary has panels of more rows, so that there are at most PANELS_MAX. */
 static uint64_t find_panel_rows(const sl_emit *emit)
 {
     uint64_t least = sl_bits_divide_up(emit->local_vocab, PANELS_MAX);

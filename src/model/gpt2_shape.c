@@ -59,7 +59,8 @@ sl_status sl_gpt2_named(const char *name, sl_gpt2_shape *out_shape)
     char hint[128];
     sl_nearest_format(&nearest, "", hint, sizeof hint);
     SL_FAIL(SL_ERROR_USAGE, "no model is called \"%.64s\"%s", name,
-            *hint ? hint : ": gpt2, gpt2-medium, gpt2-large, gpt2-xl are, and larger ones");
+            *hint ? hint
+                  : ": the names are gpt2, gpt2-medium, gpt2-large, gpt2-xl and larger ones");
 }
 
 static sl_status check_divisions(const sl_gpt2_shape *shape, uint32_t tp_size)

@@ -34,7 +34,7 @@ static bool is_named_jsonl(const char *path)
            sl_files_name_ends(path, ".jsonl.zst");
 }
 
-/* What stands beside a file of tokens. */
+/* Refuses FILE.json of a file of tokens. */
 static sl_status refuse_description(const char *path)
 {
     sl_token_description description;
@@ -42,12 +42,12 @@ static sl_status refuse_description(const char *path)
     if (sl_files_name_ends(path, ".json"))
         SL_TRY(sl_token_description_read(path, &description, &is_description));
     if (is_description)
-        SL_FAIL(SL_ERROR_DATA, "%s: says how a file of tokens was made, and text is asked for",
+        SL_FAIL(SL_ERROR_DATA, "%s: describes a file of tokens, and text is asked for",
                 sl_files_show(path).text);
     return SL_OK;
 }
 
-/* Ids and records read as text would be learnt from and written as documents. */
+/* Refuses files of tokens and JSON documents of records: read as text they would be trained on. */
 static sl_status refuse_others(const char *path, sl_text_stream *stream)
 {
     char start[SL_JSON_RECORDS_START_BYTES];
@@ -109,7 +109,8 @@ void sl_documents_close(sl_documents *documents)
 
 /* ---- the buffer ---- */
 
-/* A packed file may unpack to any length: what memory it takes follows from its own size. */
+/* The bytes of the longest piece. A packed file may unpack to any length, so its limit follows from
+ * the size of the file. */
 static uint64_t limit_piece(const sl_text_stream *stream)
 {
     uint64_t limit = SL_DOCUMENTS_PACKED_TIMES * sl_text_stream_file_bytes(stream);
@@ -128,7 +129,7 @@ static sl_status fail_long(const sl_documents *self)
             is_packed ? " for a packed file of this size: unpack it" : "");
 }
 
-/* The buffer's bytes that this file may use. */
+/* How many bytes of the buffer this file may use. */
 static uint64_t find_room(const sl_documents *self)
 {
     return self->capacity < self->piece_limit ? self->capacity : self->piece_limit;
@@ -201,8 +202,9 @@ static bool is_json_lines(const sl_documents *self, const json_t *object, uint64
     return json_is_object(object) && !is_settings;
 }
 
-/* In a directory a file of settings may look so, too: it is read, but not without a word. */
-static void tell_if_records(const sl_documents *self, json_t *object)
+/* Warns if a file that is read as text is one object with an array of records. It is not refused,
+ * because files of settings may look the same. */
+static void warn_of_records(const sl_documents *self, json_t *object)
 {
     const char *key;
     json_t *value;
@@ -233,7 +235,7 @@ static sl_status find_json(sl_documents *self, bool *out_found)
                              &object));
     *out_found = is_json_lines(self, object, bytes);
     if (!*out_found)
-        tell_if_records(self, object);
+        warn_of_records(self, object);
     json_decref(object);
     return SL_OK;
 }

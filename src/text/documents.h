@@ -7,8 +7,8 @@
  * belongs to none; empty documents are left out. A document of a text file may come in several
  * pieces, cut where words begin in any case (sl_words_last_cut); other documents come whole.
  *
- * Memory follows from the longest piece, and a piece of a packed file may not be much longer than
- * the file: a few kilobytes that unpack to one line of a gigabyte are refused.
+ * Memory grows with the longest piece. The limit of a piece of a packed file follows from the size
+ * of the file, so a few kilobytes that unpack to one line of a gigabyte are refused.
  */
 #ifndef SL_TEXT_DOCUMENTS_H
 #define SL_TEXT_DOCUMENTS_H
@@ -19,9 +19,9 @@
 #include "base/status.h"
 
 enum {
-    SL_DOCUMENTS_LINE_BYTES_MAX = 1 << 30,       /* of a line, or of text without a space */
-    SL_DOCUMENTS_PACKED_TIMES = 2,               /* of a packed file: so many times its size, ... */
-    SL_DOCUMENTS_PACKED_BYTES_MIN = 4 << 20,     /* ... or so many bytes, whichever is more */
+    SL_DOCUMENTS_LINE_BYTES_MAX = 1 << 30,   /* of a line, or of text without a space */
+    SL_DOCUMENTS_PACKED_TIMES = 2,           /* the same of a packed file: times its size, ... */
+    SL_DOCUMENTS_PACKED_BYTES_MIN = 4 << 20, /* ... or this, whichever is more */
     SL_DOCUMENTS_FIRST_LINE_BYTES_MAX = 64 << 20 /* of one that tells that a file is JSON lines */
 };
 

@@ -22,7 +22,7 @@ typedef enum content {
     CONTENT_TEXT,
     CONTENT_BINARY,
     CONTENT_TOKENS,
-    CONTENT_UNKNOWN,     /* named as tokens without a header are */
+    CONTENT_UNKNOWN,     /* named .bin or .idx: perhaps tokens without a header */
     CONTENT_DESCRIPTION, /* FILE.json of a file of tokens */
     CONTENT_RECORDS,     /* a JSON document of records */
     CONTENT_COUNT
@@ -65,7 +65,7 @@ static sl_status read_start(const char *path, char *start, uint64_t *out_count)
     return status;
 }
 
-/* By a name that files of tokens have, or their descriptions. */
+/* Judges by name and by the files beside: is it a file of tokens, or the description of one? */
 static sl_status look_beside(const char *path, bool *out_is_tokens, bool *out_is_description)
 {
     sl_token_description description;
@@ -135,8 +135,9 @@ static sl_status look_at_all(tree *self)
     return SL_OK;
 }
 
-/* What no one would miss, empty files and descriptions of tokens, is not told. */
-static void tell(const tree *self, const char *path, uint32_t passed_over, const char *first)
+/* The warning does not count empty files and descriptions of tokens. */
+static void warn_of_others(const tree *self, const char *path, uint32_t passed_over,
+                           const char *first)
 {
     if (passed_over == 0)
         return;
@@ -162,10 +163,10 @@ static sl_status append_data(const tree *self, const char *path, sl_file_list *l
     }
     if (list->count == before)
         SL_FAIL(SL_ERROR_DATA,
-                "%s: of its %u files none is text (they are empty, hold NUL bytes, are JSON "
-                "documents of records, which jq -c '.[]' makes lines of, or are named as tokens)",
+                "%s: of its %u files none is text (they are empty, hold NUL bytes, are named as "
+                "tokens, or are JSON documents of records: jq -c '.[]' makes lines of these)",
                 sl_files_show(path).text, self->files.count);
-    tell(self, path, passed_over, first);
+    warn_of_others(self, path, passed_over, first);
     return SL_OK;
 }
 

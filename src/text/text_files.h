@@ -1,13 +1,12 @@
 /* Paths of data, as a user names them: a file stands for itself, a directory for the files below it
  * that are data; where tokens may be, the name of a pair of Megatron's for NAME.bin.
  *
- * Below a directory, beside what file_list.h passes over, so are empty files and those that are no
- * text: with a NUL byte in their first 8000 bytes, unpacked (git's rule), as pictures and programs
- * have, or JSON documents of records (files/json_records.h). Files of tokens that say so (a known
- * start, or Megatron's index or a description beside) stay, and their descriptions
- * (token_description.h) are no data. One that is only named .bin may be tokens without a header or
- * anything else: it stays where tokens may be and no text is in the directory. A warning counts
- * what is passed over.
+ * Below a directory these files are passed over, beside those that file_list.h passes over: empty
+ * files; binary files, with a NUL byte in their first 8000 bytes, unpacked (git's rule); JSON
+ * documents of records (files/json_records.h); descriptions of tokens (token_description.h). Files
+ * of tokens stay if they have a known start, or Megatron's index or a description beside them. A
+ * file that is only named .bin may be tokens without a header or anything else: it stays where
+ * tokens may be and the directory has no text. A warning counts the files that are passed over.
  */
 #ifndef SL_TEXT_TEXT_FILES_H
 #define SL_TEXT_TEXT_FILES_H

@@ -20,9 +20,9 @@ enum {
     PACKED_BYTES = 64 << 10,
     MAGIC_BYTES = 4,
     GZIP_WINDOW = 15 + 16,
-    ZSTD_WINDOW_LOG_MIN = 25, /* that any file may ask for: 32 MiB, more than zstd -19 does */
-    ZSTD_WINDOW_LOG_MAX = 27, /* what unzstd takes: 128 MiB */
-    ZSTD_WINDOW_TIMES = 16    /* the file's bytes */
+    ZSTD_WINDOW_LOG_MIN = 25, /* any file may ask for 32 MiB; zstd -19 asks for 8 */
+    ZSTD_WINDOW_LOG_MAX = 27, /* 128 MiB: the limit of unzstd */
+    ZSTD_WINDOW_TIMES = 16    /* between these limits: times the bytes of the file */
 };
 
 struct sl_text_stream {
@@ -134,7 +134,8 @@ static void close_zstd(sl_text_stream *self)
     ZSTD_freeDStream(self->zstd);
 }
 
-/* Below 128 MiB, 2^log bytes are at most ZSTD_WINDOW_TIMES those of the file, or 32 MiB. */
+/* Returns the log2 of the largest window: ZSTD_WINDOW_TIMES the file's bytes, rounded down to a
+ * power of 2, but at least 32 and at most 128 MiB. */
 static int choose_window(const sl_text_stream *self)
 {
     int log = ZSTD_WINDOW_LOG_MIN;

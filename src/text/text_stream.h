@@ -1,7 +1,7 @@
 /* The bytes of one file in order, unpacked where its content says that it is gzip (RFC 1952) or
  * Zstandard (RFC 8878); several packed parts, one behind the other, are one text. Memory: some
- * 100 KiB, and for Zstandard the window that the file asks for, which may be 32 MiB, or 16 times
- * the file up to 128 MiB; a file that asks for more is refused. */
+ * 100 KiB, and for Zstandard the window that the file asks for. A file is refused if its window is
+ * above 16 times its size (but 32 MiB are always allowed) or above 128 MiB. */
 #ifndef SL_TEXT_TEXT_STREAM_H
 #define SL_TEXT_TEXT_STREAM_H
 
@@ -24,7 +24,7 @@ void sl_text_stream_close(sl_text_stream *stream);
 sl_status sl_text_stream_read(sl_text_stream *stream, uint64_t capacity, void *data,
                               uint64_t *out_bytes);
 
-/* True if what is read was packed in the file. */
+/* True if the file is packed. */
 bool sl_text_stream_is_packed(const sl_text_stream *stream);
 
 /* Bytes of the file that were read so far, packed as they are, and all of them. */

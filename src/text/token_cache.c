@@ -326,14 +326,15 @@ static sl_status seal(const sl_token_cache_args *args, const place *where)
 
 static void remove_damaged(const char *path)
 {
-    if (unlink(path) != 0) /* it is a directory, as it should be */
+    if (unlink(path) != 0) /* it is a directory, as entries are */
         remove_entry(path);
 }
 
-/* A damaged entry changes places with this run's in one step, so that its name is never missing and
- * nobody has to wait for anybody. What comes out goes with the place: if by then it is another
- * run's whole one, it has the same ids. Where the file system cannot exchange, the damaged one is
- * removed first; of two runs that find it at once, one may then miss what the other removed. */
+/* Exchanges a damaged entry and this run's directory in one step, so the name of the entry always
+ * exists and no run waits for another. What was the entry is removed: if another run has replaced
+ * the damaged entry meanwhile, that is its whole one, which has the same ids as this run's. On a
+ * file system that cannot exchange, the damaged entry is removed first; of two runs that do so at
+ * once, one may remove the whole entry of the other. */
 static sl_status replace_damaged(const char *entry, const char *path)
 {
     int error = sl_files_rename(AT_FDCWD, path, entry, SL_RENAME_EXCHANGE);
@@ -341,7 +342,7 @@ static sl_status replace_damaged(const char *entry, const char *path)
         remove_damaged(entry);
     else if (error == 0)
         remove_damaged(path);
-    else if (error != ENOENT) /* by now nothing is there */
+    else if (error != ENOENT) /* ENOENT: another run has removed the entry */
         SL_FAIL(SL_ERROR_IO, "%s: cannot be replaced: %s", sl_files_show(entry).text,
                 strerror(error));
     return error == 0 ? sl_files_sync_parent(entry) : SL_OK;
@@ -362,7 +363,7 @@ static sl_status publish(const sl_token_cache_args *args, const place *where, ch
             return SL_OK;
         SL_TRY(replace_damaged(entry, where->path));
         if (!is_named(where->path, where->inside))
-            return SL_OK; /* this run's is the entry now */
+            return SL_OK; /* exchanged: this run's directory is the entry */
     }
     return fail_making(entry, EBUSY);
 }

@@ -5,11 +5,11 @@
  *
  * HASH is of the vocabulary, of what makes documents, and of every byte of the files in their
  * order, so an entry can only be that of this text. It is made beside its name, in a directory of a
- * run's own, and renamed when it is whole and synced: two runs that make the same one at once both
- * end with a whole one, and neither waits for the other. What is found is compared with its sums,
- * all of it; a damaged one is made anew, and exchanged in one step. A run that fails takes its
- * directory away; that of one that was killed goes with the next that makes an entry there, for
- * only a process that lives holds the lock on it.
+ * run's own, and renamed when it is whole and synced: two runs that make the same entry at once
+ * both end with a whole one, and neither waits for the other. All of an entry that is found is
+ * compared with its sums; a damaged entry is made anew and exchanged in one step. A run that fails
+ * takes its directory away; that of one that was killed goes with the next that makes an entry
+ * there, for only a process that lives holds the lock on it.
  */
 #ifndef SL_TEXT_TOKEN_CACHE_H
 #define SL_TEXT_TOKEN_CACHE_H

@@ -80,7 +80,8 @@ static sl_status name_output(const sl_token_writer *self, char **out_name)
 
 /* ---- files ---- */
 
-/* FILE.json of before is replaced if it is a description, and nothing else is. */
+/* Refuses an output if FILE.json exists and is not a description: only descriptions are replaced.
+ */
 static sl_status check_beside(const char *name)
 {
     sl_token_description description;
@@ -90,12 +91,12 @@ static sl_status check_beside(const char *name)
     sl_status status = sl_files_exists(AT_FDCWD, NULL, path, &is_there);
     if (status == SL_OK && is_there)
         status = sl_token_description_read(path, &description, &is_ours);
-    if (status == SL_ERROR_DATA) /* of a later version, or damaged */
+    if (status == SL_ERROR_DATA) /* a description of a later version, or a damaged one */
         status = SL_OK;
     else if (status == SL_OK && is_there && !is_ours)
         status = sl_status_fail(SL_ERROR_USAGE,
-                                "%s: is where the description of %s would go, and is something "
-                                "else: name another file of tokens",
+                                "%s: is not a description of tokens, and the description of %s "
+                                "would replace it: name another file of tokens",
                                 sl_files_show(path).text, sl_files_show(name).text);
     free(path);
     return status;
@@ -351,9 +352,9 @@ static sl_status sync_outputs(const sl_token_writer *self)
     return SL_OK;
 }
 
-/* ---- what stands beside a file ---- */
+/* ---- files beside an output: the index and the descriptions ---- */
 
-/* Of before, which fits no file that comes. */
+/* Removes the file of an earlier run, which does not fit the new output. */
 static sl_status remove_beside(const char *path)
 {
     if (unlink(path) == 0 || errno == ENOENT)
@@ -372,7 +373,7 @@ static sl_status write_description(const sl_token_writer *self, const output *of
     return sl_token_description_write(&description, file);
 }
 
-/* A file that stands beside output `index`, without its name yet. */
+/* Writes the description or the index of output `index`, not yet under its name. */
 static sl_status create_beside(sl_token_writer *self, uint32_t index, bool describes,
                                output *out_beside)
 {
@@ -396,7 +397,7 @@ static sl_status publish_all(output *outputs, uint32_t count)
     return SL_OK;
 }
 
-/* `beside`: room for an index and for a description of each output. */
+/* `beside` [output_count + 1]: the index, then a description of each output. */
 static sl_status publish_with(sl_token_writer *self, output *beside)
 {
     const uint32_t count = self->output_count;

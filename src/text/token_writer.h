@@ -5,13 +5,13 @@
  *   nanogpt   uint16 ids; a vocabulary of at most 65,536
  *   megatron  NAME.bin, ids of uint16 (int32 from a vocabulary of 65,500 on), and NAME.idx
  *
- * Beside each of them, where the tokenizer is told, FILE.json says which one made it
+ * If the caller names the tokenizer, FILE.json beside each file says which tokenizer made it
  * (files/token_description.h).
  *
- * Nothing has its name before all files are written and synced, and until then none at all where
- * the file system can (sl_files_create_unseen). What stands beside a file, Megatron's index and the
- * description, gets its name last, and that of before is taken away first: one that is there fits
- * its file.
+ * No file gets its name before all files are written and synced; until then files have no name at
+ * all where the file system allows that (sl_files_create_unseen). Megatron's index and the
+ * descriptions get their names last, and those of an earlier run are removed first: an index or
+ * description that exists fits its file.
  */
 #ifndef SL_TEXT_TOKEN_WRITER_H
 #define SL_TEXT_TOKEN_WRITER_H
@@ -32,8 +32,8 @@ typedef struct sl_token_writer_args {
     sl_token_format format;
     uint32_t vocab;        /* ids are below */
     uint64_t ids_per_file; /* of llmc at most; 0: 2^31 - 1 */
-    const char *tokenizer; /* its name, for the descriptions; borrowed; NULL: none is written */
-    uint32_t end_of_text;  /* the id behind each document, for the descriptions */
+    const char *tokenizer; /* its name; borrowed; NULL: no descriptions are written */
+    uint32_t end_of_text;  /* the id behind each document; for the descriptions */
 } sl_token_writer_args;
 
 typedef struct sl_token_writer sl_token_writer;

@@ -208,10 +208,10 @@ static sl_status run_encoding(encoding *self, const sl_token_writer_args *output
                                        .progress = show_progress,
                                        .end_batch = empty_groups,
                                        .user = self};
-    sl_token_writer_args told = *output;
-    told.end_of_text = self->end_of_text;
+    sl_token_writer_args completed = *output;
+    completed.end_of_text = self->end_of_text;
     SL_TRY(open_encoders(self));
-    SL_TRY(note_writing(self, sl_token_writer_open(&told, &self->writer)));
+    SL_TRY(note_writing(self, sl_token_writer_open(&completed, &self->writer)));
     SL_TRY(sl_corpus_walk(&self->args->documents, workers, &visitor));
     if (self->report->ids == 0)
         SL_FAIL(SL_ERROR_DATA, "%s%s: no document is left to write",
@@ -347,7 +347,7 @@ static sl_status decode_tokens(const sl_tokens *tokens, const decoding *self)
     return SL_OK;
 }
 
-/* Ids of another vocabulary would be decoded to some other text. */
+/* Refuses files of another tokenizer: their ids would be decoded to other text. */
 static sl_status check_descriptions(const sl_tokens *tokens, const sl_vocabulary *vocabulary)
 {
     char name[SL_VOCABULARY_NAME_BYTES];

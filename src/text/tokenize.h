@@ -28,14 +28,14 @@ typedef struct sl_tokenize_args {
 typedef struct sl_tokenize_report {
     uint64_t file_bytes, text_bytes; /* as they lie on the disk; unpacked, what was left out too */
     uint64_t documents, ids;         /* written; the ends of text are among the ids */
-    uint64_t kept_bytes;             /* of the documents that are written, unpacked */
+    uint64_t kept_bytes;             /* of the written documents, unpacked */
     uint64_t short_documents, repeated_documents; /* left out */
     uint32_t files;
     bool failed_writing; /* it was the files of tokens that failed */
 } sl_tokenize_report;
 
-/* Writes the ids of all documents, an end of text behind each; which id that is need not stand in
- * `output`. Equal files for any number of workers. SL_ERROR_USAGE: the vocabulary has no end of
+/* Writes the ids of all documents, an end of text behind each. `output` need not name the id of the
+ * end of text. Equal files for any number of workers. SL_ERROR_USAGE: the vocabulary has no end of
  * text, or not the one that is asked for. */
 sl_status sl_tokenize_run(const sl_tokenize_args *args, const sl_vocabulary *vocabulary,
                           const sl_token_writer_args *output, sl_tokenize_report *report);
@@ -56,8 +56,8 @@ typedef struct sl_tokenize_decode_args {
 } sl_tokenize_decode_args;
 
 /* Gives the text of token files: between documents "<|endoftext|>", behind the last one nothing.
- * SL_ERROR_DATA: an id is not of the vocabulary, or a file is text. SL_ERROR_USAGE: a file says
- * that another vocabulary made it. */
+ * SL_ERROR_DATA: an id is not of the vocabulary, or a file is text. SL_ERROR_USAGE: the
+ * description of a file names another tokenizer. */
 sl_status sl_tokenize_decode(const sl_tokenize_decode_args *args, sl_tokenize_sink sink,
                              void *user);
 

@@ -36,8 +36,8 @@ bool sl_installed_find_program(const char *name, const char *folder,
     return access(out_path, X_OK) == 0;
 }
 
-/* Whether a library lies where the loader looks; it is not loaded, for what it does then is its own
- * affair. */
+/* Whether a library is in a folder that the loader searches. The library is not loaded: loading
+ * could run code of its own. */
 static bool has_library(const char *name)
 {
     static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu",

@@ -1,4 +1,4 @@
-/* What of other programs and libraries is installed, for doctor and --version. */
+/* Finds installed programs and libraries of others, for doctor and --version. */
 #ifndef SL_CLI_DOCTOR_INSTALLED_H
 #define SL_CLI_DOCTOR_INSTALLED_H
 
@@ -8,11 +8,13 @@ typedef enum sl_installed_kind { SL_INSTALLED_NCCL, SL_INSTALLED_MPI } sl_instal
 
 enum { SL_INSTALLED_PATH_BYTES = 512, SL_INSTALLED_TEXT_BYTES = 64 };
 
-/* A program on PATH, or in `folder`; false: there is none. */
+/* Writes the path of a program on PATH, or in `folder`; false: it is in neither. */
 bool sl_installed_find_program(const char *name, const char *folder,
                                char out_path[SL_INSTALLED_PATH_BYTES]);
 
-/* The libraries of a kind that lie where the loader looks, such as "Open MPI, MPICH"; "": none. */
+/* Writes the names of the libraries of a kind that the loader would find, such as "Open MPI,
+ * MPICH";
+ * "": none. */
 void sl_installed_describe(sl_installed_kind kind, char out_text[SL_INSTALLED_TEXT_BYTES]);
 
 #endif

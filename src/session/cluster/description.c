@@ -129,7 +129,8 @@ static sl_status check_keys(const char *path, const json_t *object, const sl_fie
 static sl_status check_cluster(const char *path, const sl_cluster *cluster)
 {
     if (!sl_cluster_has_type(cluster, SL_TYPE_FP32))
-        SL_FAIL(SL_ERROR_DATA, "%s: gpu: flop_rate: fp32 is missing, which every GPU has", path);
+        SL_FAIL(SL_ERROR_DATA, "%s: gpu: flop_rate: fp32 is missing; every GPU has this type",
+                path);
     if (cluster->reserved_bytes >= cluster->device_bytes)
         SL_FAIL(SL_ERROR_DATA, "%s: reserved_bytes leave nothing of a GPU's memory_bytes", path);
     return SL_OK;
@@ -156,7 +157,7 @@ sl_status sl_cluster_load(const char *path, sl_cluster *out_cluster)
     return status;
 }
 
-/* Types that the GPUs lack are not in the file. */
+/* Removes the types that the GPUs lack: a file does not name them. */
 static void remove_types(const sl_cluster *cluster, json_t *root)
 {
     static const char *const names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"}; /* as gpu_fields */

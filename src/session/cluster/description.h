@@ -34,14 +34,14 @@ typedef struct sl_cluster {
     uint64_t host_bytes; /* memory of a node */
     double host_byte_rate, host_efficiency;
     uint64_t device_bytes, reserved_bytes; /* of a GPU, and what of it is not for plans */
-    double flop_rate[SL_TYPE_COUNT];   /* of matrix products, as promised; 0: it lacks the type */
-    double gemm_efficiency;            /* of it, of a product whose operands cost nothing */
-    double byte_rate, byte_efficiency; /* of a GPU's memory */
-    double op_seconds;                 /* fixed cost of one op */
-    sl_cluster_link host_link;         /* host and one GPU */
-    sl_cluster_link link;              /* one GPU and the others of its node */
-    sl_cluster_link network;           /* a whole node and the others */
-    uint64_t disk_bytes;               /* of a node's drives; 0: it has none */
+    double flop_rate[SL_TYPE_COUNT];       /* of matrix products, as promised; 0: no such type */
+    double gemm_efficiency;                /* of it, of a product whose operands cost nothing */
+    double byte_rate, byte_efficiency;     /* of a GPU's memory */
+    double op_seconds;                     /* fixed cost of one op */
+    sl_cluster_link host_link;             /* host and one GPU */
+    sl_cluster_link link;                  /* one GPU and the others of its node */
+    sl_cluster_link network;               /* a whole node and the others */
+    uint64_t disk_bytes;                   /* of a node's drives; 0: it has none */
     double disk_read_rate, disk_write_rate;
     uint32_t sums; /* an sl_cluster_sums */
 } sl_cluster;
@@ -50,7 +50,7 @@ typedef struct sl_cluster {
  * SL_ERROR_SYSTEM. */
 sl_status sl_cluster_load(const char *path, sl_cluster *out_cluster);
 
-/* Whether its GPUs compute in that type: a description names the rates of those they have. */
+/* Whether the GPUs compute in that type: a description has a FLOP rate for each type they have. */
 bool sl_cluster_has_type(const sl_cluster *cluster, sl_type type);
 
 /* What stands in the file, without its words for people, as a new object. SL_ERROR_SYSTEM: no

@@ -246,8 +246,8 @@ static sl_status set_field(sl_config *config, uint32_t row, const char *text)
     SL_FAIL(SL_ERROR_INTERNAL, "option %s has no kind", rows[row].name);
 }
 
-/* Of a value that was refused: another program's word for one is explained, else the message
- * stays. */
+/* Explains a refused value that is a word of another program; of any other value the message that
+ * refused it stays. */
 static sl_status explain_value(const char *option, const char *text)
 {
     char meaning[SL_WORDS_TEXT_BYTES];
@@ -267,8 +267,8 @@ sl_status sl_config_set(sl_config *config, uint32_t row, const char *text)
 {
     if (row == SL_CONFIG_ROW_save && !*text)
         SL_FAIL(SL_ERROR_USAGE,
-                "--save: the name of the directory is empty: leave --save out where "
-                "nothing is to be kept");
+                "--save: the name of the directory is empty; leave --save out if nothing "
+                "is to be saved");
     sl_status status = set_field(config, row, text);
     if (status == SL_ERROR_USAGE)
         status = explain_value(rows[row].name, text);
@@ -338,7 +338,7 @@ void sl_config_clear(sl_config *config)
 
 enum { DEVICE_BYTES = 16, INDEX_MAX = 1023 };
 
-/* Why a text is no device: it is another program's word for one, or none at all. */
+/* Writes why a text is no device: it is a word of another program, or unknown. */
 static void explain_device(const char *text, char out_text[SL_WORDS_TEXT_BYTES])
 {
     if (!sl_words_explain(SL_WORD_VALUE, "device", text, out_text))
@@ -656,7 +656,7 @@ static sl_status check_tokenizing(const sl_config *config)
     return SL_OK;
 }
 
-/* A name that only one format has says it, as long as --format does not. */
+/* Without --format, an ending of --to that belongs to one format chooses that format. */
 static sl_status choose_format(sl_config *config)
 {
     static const struct {

@@ -48,10 +48,10 @@ enum { SL_CONFIG_ON, SL_CONFIG_OFF };                           /* cuda_epilogue
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                          /* others: sl_recompute */
 enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 }; /* others: sl_policy */
 
-/* A number of steps, or until --steps is known a share of them. */
+/* A number of steps, or a share of --steps until that is known. */
 typedef struct sl_config_steps {
     uint64_t count;
-    double share; /* below 1; 0: `count` says it */
+    double share; /* of --steps, below 1; 0: `count` is the number */
 } sl_config_steps;
 
 typedef enum sl_config_kind {
@@ -115,8 +115,8 @@ typedef struct sl_config {
 #undef X
     bool given[SL_CONFIG_ROW_COUNT]; /* set by a file or on the command line */
     bool solves_micro_batch; /* of a foreign file: it follows from --global-batch, unless given */
-    bool checks_checkpoints; /* reads all of a checkpoint before it is taken: one turned out to be
-                                damaged while it was loaded */
+    bool checks_checkpoints; /* compares all sums of a checkpoint before it is chosen: another one
+                                was found to be damaged while it was loaded */
     char *explanation;       /* what foreign files mean here, as lines; NULL: none was read */
     uint32_t local_rank;    /* which of the ranks of its machine this process is: --device cuda:N is
                                its GPU number N + local_rank */
@@ -144,12 +144,12 @@ void sl_config_clear(sl_config *config);
  * nearest one otherwise. */
 sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *out_row);
 
-/* Sets an option from its text. A list is replaced by one item, or none if `text` is empty; of a
- * text nothing is its default; but of --save it is refused, as nothing would be kept.
- * SL_ERROR_USAGE for a wrong value says what would be right. */
+/* Sets an option from its text. A list is replaced by one item, or none if `text` is empty. An
+ * empty `text` sets a TEXT to its default; --save refuses it, because nothing would be saved.
+ * SL_ERROR_USAGE: a wrong value; the message says which values are right. */
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text);
 
-/* Sets an option to its default, as one that was given. */
+/* Sets an option to its default; it counts as given by the user. */
 sl_status sl_config_set_default(sl_config *config, uint32_t row);
 
 /* The same for a value that follows from others: whether the user gave one stays as it is. */

@@ -42,7 +42,7 @@ static sl_status copy_row(const sl_config *config, uint32_t row, sl_config *copy
     return SL_OK;
 }
 
-/* What `copy` has of the other's is forgotten, not freed. */
+/* Clears the pointers that `copy` shares with the original, without freeing them. */
 static void disown(sl_config *copy)
 {
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {

@@ -1,4 +1,4 @@
-/* A configuration as it was, for a command that may have to begin again. */
+/* A copy of a configuration, for a command that may have to start again with the same options. */
 #ifndef SL_SESSION_CONFIG_CONFIG_COPY_H
 #define SL_SESSION_CONFIG_CONFIG_COPY_H
 

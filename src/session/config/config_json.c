@@ -107,7 +107,7 @@ static sl_status refuse_ambiguous(uint32_t row)
     return SL_OK;
 }
 
-/* What a key of an object is here, as "; KEY: a word of ...". False: nobody knows. */
+/* Appends what a key of an object is here, as "; "KEY": a word of ...". False: it is unknown. */
 static bool add_meaning(const char *key, char *text, size_t capacity)
 {
     uint32_t row;
@@ -122,14 +122,15 @@ static bool add_meaning(const char *key, char *text, size_t capacity)
     return true;
 }
 
-/* An object was meant for a command, or groups options as another program does. */
+/* Refuses an object whose name is no command: the name is misspelt, or the object groups options as
+ * another program does. Explains up to EXPLAINED_MAX of its keys. */
 static sl_status fail_object(const char *name, json_t *object)
 {
-    enum { TOLD_MAX = 4 };
+    enum { EXPLAINED_MAX = 4 };
     const char *key;
     json_t *value;
     char text[2 * SL_WORDS_TEXT_BYTES] = "", hint[SL_WORDS_TEXT_BYTES];
-    uint32_t told = 0;
+    uint32_t explained_count = 0;
     sl_nearest nearest = sl_nearest_start(name);
     for (int i = 0; i < COMMAND_COUNT; i++)
         sl_nearest_offer(&nearest, command_names[i].name);
@@ -139,8 +140,8 @@ static sl_status fail_object(const char *name, json_t *object)
     (void)sl_words_explain(SL_WORD_KEY, NULL, name, hint);
     json_object_foreach(object, key, value)
     {
-        if (told < TOLD_MAX)
-            told += add_meaning(key, text, sizeof text);
+        if (explained_count < EXPLAINED_MAX)
+            explained_count += add_meaning(key, text, sizeof text);
     }
     SL_FAIL(SL_ERROR_USAGE,
             "key \"%s\" is an object%s: only an object named after a command, such as train, holds "
@@ -377,7 +378,7 @@ static sl_field_kind choose_integer(uint64_t value)
     return value > INT64_MAX && value != SL_CONFIG_UNSET ? SL_FIELD_U64_TEXT : SL_FIELD_U64;
 }
 
-/* A share of --steps that are not known yet. */
+/* Formats a share of --steps, before --steps is known. */
 static sl_status format_share(const sl_config_steps *steps, json_t **out_value)
 {
     *out_value = json_real(steps->share);

@@ -2,8 +2,8 @@
  * --help and the printed configuration are walks over this list.
  *
  * X(KIND, field, name, initial, hint, low, high, commands, group, help)
- *   KIND     TEXT, LIST, COUNT, ELEMENTS (a count that takes K, M, G), STEPS (a count, or below 1 a
- *            share of --steps), REAL, SIZE, SWITCH or CHOICE; decides the field's type
+ *   KIND     TEXT, LIST, COUNT, ELEMENTS (a count with K, M, G or T behind it), STEPS (a count, or
+ *            below 1 a share of --steps), REAL, SIZE, SWITCH or CHOICE; decides the field's type
  *   initial  the default, as a user would write it; "auto" makes "auto" a value (unset); "" is none
  *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order. One
  *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"

@@ -1,4 +1,4 @@
-/* Weights of --data and shares of --split: numbers inside of words. */
+/* Parses and checks the weights of --data ("0.3:PATH") and the shares of --split ("98,1,1"). */
 #include "data_shares.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ const char *sl_config_weigh(const char *item, double *out_weight)
     return colon + 1;
 }
 
-/* Whether an item has a weight that cannot be one. */
+/* Whether an item has a weight that is not above 0, or not finite. */
 static bool is_weightless(const char *item)
 {
     double weight;
@@ -56,7 +56,7 @@ sl_status sl_data_shares_check(const sl_config *config, sl_config_command comman
     uint32_t weighted = count_weighted(data);
     for (uint32_t i = 0; i < data->count; i++)
         if (is_weightless(data->items[i]))
-            SL_FAIL(SL_ERROR_USAGE, "--data %s: a weight is above 0 (a path that begins so: ./%s)",
+            SL_FAIL(SL_ERROR_USAGE, "--data %s: a weight is above 0 (if this is a path: ./%s)",
                     data->items[i], data->items[i]);
     if (!isfinite(add_weights(data)))
         SL_FAIL(SL_ERROR_USAGE, "--data: the sum of the weights is too large to be a number: give "

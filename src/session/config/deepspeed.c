@@ -605,8 +605,8 @@ static sl_status take_mean(reading *self)
     return SL_OK;
 }
 
-/* Nobody knows here how many tensor-parallel ranks there will be: a value that is not given goes
- * where there is one alone (sharing.h). */
+/* The number of tensor-parallel ranks is not known here. The option is set as one that the user did
+ * not give, so sl_sharing_check takes it back if there is only one such rank. */
 static sl_status take_partition(reading *self)
 {
     const uint32_t key = KEY(PARTITION_ACTIVATIONS);

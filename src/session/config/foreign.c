@@ -95,7 +95,7 @@ static sl_status check_kind(uint32_t key, const json_t *value)
     char meaning[SL_WORDS_TEXT_BYTES] = "";
     if (is_of_kind(value, keys[key].kind))
         return SL_OK;
-    if (keys[key].kind == KIND_OBJECT) /* of another program's file it is no object: "fp16": true */
+    if (keys[key].kind == KIND_OBJECT) /* files of other programs have "fp16": true */
         (void)sl_words_explain(SL_WORD_KEY, NULL, keys[key].path, meaning);
     SL_FAIL(SL_ERROR_USAGE, "key \"%s\" is not %s%s", keys[key].path, names[keys[key].kind],
             meaning);

@@ -107,7 +107,7 @@ static sl_status resolve_min_lr(sl_config *config)
     return SL_OK;
 }
 
-/* How many steps the warm-up has, where that is left open or a share of all. */
+/* Replaces an unset warm-up, or a share of the steps, by a number of steps. */
 static void resolve_warmup(sl_config *config)
 {
     sl_config_steps *warmup = &config->warmup;

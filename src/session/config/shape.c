@@ -1,4 +1,4 @@
-/* The shape that a configuration names: by --model, by sizes, or that of a checkpoint. */
+/* The shape of the model: of --model or of a checkpoint, changed by the options that name sizes. */
 #include "config.h"
 #include "sharing.h"
 #include "words.h"

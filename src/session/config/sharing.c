@@ -17,7 +17,7 @@ static sl_status check_shared_rows(const sl_config *config, const char *option)
     return SL_OK;
 }
 
-/* A foreign file asks for it whatever the ranks are. */
+/* A foreign file may ask for it although ranks do not share tensors: then it is taken back. */
 static sl_status check_partition(sl_config *config)
 {
     const bool is_idle = config->tp == 1 || config->sequence_parallel;

@@ -5,8 +5,9 @@
 
 #include "config.h"
 
-/* Once --seq is known. --partition-activations that nobody gave, but a foreign file asks for, is
- * taken back where ranks do not share tensors. SL_ERROR_USAGE. */
+/* Checks, once --seq is known, the options of ranks that share tensors. Takes
+ * --partition-activations back if only a foreign file asks for it and it has no effect (--tp 1, or
+ * --sequence-parallel). SL_ERROR_USAGE. */
 sl_status sl_sharing_check(sl_config *config);
 
 #endif

@@ -1,4 +1,4 @@
-/* See words.h. A lookup walks the table: it happens once, where a run is refused. */
+/* See words.h. A lookup walks the whole table: it happens once, when a run is refused. */
 #include "words.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 
 static const struct tool {
     const char *name;
-    char separator; /* between the parts of its options and keys */
+    char separator; /* between the words of an option or key */
 } tools[] = {{"Megatron-LM", '-'},
              {"Megatron-DeepSpeed", '-'},
              {"DeepSpeed", '_'},
@@ -36,7 +36,7 @@ enum {
     L = 1 << 10,
 };
 
-/* The head of a row by its kind. */
+/* The first three fields of a row, by its kind. */
 #define OPTION(of) SL_WORD_OPTION, of, NULL
 #define KEY(of) SL_WORD_KEY, of, NULL
 #define VALUE(of, option) SL_WORD_VALUE, of, option
@@ -544,7 +544,7 @@ const char *sl_words_tool(size_t index)
     return index < TOOL_COUNT ? tools[index].name : NULL;
 }
 
-/* Keys and options are one kind to who types them. */
+/* Users may type a key as an option and an option as a key, so both are looked up alike. */
 static bool is_name(const sl_word *word)
 {
     return word->kind == SL_WORD_OPTION || word->kind == SL_WORD_KEY;
@@ -573,8 +573,8 @@ bool sl_words_match(const char *a, const char *b)
 
 static bool has_kind(const sl_word *word, sl_word_kind kind)
 {
-    const bool is_one_of_both = kind == SL_WORD_OPTION || kind == SL_WORD_KEY;
-    return is_one_of_both ? is_name(word) : word->kind == kind;
+    const bool is_either = kind == SL_WORD_OPTION || kind == SL_WORD_KEY;
+    return is_either ? is_name(word) : word->kind == kind;
 }
 
 static bool is_meant(const sl_word *word, sl_word_kind kind, const char *option, const char *name)

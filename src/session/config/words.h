@@ -1,13 +1,14 @@
-/* What users of other programs type, and what each word is here.
+/* Words of other training programs, and what each word is in sluice.
  *
  * One table of spellings: options, keys of configuration files, values, names of models and
- * commands. Whoever refuses a word asks this table first, and only then the spelling (nearest.h).
- * The keys of DeepSpeed's JSON have a list of their own, deepspeed_keys.h, because they are taken
- * as options and not refused.
+ * commands. A caller that refuses a word looks it up here first, and only then searches for the
+ * nearest spelling (nearest.h).
+ * Keys of DeepSpeed's JSON are in a list of their own, deepspeed_keys.h, because they are
+ * translated into options and not refused.
  *
  * Invariants, which tests/session/test_words.c walks: `here` names options, values and commands
- * that exist; no word of the table is an option, value, model or command of sluice; a spelling
- * stands once, or once for each program that means something else by it.
+ * that exist; no word of the table is an option, value, model or command of sluice; a spelling has
+ * one row, or several if programs mean different things by it.
  */
 #ifndef SL_SESSION_CONFIG_WORDS_H
 #define SL_SESSION_CONFIG_WORDS_H
@@ -18,7 +19,7 @@
 #include "base/nearest.h"
 
 typedef enum sl_word_kind {
-    SL_WORD_OPTION, /* of a command line, and of a file where one has the same */
+    SL_WORD_OPTION, /* of a command line; a configuration file may have the same */
     SL_WORD_KEY,    /* of a configuration file alone; looked up as an option is */
     SL_WORD_VALUE,
     SL_WORD_MODEL,
@@ -27,9 +28,9 @@ typedef enum sl_word_kind {
 
 typedef struct sl_word {
     sl_word_kind kind;
-    unsigned tools;     /* whose word it is: a set of 1 << index of sl_words_tool */
-    const char *option; /* VALUE: the option of sluice beside which it is typed; else NULL */
-    const char *name;   /* without leading dashes; "-b" where it has one */
+    unsigned tools;     /* the programs that have the word: 1 << index of sl_words_tool, or-ed */
+    const char *option; /* VALUE: the option of sluice that it is a value of; else NULL */
+    const char *name;   /* without "--"; with the dash of a short option: "-b" */
     const char *here;   /* what to type, such as "--micro-batch N"; NULL: there is no equal */
     const char *note;   /* how the value converts, or why there is no equal; NULL: nothing to say */
 } sl_word;
@@ -42,21 +43,22 @@ const char *sl_words_tool(size_t index);
 
 enum { SL_WORDS_NAME_BYTES = 64 };
 
-/* Writes a word as a program spells it that has it: with "-" or "_" in an option or key. */
+/* Writes a word in the spelling of program `tool`: with "-" or "_" in an option or key. */
 void sl_words_spell(const sl_word *word, size_t tool, char out_text[SL_WORDS_NAME_BYTES]);
 
-/* Whether two spellings are one word: "-" and "_" are the same, and so are capitals. */
+/* Whether two spellings are one word: "-" equals "_", and case does not count. */
 bool sl_words_match(const char *a, const char *b);
 
 enum { SL_WORDS_TEXT_BYTES = 400 };
 
-/* Writes what a word of that kind is here, as ": a word of X for Y (note)". False, and "", where
- * no row has it. `option` is that of a VALUE, else NULL. */
+/* Writes what a word of that kind is here, as ": a word of X for Y (note)". Returns false and
+ * writes
+ * "" if no row has the word. `option` is the option of a VALUE, else NULL. */
 bool sl_words_explain(sl_word_kind kind, const char *option, const char *name,
                       char out_text[SL_WORDS_TEXT_BYTES]);
 
-/* The same for the name that `nearest` was started with; where no row has it, the name with the
- * nearest spelling, as sl_nearest_format writes it. */
+/* The same for the name that `nearest` was started with. If no row has the name, writes the nearest
+ * spelling, as sl_nearest_format does. */
 void sl_words_suggest(sl_word_kind kind, const sl_nearest *nearest, const char *prefix,
                       char out_text[SL_WORDS_TEXT_BYTES]);
 

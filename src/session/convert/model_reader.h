@@ -1,6 +1,6 @@
 /* The parameters of a model as fp32, tensor by tensor, wherever they are: in a checkpoint of this
  * program, in a Hugging Face GPT-2 directory, in Megatron-LM's pieces, or in a model of llm.c. All
- * names and shapes are checked when it is opened, checksums of a checkpoint when it is read. */
+ * names and shapes are checked on opening, the checksums of a checkpoint on reading. */
 #ifndef SL_SESSION_CONVERT_MODEL_READER_H
 #define SL_SESSION_CONVERT_MODEL_READER_H
 
@@ -27,7 +27,7 @@ typedef struct sl_model_reader {
     sl_llmc_model *llmc;    /* of a file, else NULL */
 } sl_model_reader;
 
-/* Opens what is at `path`; of a checkpoint, `checks_all` as in sl_checkpoint_find.
+/* Opens the model at `path`. `checks_all` is for a checkpoint alone: see sl_checkpoint_find.
  * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
 sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reader *out_reader);
 
@@ -36,7 +36,7 @@ void sl_model_reader_close(sl_model_reader *reader);
 
 /* Reads elements of a tensor as they stand in the source, so a linear one by rows of [out, in]
  * where is_out_in says so. SL_ERROR_DATA: a file was cut. SL_ERROR_DAMAGED: bytes of a checkpoint
- * are not those that were saved. SL_ERROR_IO. */
+ * differ from those that were saved. SL_ERROR_IO. */
 sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_gpt2_tensor *tensor,
                                uint64_t first_element, uint64_t element_count, float *out_data);
 

@@ -177,7 +177,7 @@ sl_status sl_profile_save(const sl_profile *profile, const char *path, const jso
 
 /* ---- reading the file ---- */
 
-/* Names what the machine has, what was measured of it, and when. */
+/* Writes the name: the device with its workers, how it was measured, and when. */
 static void name_machine(const sl_profile *profile, uint32_t worker_count, uint32_t rank_count,
                          sl_machine *machine)
 {
@@ -320,7 +320,7 @@ static sl_status check_device(const sl_profile *profile, sl_device_kind device)
     return SL_OK;
 }
 
-/* Whether a profile is of this machine; the number of workers may be another. */
+/* SL_OK if the profile was measured on this machine, with any number of workers; else why not. */
 static sl_status check_machine(const sl_profile *profile, const sl_profile_subject *subject)
 {
     sl_profile here;
@@ -372,30 +372,36 @@ static sl_machine scale_machine(const sl_profile *profile, const sl_profile_subj
     return machine;
 }
 
-static sl_status load_for(const char *path, const sl_profile_subject *subject,
-                          sl_profile *out_profile)
-{
-    SL_TRY(sl_profile_load(path, out_profile));
-    sl_status status = check_machine(out_profile, subject);
-    return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
-}
-
-/* The profile of this number of workers, else that of all cores. */
-static sl_status find_profile(const sl_profile_subject *subject, sl_profile *out_profile)
+/* Loads the default file for a number of workers (0: all cores), if it is of this machine. */
+static sl_status load_default(const sl_profile_subject *subject, uint32_t worker_count,
+                              sl_profile *out_profile)
 {
     char *path = NULL;
-    SL_TRY(sl_profile_find_path(subject->device, subject->worker_count, &path));
-    sl_status status = load_for(path, subject, out_profile);
-    free(path);
-    if (status == SL_OK && out_profile->thread_count == subject->worker_count)
-        return SL_OK;
-    SL_TRY(sl_profile_find_path(subject->device, 0, &path));
-    status = load_for(path, subject, out_profile);
+    SL_TRY(sl_profile_find_path(subject->device, worker_count, &path));
+    sl_status status = sl_profile_load(path, out_profile);
+    if (status == SL_OK) {
+        status = check_machine(out_profile, subject);
+        status = status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
+    }
     free(path);
     return status;
 }
 
-/* A file that nobody named may be missing, damaged or foreign: then a guess does, with a note. */
+/* The profile of this number of workers, else that of all cores. Where no file of all cores exists,
+ * the first file counts again: it has other workers, or a failure to report. */
+static sl_status find_profile(const sl_profile_subject *subject, sl_profile *out_profile)
+{
+    const sl_status own = load_default(subject, subject->worker_count, out_profile);
+    if (own == SL_OK && out_profile->thread_count == subject->worker_count)
+        return SL_OK;
+    const sl_status of_all = load_default(subject, 0, out_profile);
+    if (of_all != SL_ERROR_MISSING || own == SL_ERROR_MISSING)
+        return of_all;
+    return load_default(subject, subject->worker_count, out_profile);
+}
+
+/* A default file may be missing, damaged or of another machine: then a guess takes its place, with
+ * a note unless it is missing. */
 static void find_default(const sl_profile_subject *subject, sl_machine *out_machine, char *out_note)
 {
     sl_profile profile;

@@ -1,13 +1,14 @@
 /* The machine profile: what `sluice bench` measured, as a file that is found again by itself.
  *
  * Knows the file and whether it belongs to this machine; knows nothing of how rates are measured.
- * A profile belongs to a device, a processor and a build's kernels: with another of these its rates
- * say nothing. It was measured with a number of compute workers; for another number, and for ranks
- * that share the machine, its rates are scaled, and its name says so.
+ * A profile belongs to a device, a processor and a build's kernels: its rates mean nothing for
+ * others. It was measured with a number of compute workers; for another number of workers, and for
+ * ranks that share the machine, its rates are scaled (sl_machine_scale), and sl_machine_basis says
+ * that they were.
  *
- * It lies at $XDG_CONFIG_HOME/sluice/machine.json, or under ~/.config, that of GPUs beside it as
- * machine-cuda.json. One of N workers that are not all cores lies beside it as machine-N.json, and
- * machine-cuda-N.json. A file is replaced in one step.
+ * The file of the cpu is $XDG_CONFIG_HOME/sluice/machine.json, or the same below ~/.config; that of
+ * a GPU is machine-cuda.json beside it. A profile of N workers, where N is not the number of all
+ * cores, is machine-N.json or machine-cuda-N.json. A file is replaced in one step.
  */
 #ifndef SL_SESSION_MACHINE_PROFILE_H
 #define SL_SESSION_MACHINE_PROFILE_H
@@ -25,7 +26,7 @@ typedef struct sl_profile_subject {
     sl_device_kind device;
     uint32_t worker_count; /* compute workers: of the cpu device, or of the lane beside a GPU */
     const sl_device_info *info; /* of a GPU; NULL: of the cpu, or of a GPU that is not here */
-    uint32_t rank_count;        /* ranks that compute beside each other on the machine; 0: one */
+    uint32_t rank_count;        /* ranks that share the machine; 0: one */
 } sl_profile_subject;
 
 typedef struct sl_profile {
@@ -43,7 +44,7 @@ typedef struct sl_profile {
     sl_machine machine;
 } sl_profile;
 
-/* Writes where the profile of a device and a number of compute workers belongs (0: of all cores
+/* Writes the default path of the profile of a device with a number of compute workers (0: all cores
  * that this process may use); release with free(). SL_ERROR_MISSING: neither XDG_CONFIG_HOME nor
  * HOME is an absolute path. */
 sl_status sl_profile_find_path(sl_device_kind device, uint32_t worker_count, char **out_path);
@@ -68,12 +69,12 @@ sl_status sl_profile_load(const char *path, sl_profile *out_profile);
  * another GPU or processor, other kernels, another number of workers. */
 sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *subject);
 
-/* Writes the machine that plans of this process are made for. `path` (--machine) NULL: the file of
- * this number of workers, else that of all cores, scaled; where neither is sound and of this
- * machine, a guess. A file given by name must be sound and of the same kind of device, or its
- * failure is returned; one of another machine is taken as it is, for that may be the question.
- * out_note (SL_PROFILE_NOTE_BYTES) is "", or why a guess or a foreign machine is used; that no
- * profile exists is no note. */
+/* Writes the machine that plans of this process are made for. If `path` (--machine) is NULL, that
+ * is the default file of this number of workers, else the default file of all cores, scaled; if
+ * neither is sound and of this machine, a guess. A file at `path` must be sound and of the same
+ * kind of device, or the failure is returned; a profile of another machine is used unscaled,
+ * because the user may ask about that machine. out_note (SL_PROFILE_NOTE_BYTES) says why a guess or
+ * another machine is used; it is "" if no profile exists, or there is nothing to say. */
 sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *subject,
                                   sl_machine *out_machine, char *out_note);
 

@@ -200,9 +200,9 @@ static bool settles_budgets(const sl_blueprint *blueprint)
            choice->host_memory == UINT64_MAX;
 }
 
-/* What lives on disk is kept on the host for as long as there is room: so a smaller budget makes
- * the host need less. Else it needs the same or more. */
-static bool shrinks_host(const sl_blueprint *blueprint)
+/* True if the host needs less with a smaller budget: it also caches data whose home is the disk, as
+ * long as there is room. Without such data a smaller budget never lowers what the host needs. */
+static bool caches_disk(const sl_blueprint *blueprint)
 {
     return blueprint->homes->fixed_bytes[SL_TIER_DISK] > 0 ||
            blueprint->choice.disk_activations > 0;
@@ -226,8 +226,9 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
         request.rough_above_bytes[tier] =
             blueprint->task.is_probe ? blueprint->budget_bytes[tier] : 0;
     }
-    /* Where budgets are settled, what the device needs decides how memory is split. */
-    if (blueprint->task.is_probe && settles_budgets(blueprint) && shrinks_host(blueprint))
+    /* Where budgets are settled, memory is split by the bytes that the device needs: these have to
+     * be exact up to all of the shared memory. */
+    if (blueprint->task.is_probe && settles_budgets(blueprint) && caches_disk(blueprint))
         request.rough_above_bytes[SL_TIER_DEVICE] = blueprint->task.shared_bytes;
     return request;
 }
@@ -274,7 +275,7 @@ static bool split_otherwise(sl_blueprint *blueprint, const sl_shortage *shortage
 {
     const uint64_t shared = blueprint->task.shared_bytes;
     const uint64_t device = blueprint->budget_bytes[SL_TIER_DEVICE];
-    if (!shrinks_host(blueprint))
+    if (!caches_disk(blueprint))
         return false;
     if (shortage->tier == SL_TIER_DEVICE && shortage->needed_bytes < shared) {
         *device_needs = larger(*device_needs, shortage->needed_bytes);

@@ -59,8 +59,8 @@ typedef struct sl_task {
     sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
     sl_address_cache *addresses; /* of the search that builds, or NULL; not kept in a blueprint */
     uint64_t *work_left; /* of a search, see sl_plan_request, or NULL; not kept in a blueprint */
-    bool is_probe;       /* for searches: a failure may be found early and name too few bytes, */
-                         /* and plans are not verified: whoever takes one does that */
+    bool is_probe; /* for searches: a failure may be found early and name too few bytes, and */
+                   /* plans are not verified: the caller verifies the one it keeps */
 } sl_task;
 
 typedef struct sl_choice {
@@ -97,7 +97,7 @@ typedef struct sl_fit_failure {
     sl_shortage shortage;
     uint64_t budget_bytes; /* of the tier */
     char op_name[32];      /* at the tick, "" after the last op */
-    uint32_t op_count;     /* of the program; 0: it was not looked at */
+    uint32_t op_count;     /* of the program; 0: no program was made */
     sl_choice choice;      /* that was tried */
 } sl_fit_failure;
 

@@ -32,7 +32,7 @@ sl_status sl_search_build(const sl_search *search, const sl_task *task, const sl
     if (task->work_left && *task->work_left == 0) {
         *out_failure = (sl_fit_failure){.choice = *choice};
         out_failure->shortage.needed_bytes = UINT64_MAX;
-        SL_FAIL(SL_ERROR_FIT, "no plan was found with as much work as is allowed");
+        SL_FAIL(SL_ERROR_FIT, "no plan was found within the work that is allowed");
     }
     const sl_status status = sl_blueprint_build(task, choice, out_blueprint, out_failure);
     if (status == SL_ERROR_FIT && refused && refused->count < SL_SEARCH_REFUSED) {
@@ -112,7 +112,7 @@ static sl_status fit_recomputes(const sl_search *search, sl_choice *choice,
 }
 
 /* As little of the device as there is: activations leave it too, for the host or else the disk.
- * Where that does not fit either, the failure that is told is the one without. */
+ * If that does not fit either, the failure of the choice without it is reported. */
 static sl_status fit_activations(const sl_search *search, sl_choice *choice,
                                  sl_blueprint **out_blueprint)
 {
@@ -138,7 +138,7 @@ static sl_status fit_activations(const sl_search *search, sl_choice *choice,
     return SL_ERROR_FIT;
 }
 
-/* `*choice` becomes the last one that was tried. */
+/* Leaves the last choice that was tried in `*choice`. */
 static sl_status fit_choice(const sl_search *search, sl_choice *choice,
                             sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {

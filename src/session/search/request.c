@@ -115,8 +115,8 @@ static sl_status init_device(const sl_config *config, sl_search *search)
     return target->device == SL_DEVICE_CPU ? SL_OK : init_gpu(config, search);
 }
 
-/* What was measured of this machine, if it was; a file that was named must be there. Of several
- * ranks one of each machine says why a profile is not used. */
+/* The measured rates of this machine, else a guess; a file that the user named must be there. The
+ * first rank of each machine logs why a profile is not used. */
 static sl_status init_machine(const sl_config *config, sl_search *search)
 {
     char note[SL_PROFILE_NOTE_BYTES];

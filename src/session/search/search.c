@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "session/config/units.h"
 
-/* Whoever waits for the suggestions of a longer program is told so: it may take seconds. */
+/* The search for suggestions of a program with more ops is announced: it may take seconds. */
 enum { CONFIRM_ROUNDS = 16, QUICK_OPS = 10000 };
 
 static const char *const policy_names[] = {"device", "host", "static", "nvme"};
@@ -131,7 +131,7 @@ static sl_status improve_and_verify(const sl_search *search, sl_blueprint **blue
     return status;
 }
 
-/* Only what the first search does not fit is refused with a suggestion. */
+/* *out_fits: false only if the first search found no choice that fits. */
 static sl_status find(sl_search *remembering, sl_blueprint **out_blueprint,
                       sl_fit_failure *out_failure, bool *out_fits)
 {
@@ -154,7 +154,7 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     if (fits)
         return status;
     if (refusal.failure.op_count > QUICK_OPS)
-        sl_log_write(SL_LOG_NOTE, "it does not fit; looking for options that do (%u ops to plan)",
+        sl_log_write(SL_LOG_NOTE, "it does not fit; looking for options that fit (%u ops to plan)",
                      refusal.failure.op_count);
     SL_TRY(confirm_shortage(search, &refusal.failure));
     SL_TRY(sl_search_suggest(search, &refusal));

@@ -71,21 +71,21 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_fit_failure *out_failure);
 
-/* The same, but the bytes that *out_failure names may be too few. */
+/* As sl_search_run, but faster: *out_failure may name fewer bytes than are needed. */
 sl_status sl_search_try(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_fit_failure *out_failure);
 
 /* A change that was planned and fits. */
 typedef struct sl_suggestion {
     char options[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line */
-    double seconds; /* of as many rows as were asked for, predicted; INFINITY: of another budget */
-    bool is_beyond_machine; /* it takes more memory or disk than this machine has free */
+    double seconds; /* predicted for the rows that were asked for; INFINITY: a larger budget */
+    bool is_beyond_machine; /* needs more memory or disk than this machine has free */
 } sl_suggestion;
 
 enum { SL_SEARCH_SUGGESTIONS = 3 };
 
-/* What a command prints when nothing fits. Suggestions that keep the budgets come first, the
- * fastest of them before the others. */
+/* What a command prints when nothing fits. Suggestions within the budgets come first, sorted by
+ * predicted time; larger budgets follow. */
 typedef struct sl_refusal {
     sl_fit_failure failure;
     sl_suggestion suggestions[SL_SEARCH_SUGGESTIONS];

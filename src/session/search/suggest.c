@@ -1,10 +1,12 @@
-/* What would make a run fit: each change is made to the search and the search is run again.
+/* Finds changes that make a run fit: each change is made to the search, and the search is run
+ * again.
  *
- * Of each kind of change one is suggested: a smaller micro-batch for a step of the same rows; less
- * kept, or other homes; the disk. All of them keep the budgets. If fewer than three are found, a
- * larger budget is suggested too, behind them; a budget beyond what the machine has only alone.
+ * One change of each kind is suggested: a smaller micro-batch in a step of the same rows;
+ * recomputation, order or homes; the disk. All of these keep the budgets. If fewer than three are
+ * found, a larger budget follows them. A budget beyond the machine is suggested only if nothing
+ * else fits.
  *
- * How much may be planned for one kind is bounded by work, not by time: equal searches end equally.
+ * Planning for one kind is bounded by work, not by time, so equal searches have equal results.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,18 +22,18 @@ enum { BUDGET_ROUNDS = 12, ACCUMULATE_MAX = 100000 };
 
 static const uint64_t page_bytes = 4096;
 
-/* Of one kind of change, see sl_plan_request: a second or two. */
+/* The bound of one kind of change (work_left of sl_plan_request): a second or two. */
 static const uint64_t work_of_a_kind = 1u << 20;
 
-/* A search for one kind of change. */
+/* The result of a search with a change. */
 typedef struct attempt {
     bool fits;
-    double seconds; /* predicted, for the rows of the step that was asked for */
+    double seconds; /* predicted, of the step or, without training, of one batch of rows */
     sl_choice choice;
 } attempt;
 
-/* Writes how long the plan of the changed search takes, if it finds one. A change that the model
- * cannot be emitted with fits no better than one without a plan. */
+/* Runs the changed search and predicts the time of the plan that it finds. A change with which the
+ * model cannot be emitted (SL_ERROR_USAGE) counts as one that does not fit. */
 static sl_status try_change(const sl_search *search, uint64_t *work_left, attempt *out_attempt)
 {
     sl_search bounded = *search;
@@ -52,7 +54,7 @@ static sl_status try_change(const sl_search *search, uint64_t *work_left, attemp
     return status;
 }
 
-/* Puts a suggestion that keeps the budgets into its place: the fastest first. */
+/* Inserts a suggestion that keeps the budgets; they are sorted by time. */
 static void add_suggestion(sl_refusal *refusal, const char *options, double seconds)
 {
     uint32_t place = refusal->suggestion_count++;
@@ -74,7 +76,8 @@ static uint32_t find_divisor(uint32_t micro_batch, uint64_t most)
     return divisor;
 }
 
-/* A row needs no less of a smaller micro-batch: more rows than that do not fit. */
+/* An upper bound of the rows that fit: the bytes of one row do not fall when the micro-batch gets
+ * smaller. */
 static uint64_t guess_rows(const sl_search *search, const sl_fit_failure *failure)
 {
     const uint64_t needed = failure->shortage.needed_bytes;
@@ -85,8 +88,8 @@ static uint64_t guess_rows(const sl_search *search, const sl_fit_failure *failur
     return rows < 1 ? 1 : (uint64_t)rows;
 }
 
-/* The step keeps its rows by more micro-batches; false: there would be too many. What is left over
- * of an evaluation's rows becomes less, too. */
+/* A step keeps its rows by more micro-batches; false: there would be too many of them. The rest of
+ * an evaluation's rows, a last smaller micro-batch, is divided anew. */
 static bool set_micro_batch(sl_search *search, uint32_t rows)
 {
     sl_choice *choice = &search->fixed;
@@ -110,8 +113,8 @@ static void print_micro_batch(const sl_search *search, char *out_options)
                  " --accumulate %u", choice->accumulate);
 }
 
-/* Halves the micro-batch until it fits, and on while that is faster: fewer rows may need no
- * recomputation. Activations leave the device only if one row does not fit else. */
+/* Halves the micro-batch until it fits, and further as long as the step gets faster: fewer rows may
+ * need no recomputation. Only one row is also tried with activations away from the device. */
 static sl_status suggest_micro_batch(const sl_search *search, sl_refusal *refusal)
 {
     const uint32_t rows = search->fixed.micro_batch;
@@ -311,7 +314,7 @@ static sl_status suggest_changes(const sl_search *search, sl_refusal *refusal)
 
 /* ---- the disk ---- */
 
-/* Gives a search without a disk tier the directory it runs in, unless that is memory. */
+/* Gives a search without a disk tier the working directory, unless that lies in memory. */
 static bool add_directory(sl_search *search)
 {
     static const char *const here[] = {"."};
@@ -327,7 +330,7 @@ static bool add_directory(sl_search *search)
     return true;
 }
 
-/* What has no disk tier yet is given one; of an `auto` that is all. */
+/* Adds a disk tier if there is none. With --policy auto the search finds the homes by itself. */
 static sl_status suggest_disk(const sl_search *search, sl_refusal *refusal)
 {
     static const unsigned order[] = {D, D | R, D | L, D | R | L, A, A | R, A | L, A | R | L};
@@ -416,7 +419,8 @@ static bool is_beyond_machine(const sl_search *search)
     return is_beyond_memory(search) || search->fixed.disk_space > search->disk_free_bytes;
 }
 
-/* A larger budget, behind what keeps it; beyond the machine only if `beyond` is set. */
+/* Suggests a larger budget behind the suggestions that keep it; one beyond the machine only if
+ * `beyond` is set. */
 static sl_status suggest_budgets(const sl_search *search, bool beyond, sl_refusal *refusal)
 {
     sl_search raised = *search;
