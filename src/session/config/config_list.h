@@ -211,8 +211,8 @@
       "together, a part each, and gathered there: less memory for a tenth more exchange; no bit "  \
       "changes")                                                                                   \
     X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, MACHINE,                        \
-      "seconds without progress after which a rank that does not come to an exchange is given "    \
-      "up, and the run with it, which then says who it was and where; at least ten predicted "     \
+      "seconds without progress after which a rank that does not come to an exchange counts as "   \
+      "lost: the run ends, and says which rank on which machine it was; at least ten predicted "   \
       "steps")                                                                                     \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEBK, MACHINE,                             \
