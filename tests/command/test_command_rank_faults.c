@@ -110,7 +110,7 @@ static void calls_of_one_rank_when_refused_then_all_end_at_once(void **state)
 
 /* ---- ranks that others have to wait for ---- */
 
-enum { DEADLINE_S = 1, SLOW_MS = 450 };
+enum { DEADLINE_S = 3, SLOW_MS = 700 }; /* a busy machine may take two seconds more for each */
 
 #define PLAIN                                                                                      \
     TINY "--vocab 300 --lr 0.01 --threads 1 --device-memory 64M --host-memory 64M --quiet "

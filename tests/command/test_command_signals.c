@@ -103,8 +103,10 @@ static int count_checkpoints(const char *path, bool is_unfinished)
     DIR *directory = opendir(path);
     for (struct dirent *entry = directory ? readdir(directory) : NULL; entry;
          entry = readdir(directory))
-        count += strncmp(entry->d_name, "step-", 5) == 0 &&
-                 (strstr(entry->d_name, ".tmp") != NULL) == is_unfinished;
+        count +=
+            strncmp(entry->d_name, "step-", 5) == 0 &&
+            strncmp(entry->d_name, "step-00000000", 13) != 0 && /* tried before the first step */
+            (strstr(entry->d_name, ".tmp") != NULL) == is_unfinished;
     if (directory)
         closedir(directory);
     return count;

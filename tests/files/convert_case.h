@@ -30,7 +30,7 @@ static inline void fill_weights(tiny_model *model, uint64_t seed)
 static inline tiny_model *open_model(sl_gpt2_shape shape, uint64_t seed, bool has_any_bits)
 {
     tiny_model *model = tiny_open(shape);
-    tiny_fill(model, seed);
+    case_fill(model, seed);
     if (!has_any_bits)
         fill_weights(model, seed);
     return model;
