@@ -50,7 +50,7 @@ void sl_nearest_offer(sl_nearest *nearest, const char *candidate)
 void sl_nearest_format(const sl_nearest *nearest, const char *prefix, char *out_text,
                        uint32_t capacity)
 {
-    /* Farther away it is another word, and a guess only confuses. */
+    /* A candidate with more edits is another word: to suggest it would only confuse. */
     const bool is_near = nearest->best_distance <= TYPING_ERRORS_MAX &&
                          2 * nearest->best_distance <= strlen(nearest->name);
     if (nearest->best && is_near)

@@ -15,8 +15,8 @@ sl_nearest sl_nearest_start(const char *name);
 /* Offers a candidate; borrowed. */
 void sl_nearest_offer(sl_nearest *nearest, const char *candidate);
 
-/* ": did you mean X?" if something is at most two letters away, and no more than half of the name,
- * else "". `prefix` stands before the name. */
+/* ": did you mean X?" if the best candidate has at most two edits, and at most half as many as
+ * `name` has letters; else "". `prefix` stands before the candidate. */
 void sl_nearest_format(const sl_nearest *nearest, const char *prefix, char *out_text,
                        uint32_t capacity);
 

@@ -10,7 +10,7 @@
 
 typedef char message[SL_STATUS_MESSAGE_BYTES];
 
-/* "rank 0 (process 7) gave up: TEXT" beside rank 0's own TEXT. */
+/* True of "rank 0 (process 7) gave up: TEXT", where rank 0's `own` message is TEXT. */
 static bool is_echo(const char *text, const char *own)
 {
     static const char between[] = "gave up: ";
@@ -27,7 +27,8 @@ static bool repeats_another(const message *all, uint32_t rank_count, uint32_t ra
     return is_repeated;
 }
 
-/* "sluice: ranks 0-2,5: TEXT" of all that have the text of `first`, which counts as said then. */
+/* Prints "sluice: ranks 0-2,5: TEXT" for all ranks whose message is that of `first`, and marks them
+ * as said. */
 static void say_once(sl_last_words *words, const message *all, uint32_t rank_count, uint32_t first)
 {
     bool same[SL_LAST_WORDS_RANKS_MAX + 1] = {false};

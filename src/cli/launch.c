@@ -42,7 +42,7 @@ enum {
     KEY_USAGE = 1000, /* of an option without a letter */
     RANKS_MAX = SL_LAST_WORDS_RANKS_MAX,
     GRACE_S = 10,
-    WORDS_S = 1, /* within so long after a failure the others fail by it */
+    WORDS_S = 1, /* after the first failure, until messages are printed: others fail by it too */
     LIST_BYTES = 128,
     RESTARTS_MAX = 10000,
     PAUSE_S = 1, /* before a restart */
@@ -54,8 +54,8 @@ typedef struct launch_options {
     const char *program;
     const char *hosts; /* a file of machines; NULL: this one alone */
     sl_restarts restarts;
-    int next_word; /* of argv: behind those that were taken */
-    int asked_key; /* of --help or --usage, the first of them; 0: none */
+    int next_word; /* index in argv behind the last word that was taken */
+    int asked_key; /* the first given one of --help and --usage; 0: none */
     sl_status status;
 } launch_options;
 
@@ -78,7 +78,7 @@ typedef struct launch {
     bool is_killed;       /* the rest was killed: what it ends with says nothing */
     uint64_t kill_at_ns;  /* when the rest is killed */
     sl_last_words words;  /* of the ranks */
-    uint64_t words_at_ns; /* when they are printed, though others may still follow; 0: not yet */
+    uint64_t words_at_ns; /* when those of the ended ranks are printed, though others still run */
     sigset_t signals, before; /* what this process waits for; the mask it was started with */
 } launch;
 
@@ -204,7 +204,7 @@ static void print_help(void)
     sl_help_print_text(launch_remark, 0, 0, stdout);
 }
 
-/* What was given, together; reads the words of the command. */
+/* Checks the options together, and finds the program of the command. */
 static sl_status check_words(launch_options *options)
 {
     if (options->rank_count == 0)

@@ -1,4 +1,4 @@
-/* Loading, and loading again; see loading.h. */
+/* One call, and a second one after damage; see loading.h. */
 #include "loading.h"
 
 #include "base/log.h"

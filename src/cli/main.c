@@ -46,7 +46,7 @@ const sl_command_entry *sl_command_at(uint32_t index)
 
 /* ---- what the commands have in common ---- */
 
-/* Of ranks that `launch` started, which says once what several of them say. */
+/* For ranks that `launch` started: it prints a message once for all ranks that have the message. */
 static bool leave_to_launch(const char *message)
 {
     sl_environment environment;
@@ -139,8 +139,8 @@ static int end_output(const sl_command_entry *command, int code)
                                          strerror(errno)));
 }
 
-/* What mpirun or srun started ends with the process that started it; `launch` sees to its own. It
- * may have ended before it was asked for. */
+/* A rank of mpirun or srun dies with the process that started it, which may have ended already.
+ * `launch` does the same for its ranks. */
 static void end_with_starter(void)
 {
     enum { EXIT_RANK = 75 };
@@ -184,8 +184,8 @@ static bool is_any_of(const char *word, const char *a, const char *b)
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
-/* Who starts this program with a standard descriptor closed would else get what is printed in the
- * next file that is opened. */
+/* If a standard descriptor is closed at the start, the next file that is opened would get its
+ * number, and what is printed would go into that file. */
 static void fill_standard_descriptors(void)
 {
     int file;

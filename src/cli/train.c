@@ -23,7 +23,7 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
            sl_command_format_size(blueprint->budget_bytes[tier]).text);
 }
 
-/* By what auto chose, and by what the step is predicted. */
+/* The rates of the machine by which auto chose and the step is predicted. */
 static void print_basis(const sl_trainer *trainer, const sl_machine *machine)
 {
     printf("rates   %s%s%s\n", machine->name,
@@ -129,8 +129,9 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
                1e3 * end->seconds / (double)end->run_steps, end->run_steps);
 }
 
-/* Data are read, memory is taken, a plan is searched: nothing of it is missed. Ranks leave
- * together, and one that is told late may hear of it in the first step. */
+/* For signals before the first step: nothing of the preparation is worth keeping. One process
+ * leaves at once. Ranks leave together (sl_ranks_begin); a signal that comes after that vote ends
+ * the run behind its first step. */
 static const volatile sig_atomic_t *watch_early_signals(bool is_rank)
 {
     static const sl_signal_texts alone = {
@@ -139,7 +140,7 @@ static const volatile sig_atomic_t *watch_early_signals(bool is_rank)
         .leaves_now = "",
         .leaves = true};
     static const sl_signal_texts of_ranks = {
-        .stops = "stopping before the first step, or behind it where it has begun; another signal "
+        .stops = "stopping before the first step, or after it if it has begun; another signal "
                  "leaves at once",
         .stops_in_save = "",
         .leaves_now = "leaving at once"};
@@ -199,7 +200,7 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
 
 typedef struct beginning {
     sl_trainer *trainer;
-    const sl_engine_progress *within; /* a step; the engine takes a copy */
+    const sl_engine_progress *within; /* hears of progress within a step; the engine copies it */
 } beginning;
 
 static sl_status prepare_and_open(sl_config *config, const beginning *self)

@@ -7,8 +7,8 @@
  *     does not change after that
  *   memory is given out from `used` upwards and never taken back: windows live as long as the board
  *   what a rank does is copied word by word, without a lock: it may be torn, and is only shown
- *   `progress` of the head is the largest number of progress that was given or heard of here; those
- *     of the entries are not above it, and grow
+ *   `progress` of the head is the largest progress number of this machine's ranks and of those that
+ *     they have heard of; the numbers of the entries are not above it, and never decrease
  *
  * A wait is cut into ticks. At the end of each the sleeper looks whether somebody gave up or died;
  * it counts its own ticks and not the clock, so a job that was suspended and goes on has waited for
@@ -61,7 +61,7 @@ typedef struct board_entry {
     _Atomic uint64_t progress;
     _Atomic uint64_t step;
     _Atomic uint64_t op[OP_WORDS];
-    char last_words[REASON_BYTES]; /* read when the rank has ended */
+    char last_words[REASON_BYTES]; /* read only after the rank has ended */
 } board_entry;
 
 typedef struct board_head {
@@ -87,7 +87,7 @@ struct sl_board {
     board_mapping *mapping;
     board_head *head;
     uint32_t local_index, rank_count;
-    uint64_t timeout_ns;
+    _Atomic uint64_t timeout_ns; /* the thread of messages reads it too */
     uint32_t spins;
     struct pollfd *processes; /* [rank_count] pidfds; NULL: ranks are threads */
     uint32_t gone;            /* a rank whose process had ended before it was watched, or none */
@@ -195,7 +195,7 @@ static void unmap_file(board_mapping *mapping)
     release_mapping(mapping);
 }
 
-/* A thread that spins has a core beside the one that its rank computes on, or sleeps at once. */
+/* A waiting thread spins only if each rank has two cores: one for it, one for the rank's work. */
 static uint32_t choose_spins(uint32_t core_count, uint32_t rank_count)
 {
     return core_count / 2 >= rank_count ? SPINS : 0;
@@ -469,12 +469,12 @@ static sl_status end_wait(sl_board *board, const char *text)
 
 void sl_board_set_timeout(sl_board *board, double seconds)
 {
-    board->timeout_ns = (uint64_t)(seconds * 1e9);
+    atomic_store(&board->timeout_ns, (uint64_t)(seconds * 1e9));
 }
 
 double sl_board_timeout(const sl_board *board)
 {
-    return (double)board->timeout_ns * 1e-9;
+    return (double)atomic_load(&board->timeout_ns) * 1e-9;
 }
 
 static bool is_here(const sl_board *board, uint32_t local_index)
@@ -549,7 +549,7 @@ static bool has_changed(const sl_board_wait *wait)
     return wait->word && atomic_load(wait->word) != wait->seen;
 }
 
-/* The deadline is counted anew where the awaited rank has got on. */
+/* If the awaited rank has made progress, the deadline is counted anew. */
 static void heed_progress(sl_board *board, sl_board_patience *patience, uint32_t local_index)
 {
     const uint64_t progress = atomic_load(&board->head->entries[local_index].progress);
@@ -575,7 +575,7 @@ sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_
     heed_progress(board, patience, wait->local_index);
     /* Who has left came before: its state is looked at first. */
     bool has_left = atomic_load(&board->head->entries[wait->local_index].state) == RANK_LEFT;
-    bool is_over = has_left || patience->waited_ns > board->timeout_ns;
+    bool is_over = has_left || patience->waited_ns > atomic_load(&board->timeout_ns);
     return is_over && !has_changed(wait) ? fail_of_missing(board, wait, has_left) : SL_OK;
 }
 

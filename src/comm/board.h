@@ -70,19 +70,21 @@ void sl_board_last_post(const sl_board *board, uint64_t *out_step, char out_op[S
 
 /* ---- progress ----
  *
- * A rank that works for long without a call, say while it saves, advances. Who waits for it starts
- * to count its deadline anew, and so does who waits for those that wait: a rank has the largest
- * number of its own work and of the ranks that it waits for. New numbers come from work alone, so
- * ranks that wait for each other in a circle do not keep each other waiting.
+ * Each rank has a progress number. A rank that works for long without a call, say while it saves,
+ * advances: it takes a new number, larger than all others of the machine (Lamport's clock). A rank
+ * that waits follows: it takes over the number of the rank that it waits for. Whenever the number
+ * of the awaited rank has grown, the deadline of the wait is counted anew; so ranks that wait for a
+ * waiting rank wait longer too. Only work makes new numbers: ranks that wait for each other in a
+ * circle do not keep each other waiting.
  */
 
-/* This rank has done a part of its work. Any thread. */
+/* Says that this rank has done a part of its work. Any thread. */
 void sl_board_advance(sl_board *board);
 
-/* The same, by a rank that this one waits for and that is not on this machine. */
+/* Takes over the number of a rank that this rank waits for, on this machine or another. */
 void sl_board_follow(sl_board *board, uint64_t progress);
 
-/* The number of this rank: other machines are told. */
+/* The number of this rank, to be sent to other machines. */
 uint64_t sl_board_progress(const sl_board *board);
 
 /* ---- waiting ---- */
@@ -91,8 +93,8 @@ uint64_t sl_board_progress(const sl_board *board);
  * process ran: a suspended job is not a dead one. All zeros at the start of a wait. */
 typedef struct sl_board_patience {
     uint64_t waited_ns, last_ns;
-    uint64_t progress,
-        progress_elsewhere; /* of the awaited rank here, of that on another machine */
+    uint64_t progress;           /* the awaited rank's number, if it is on this machine */
+    uint64_t progress_elsewhere; /* and if it is on another one */
     uint32_t spins;
 } sl_board_patience;
 
@@ -125,8 +127,10 @@ void sl_board_end(sl_board *board, sl_status status, const char *text);
  * with code 1"), will not come any more. Does nothing if it had come: the others notice that. */
 sl_status sl_board_lose(int file, uint32_t local_index, const char *how);
 
-/* What local rank `local_index` of the board in `file` says at its end, for whoever started the
- * ranks: "" if it said nothing. SL_ERROR_USAGE: `file` is no board of this build. */
+/* The last words of local rank `local_index` on the board in `file`: the message of its failure,
+ * for the process that started the ranks. The rank leaves them before it ends; they are read after
+ * its end, and "" if it left none. SL_ERROR_USAGE: `file` is no board of this build.
+ * SL_ERROR_SYSTEM. */
 sl_status sl_board_leave_words(int file, uint32_t local_index, const char *text);
 sl_status sl_board_read_words(int file, uint32_t local_index,
                               char out_text[SL_STATUS_MESSAGE_BYTES]);

@@ -208,7 +208,7 @@ static sl_status open_met(const sl_environment *environment, double timeout_s, s
     return status;
 }
 
-/* The inherited file stays open for what this rank says at its end. */
+/* The inherited file stays open for the last words of this rank (sl_board_leave_words). */
 static sl_status open_local(const sl_environment *environment, sl_comm **out_world)
 {
     SL_TRY(open_processes(&local_ops, environment, environment->file, out_world));

@@ -7,11 +7,11 @@
  *
  * Contract of every call: all ranks of the communicator make it, in the same order and with the
  * same sizes (EXCHANGE: the two that are named); a call that differs is refused by all of them,
- * with SL_ERROR_INTERNAL. It blocks, for as long as the awaited rank makes progress and until the
- * deadline of the world after that at most, and then fails with SL_ERROR_RANK, naming who did not
- * come; so it does as soon as a rank has died, has left or has
- * called sl_comm_abort. After a failure every later call fails. One thread at a time calls through
- * one end; ends are independent of each other. Nothing allocates after opening.
+ * with SL_ERROR_INTERNAL. It blocks as long as the awaited rank makes progress (sl_comm_advance),
+ * and fails with SL_ERROR_RANK if that rank has made none for the deadline of the world; the
+ * message names it. It fails at once if a rank has died, has left or has called sl_comm_abort.
+ * After a failure every later call fails. One thread at a time calls through one end; ends are
+ * independent of each other. Nothing allocates after opening.
  */
 #ifndef SL_COMM_COMM_H
 #define SL_COMM_COMM_H
@@ -153,8 +153,8 @@ sl_status sl_comm_exchange(sl_comm *comm, const sl_comm_exchange_args *args);
  * copied. Any thread. */
 void sl_comm_post(sl_comm *comm, uint64_t step, const char *op);
 
-/* A part of long work is done between calls: who waits for this rank counts its deadline anew. Any
- * thread. */
+/* Says that a part of long work between calls is done: ranks that wait for this one count their
+ * deadline anew. Any thread. */
 void sl_comm_advance(sl_comm *comm);
 
 /* How long a rank is waited for from now on, in seconds: ends split off before keep theirs. */
@@ -164,8 +164,8 @@ void sl_comm_set_timeout(sl_comm *world, double seconds);
  * `reason` (may be NULL) is what their messages quote; the first one stands. Any thread. */
 void sl_comm_abort(sl_comm *comm, const char *reason);
 
-/* Ends the world where nothing has failed: calls return SL_ERROR_STOPPED with `reason`. Any thread.
- */
+/* Ends the world though nothing has failed: all calls of all ranks return SL_ERROR_STOPPED then,
+ * with the message `reason`. Any thread. */
 void sl_comm_stop(sl_comm *comm, const char *reason);
 
 /* SL_OK, or the failure that the next call would return: never blocks. Any thread. */

@@ -32,7 +32,7 @@ enum {
     IDLE_NS = 50000000,
     LEFT_NS = 1000000000, /* a message overtakes a farewell by less than this */
     END_S = 5,            /* how long a thread that may hang in MPI is waited for */
-    BEATS = 8             /* in which progress is told of within a deadline */
+    BEATS = 8             /* notes of progress in the time of a deadline, at most */
 };
 
 enum { MESSAGE_IDLE, MESSAGE_WAITING, MESSAGE_UNDER_WAY, MESSAGE_DONE };
@@ -48,14 +48,14 @@ typedef struct note_head {
 
 typedef struct note {
     note_head head;
-    char text[SL_STATUS_MESSAGE_BYTES]; /* not sent with progress */
+    char text[SL_STATUS_MESSAGE_BYTES]; /* NOTE_PROGRESS is sent without it */
 } note;
 
 typedef struct peer {
     char host[SL_PEER_HOST_BYTES], op[SL_PEER_OP_BYTES];
     uint64_t step;
     _Atomic bool has_left;
-    _Atomic uint64_t progress; /* as board.h counts */
+    _Atomic uint64_t progress; /* its number (board.h), as far as it has told */
 } peer;
 
 typedef struct adopted {
@@ -235,7 +235,7 @@ static void tell_verdict(sl_messages *it)
     tell(it, NOTE_ENDED, status, sl_status_message());
 }
 
-/* Tells a rank elsewhere, unless it has not yet taken what it was told before. */
+/* Sends a note of progress, unless the rank has not yet taken the one before. */
 static void beat(sl_messages *it, uint32_t rank, uint64_t progress)
 {
     if (!sl_message_is_idle(&it->beating[rank]) || it->free_count == 0)
@@ -637,7 +637,7 @@ static void describe_peer(sl_messages *it, uint32_t rank, char *text, size_t cap
     pthread_mutex_unlock(&it->lock);
 }
 
-/* The deadline is counted anew where the rank has got on. */
+/* If the rank has made progress, the deadline is counted anew. */
 static void heed_progress(const sl_messages *it, sl_board_patience *patience, uint32_t rank)
 {
     const uint64_t progress = atomic_load(&it->peers[rank].progress);

@@ -3,8 +3,8 @@
  * for shared memory, with the same deadlines.
  *
  * It also carries what ends a run from one machine to another: as soon as the board of this machine
- * has a verdict it tells all ranks elsewhere, and gives theirs to this board. And it tells them, a
- * few times within a deadline, that this rank makes progress.
+ * has a verdict it tells all ranks elsewhere, and gives theirs to this board. And a few times
+ * within a deadline it sends them the progress number of this rank.
  */
 #ifndef SL_COMM_MESSAGES_H
 #define SL_COMM_MESSAGES_H

@@ -1,7 +1,7 @@
 /* A socket of the machine, in the abstract name space: nothing is left behind, whoever dies. The
- * name is made of the user and of the common parent, and of what only this user can know of that
- * parent: another user cannot take the name first. Both sides check the user of the peer: the
- * kernel is asked, the peer is not believed. */
+ * name is made of the user, the common parent, and a secret of that parent which only its user can
+ * read: so another user cannot take the name first. Both sides also ask the kernel for the user of
+ * the peer. */
 #define _GNU_SOURCE
 #include "rendezvous.h"
 
@@ -36,8 +36,8 @@ typedef union descriptor_message {
     unsigned char bytes[CMSG_SPACE(sizeof(int))];
 } descriptor_message;
 
-/* Where the kernel has laid out the common parent: random addresses, which are shown to its user
- * alone. 0: not even to this one, whose parent is another user's. */
+/* A hash of the random addresses at which the kernel has laid out the common parent: only the
+ * parent's user can read them. 0: the parent is another user's. */
 static uint64_t find_secret(void)
 {
     char path[64];
@@ -109,11 +109,12 @@ static bool send_file(int socket, int file)
     return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
 }
 
-/* Those that have connected and not yet said who they are: one that says nothing keeps nobody
- * waiting. sockets[0] is the listener; the others, oldest first, are `caller_count`. */
+/* Callers have connected and not yet said which rank they are. All are listened to at once, so a
+ * silent caller keeps nobody waiting. sockets[0] is the listener; behind it come `caller_count`
+ * callers, oldest first. */
 typedef struct reception {
     const sl_meeting *meeting;
-    int file; /* that is handed out */
+    int file; /* of the board, handed to each rank */
     uint32_t caller_count;
     struct pollfd sockets[1 + CALLERS_MAX];
     bool has_come[SL_COMM_RANKS_MAX];
@@ -127,7 +128,7 @@ static void dismiss(reception *it, uint32_t caller)
             (it->caller_count - caller + 1) * sizeof it->sockets[0]);
 }
 
-/* The oldest one that is silent goes where there are too many; strangers are passed over. */
+/* Accepts a caller, but none of another user. If there are too many, the oldest one goes. */
 static void admit(reception *it)
 {
     int peer = accept4(it->sockets[0].fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -142,7 +143,7 @@ static void admit(reception *it)
     it->sockets[++it->caller_count] = (struct pollfd){.fd = peer, .events = POLLIN};
 }
 
-/* Hands the file to a rank that says who it is. */
+/* Hands the file to a caller that says which rank it is; any other one is turned away. */
 static sl_status serve(reception *it, uint32_t caller)
 {
     const sl_meeting *meeting = it->meeting;

@@ -1,4 +1,4 @@
-/* Sums by block; see block_sums.h. */
+/* Makes, prints and compares the checksums of blocks; see block_sums.h. */
 #include "block_sums.h"
 
 #include <inttypes.h>
@@ -73,7 +73,7 @@ static bool parse_sum(const char *text, uint64_t *out_sum)
     return true;
 }
 
-/* Foreign numbers: checked before memory is taken by them. */
+/* The numbers come from a file: they are checked before memory is taken by them. */
 static sl_status check_text(uint64_t file_bytes, uint64_t block_bytes, const char *text)
 {
     const uint64_t count = block_bytes > 0 ? count_blocks(file_bytes, block_bytes) : 0;
@@ -194,7 +194,7 @@ static sl_status keep_block(sl_block_reader *reader, const sl_file *file, uint64
     return SL_OK;
 }
 
-/* Blocks of which all is wanted go to the caller at once, without a copy. */
+/* Whole blocks are read into the caller's memory and compared there, without a copy. */
 static sl_status read_whole(const sl_block_sums *sums, const sl_file *file, uint64_t index,
                             uint64_t bytes, unsigned char *data)
 {
@@ -204,7 +204,7 @@ static sl_status read_whole(const sl_block_sums *sums, const sl_file *file, uint
     return SL_OK;
 }
 
-/* How many of the bytes are those of whole blocks that are not kept. */
+/* How many of the next `bytes` bytes are whole blocks, up to the kept block. */
 static uint64_t count_whole(const sl_block_reader *reader, uint64_t index, uint64_t bytes)
 {
     uint64_t whole = 0;

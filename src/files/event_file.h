@@ -22,14 +22,14 @@ typedef struct sl_event_file {
     bool is_too_large;
 } sl_event_file;
 
-/* True if `directory`, which is no link, holds a file of `run`. */
+/* True if `directory` is a directory, not a link to one, and holds a file of `run`. */
 bool sl_event_file_is_own(const char *directory, const char *run);
 
 /* Makes a file in a directory and begins it: from `first_step` on this run says what there is, so a
  * reader drops what files before it have of that step and later ones. With EMPTY and APPEND the
- * directory is made with its parents where it is not there; with NEW it must not be there, with OWN
- * sl_event_file_is_own must hold. SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_MISSING, SL_ERROR_DATA:
- * see sl_files_make_directories. */
+ * directory is made with its parents if it is missing; with NEW it must be missing; with OWN
+ * sl_event_file_is_own must be true of it. SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_MISSING,
+ * SL_ERROR_DATA: see sl_files_make_directories. */
 sl_status sl_event_file_open(const sl_log_target *target, uint64_t first_step,
                              sl_event_file *out_file);
 void sl_event_file_close(sl_event_file *file);

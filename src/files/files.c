@@ -18,7 +18,7 @@
 enum {
     IO_BYTES_MAX = 1 << 30,  /* one read or write moves less than 2 GiB on Linux */
     PUSH_BYTES = 32 << 20,   /* written back together */
-    INTERRUPTIONS_MAX = 1000 /* of one call, in a row */
+    INTERRUPTIONS_MAX = 1000 /* of one call by signals, in a row */
 };
 
 /* ---- text for people ---- */
@@ -344,7 +344,8 @@ static sl_status read_resting(const sl_file *file, uint64_t offset, uint64_t byt
     return status;
 }
 
-/* Whether a call that has just failed was interrupted by a signal, and not for ever. */
+/* True if a call that has just failed was interrupted by a signal and is to be tried again. A file
+ * system may return EINTR for ever: the tries are counted. */
 static bool is_interrupted(uint32_t *count)
 {
     return errno == EINTR && ++*count < INTERRUPTIONS_MAX;
@@ -439,7 +440,8 @@ sl_status sl_files_append_pushed(sl_file *file, uint64_t *pushed_bytes, uint64_t
     return SL_OK;
 }
 
-/* A large file part by part: fsync alone would show for minutes nothing of how it gets on. */
+/* Writes a large file back part by part, with a sign of life after each: one fsync of all of it may
+ * take minutes. */
 sl_status sl_files_sync(const sl_file *file)
 {
     for (uint64_t done = 0; file->bytes > PUSH_BYTES && done < file->bytes; done += PUSH_BYTES)

@@ -10,13 +10,14 @@
 
 /* ---- jansson's memory ---- */
 
-/* Where jansson is refused memory for a token, it leaves characters out and goes on, or aborts. So
- * each parse takes a reserve first. In a guarded process it keeps that, and takes from it what it
- * is refused; it is then given no more text, and so needs no more than what is read already makes:
- * values of BUFFERED_BYTES of text, at most VALUE_BYTES for each of them, and one token and one
- * table copied to twice their size (GROWTH_BYTES a byte of text). What it made is given up, and the
- * reserve with it. In another process the reserve is given back before the parse: so much was
- * there. */
+/* If jansson gets no memory for a token, it leaves characters out and goes on, or aborts. So each
+ * parse takes a reserve first. In a guarded process (sl_json_file_guard_memory) the parse keeps the
+ * reserve: an allocation that the system refuses is taken from it. The parse then gets no more
+ * text, and needs no more memory than the text that was read already can need: values of
+ * BUFFERED_BYTES of text, at most VALUE_BYTES for each byte, and one token and one table copied to
+ * twice their size (GROWTH_BYTES a byte of text). The result of such a parse is dropped, and the
+ * reserve with it. In another process the reserve is freed before the parse: that much memory was
+ * free then. */
 enum {
     BUFFERED_BYTES = 1024,
     VALUE_BYTES = 256,

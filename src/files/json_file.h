@@ -11,10 +11,10 @@
 
 #include "base/status.h"
 
-/* For the one program whose process this is, before it has threads: puts a reserve behind jansson's
- * allocator, so that no parse of that process is ever refused memory midway. jansson has one
- * allocator a process, so a library must not do this for its host: without it a parse makes sure
- * beforehand that the most it can need is there. */
+/* For a program, not for a library, before it has threads: replaces jansson's allocator by one with
+ * a reserve, so that a parse never lacks memory midway. jansson has one allocator a process, so a
+ * library must not replace it for its host; without this call a parse only tests beforehand whether
+ * the most memory that it can need is free. */
 void sl_json_file_guard_memory(void);
 
 /* As json_dumps, but NULL wherever memory was refused: that one may leave out a key then. The
@@ -25,9 +25,9 @@ char *sl_json_file_dump(const json_t *root, size_t flags);
  * that was cut, stand in it as \xNN. NULL: no memory. */
 json_t *sl_json_file_text(const char *text);
 
-/* As json_loadb, but where memory is refused it says so: that one may give something else than the
- * text, or abort (as this one may where memory was there when it began, and others took it: see
- * sl_json_file_guard_memory). Writes NULL where the text is not right, which `error` explains. */
+/* As json_loadb, but a lack of memory is an error: json_loadb may then return other values than the
+ * text has, or abort. Without sl_json_file_guard_memory this call may do so too, if other threads
+ * take the memory meanwhile. Writes NULL where the text is not right, which `error` explains. */
 sl_status sl_json_file_load(const char *text, uint64_t bytes, size_t flags, json_error_t *error,
                             json_t **out_root);
 

@@ -1,5 +1,5 @@
-/* A walk over the start of a JSON text; see json_records.h. Each step returns the place behind what
- * it passed, or NULL where that is not there. */
+/* A walk over the start of a JSON text; see json_records.h. Each pass_ function returns the place
+ * behind what it passed over, or NULL if something else stands there. */
 #include "json_records.h"
 
 #include <string.h>
@@ -17,14 +17,14 @@ static const char *pass_space(const text *in, const char *at)
     return at < in->end ? at : NULL;
 }
 
-/* One character, with space in front of it. */
+/* The character `what`, with space in front of it. */
 static const char *pass(const text *in, const char *at, char what)
 {
     at = at ? pass_space(in, at) : NULL;
     return at && *at == what ? at + 1 : NULL;
 }
 
-/* `at` is behind the quote that begins it. */
+/* A string; `at` is behind its first quote. */
 static const char *pass_string(const text *in, const char *at)
 {
     for (; at && at < in->end; at++) {

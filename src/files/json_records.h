@@ -1,7 +1,8 @@
-/* Whether a file is a JSON document that holds records, as data sets are often given: an array of
- * objects, or an object over several lines of which a member is such an array. Neither text nor
- * JSON lines: what a model would learn of it is punctuation. JSON lines have a whole object in
- * their first line and are none; nor are settings, objects without such a member.
+/* Recognises a file that is one JSON document of records, as data sets are often distributed: an
+ * array of objects, or an object over several lines with a member that is such an array. Such a
+ * file is neither text nor JSON lines: a model would learn its punctuation. JSON lines are not
+ * recognised as such a document, as their first line holds a whole object; nor is an object without
+ * such a member (a file of settings).
  */
 #ifndef SL_FILES_JSON_RECORDS_H
 #define SL_FILES_JSON_RECORDS_H
@@ -13,10 +14,10 @@
 
 enum { SL_JSON_RECORDS_START_BYTES = 8000 }; /* of a file, that are looked at */
 
-/* Judges by the start of a file, or all of it. */
+/* Judges by the start of a file; `bytes` <= SL_JSON_RECORDS_START_BYTES are enough. */
 bool sl_json_records_start(const char *start, uint64_t bytes);
 
-/* Fails with SL_ERROR_DATA and says what to do with such a file. */
+/* Always fails with SL_ERROR_DATA; the message says how to turn such a file into JSON lines. */
 sl_status sl_json_records_refuse(const char *path);
 
 #endif

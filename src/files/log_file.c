@@ -25,8 +25,8 @@ static void cut_half_line(int fd, const char *path)
     while (end > 0 && pread(fd, &byte, 1, end - 1) == 1 && byte != '\n')
         end--;
     if (end < info.st_size && ftruncate(fd, end) != 0)
-        sl_log_write(SL_LOG_WARNING, "%s: its last line is half a line and stays: %s", path,
-                     strerror(errno));
+        sl_log_write(SL_LOG_WARNING, "%s: its last line is half a line and stays: %s",
+                     sl_files_show(path).text, strerror(errno));
 }
 
 static void cut_half_line_at(const char *path)
@@ -38,8 +38,9 @@ static void cut_half_line_at(const char *path)
     close(fd);
 }
 
-/* A descriptor of the log of `run` at `path`; -1: there is none. The name is looked at first, as
- * opening a device or a pipe may do something; the descriptor says what was opened. */
+/* A descriptor of the log of `run` at `path`; -1: there is none. The name is checked before
+ * opening, as opening a device or a pipe may have an effect; the descriptor is checked again after
+ * it. */
 static int open_own(const char *path, int access_mode, const char *run, sl_log_judge is_own)
 {
     struct stat info;

@@ -19,7 +19,7 @@ typedef enum sl_log_file_mode {
     SL_LOG_FILE_EMPTY,  /* from the start */
     SL_LOG_FILE_APPEND, /* behind what is there, half a line at the end cut off */
     SL_LOG_FILE_NEW,    /* that must not be there yet: SL_ERROR_USAGE */
-    SL_LOG_FILE_OWN     /* behind what is there, which must be of this run: SL_ERROR_IO */
+    SL_LOG_FILE_OWN     /* behind what is there; if that is no log of this run: SL_ERROR_IO */
 } sl_log_file_mode;
 
 /* Where the log of a run goes, and what may be there. */
@@ -29,18 +29,19 @@ typedef struct sl_log_target {
     const char *run; /* the id of the run, which the log carries */
 } sl_log_target;
 
-/* Whether an open log carries the id of `run`. */
+/* Returns whether an open log carries the id of `run`. */
 typedef bool (*sl_log_judge)(int fd, const char *run);
 
 /* SL_ERROR_USAGE, which names `option`: a regular file is at `path` that begins with something
  * other than `start`, so it is no such log, and is neither emptied nor added to. */
 sl_status sl_log_file_check(const char *option, const char *path, const char *start);
 
-/* True if a regular file is at `path`, which is no link, and `is_own` says that it is of `run`. */
+/* True if a regular file, and not a link to one, is at `path`, and `is_own` is true of it. */
 bool sl_log_file_is_own(const char *path, const char *run, sl_log_judge is_own);
 
-/* Opens a file, pipe or device; with OWN a file of which sl_log_file_is_own holds, and nothing else
- * is made or changed. `is_own` is for OWN alone. SL_ERROR_IO, SL_ERROR_SYSTEM. */
+/* Opens a file, pipe or device. With OWN only a file for which sl_log_file_is_own is true is
+ * opened, and nothing is made or changed if there is none; the other modes do not use `is_own`.
+ * SL_ERROR_IO, SL_ERROR_SYSTEM. */
 sl_status sl_log_file_open(const sl_log_target *target, sl_log_judge is_own, sl_log_file *out_file);
 
 /* One that is closed is fine. */

@@ -306,7 +306,7 @@ static sl_status load_header(sl_safetensors *file)
     return SL_OK;
 }
 
-/* Of a file whose size is not the sums' it is not known what any block should be. */
+/* Checksums of a file of another size cannot be compared. */
 static sl_status check_size(const sl_safetensors *file)
 {
     if (!file->blocks || file->file.bytes == file->blocks->sums.file_bytes)
@@ -324,7 +324,7 @@ static sl_status open_with(int directory, const char *directory_path, const char
     return load_header(file);
 }
 
-/* Takes the reader over. */
+/* Takes ownership of the reader, also on failure. */
 static sl_status open_through(int directory, const char *directory_path, const char *name,
                               sl_links links, sl_block_reader *blocks, sl_safetensors **out_file)
 {

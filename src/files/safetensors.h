@@ -68,10 +68,10 @@ typedef struct sl_safetensors_tensor {
     uint64_t byte_count;
 } sl_safetensors_tensor;
 
-/* An open file. Read only; threads may share it where its blocks are not compared. */
+/* An open file. Read only; threads may share it if `blocks` is NULL. */
 typedef struct sl_safetensors {
     sl_file file;
-    sl_block_reader *blocks;        /* that all of it is read through; NULL: there are no sums */
+    sl_block_reader *blocks;        /* compares what is read; NULL: there are no checksums */
     sl_safetensors_tensor *tensors; /* [tensor_count], in the order of the data */
     uint32_t tensor_count;
     uint32_t *by_name; /* [tensor_count], indices in the order of names */
@@ -83,9 +83,9 @@ typedef struct sl_safetensors {
 sl_status sl_safetensors_open(int directory, const char *directory_path, const char *name,
                               sl_links links, sl_safetensors **out_file);
 
-/* The same with the checksums of the file's blocks, which are taken over, also on failure: nothing
- * of the file is used, its header too, that was not compared with them where it was read to.
- * SL_ERROR_DAMAGED, here and from sl_safetensors_read: a checksum is another one. */
+/* The same with the checksums of the file's blocks, whose ownership is taken, also on failure: each
+ * block, those of the header too, is compared before it is used. SL_ERROR_DAMAGED, here and from
+ * sl_safetensors_read: a checksum differs. */
 sl_status sl_safetensors_open_checked(int directory, const char *directory_path, const char *name,
                                       sl_block_sums *sums, sl_safetensors **out_file);
 
@@ -147,7 +147,7 @@ sl_status sl_safetensors_writer_append_stored(sl_safetensors_writer *writer, con
 sl_status sl_safetensors_writer_finish(sl_safetensors_writer *writer, uint64_t *out_bytes,
                                        sl_hash_value *out_hash);
 
-/* The checksums of its blocks, once it is finished; the writer's. */
+/* The checksums of the blocks of a finished file; owned by the writer. */
 const sl_block_sums *sl_safetensors_writer_sums(const sl_safetensors_writer *writer);
 
 /* NULL is fine. */

@@ -68,7 +68,7 @@ static sl_status read_object(const char *path, const json_t *object,
     return SL_OK;
 }
 
-/* A file that is not there, large, or no JSON is none of ours: nobody complains. */
+/* A file that is missing, large, or no JSON is no description, and no error. */
 sl_status sl_token_description_read(const char *path, sl_token_description *out_description,
                                     bool *out_is_there)
 {

@@ -32,7 +32,7 @@ enum {
     JSON_LINE_BYTES = 65536, /* of a first line that may be JSON */
     SAMPLE_COUNT = 64,
     SAMPLE_BYTES = 4096,
-    PIECE_TOKENS = BUFFER_BYTES, /* looked at together for the largest id */
+    PIECE_TOKENS = BUFFER_BYTES, /* read at once when the largest id is looked for */
     OPEN_FILES_MAX = 256 /* that keep their descriptors; further ones are opened for each read */
 };
 
@@ -154,7 +154,7 @@ static sl_status find_json_line(const sl_file *file, bool *out_found)
     return SL_OK;
 }
 
-/* Text in name alone: a document of records, or what stands beside a file of tokens. */
+/* Refuses JSON that would be read as text: a document of records, or a description of tokens. */
 static sl_status refuse_json(const sl_file *file)
 {
     char start[SL_JSON_RECORDS_START_BYTES];
@@ -208,7 +208,7 @@ static sl_status recognise_kind(sl_token_file *file)
     return set_text(file, header, bytes);
 }
 
-/* A description that does not fit was left beside another file: of this one it says nothing. */
+/* A description that does not fit was made for another file, perhaps an older one of this name. */
 static sl_status check_description(const sl_token_file *file, const char *path)
 {
     const sl_token_description *of = &file->description;

@@ -69,25 +69,25 @@ uint32_t sl_tokens_file_count(const sl_tokens *tokens);
 /* The path of one file as it was given; borrowed. */
 const char *sl_tokens_file_path(const sl_tokens *tokens, uint32_t file);
 
-/* What stands beside a file of tokens, borrowed; NULL: nothing, or the file is text. */
+/* The description of a file of tokens, borrowed; NULL: it has none, or the file is text. */
 const sl_token_description *sl_tokens_file_description(const sl_tokens *tokens, uint32_t file);
 
 /* The largest id that was seen. */
 typedef struct sl_largest_id {
     uint32_t id;
     uint64_t token;     /* its position in the file */
-    uint64_t looked_at; /* so many tokens of the file */
+    uint64_t looked_at; /* number of tokens that were read */
 } sl_largest_id;
 
-/* Looks for the largest id of one file that is not text, of which at most about `token_budget`
- * tokens are read: all of a file that has no more, else pieces of 16384 tokens, evenly spread, the
- * first and the last among them. The limit of the vocabulary is not looked at. SL_ERROR_IO,
- * SL_ERROR_DATA as sl_tokens_read. */
+/* Looks for the largest id in one file of tokens, not text. Reads about `token_budget` tokens at
+ * most: the whole file if it has no more, else pieces of 16384 tokens, evenly spread, the first and
+ * the last piece among them. Ids that are not below the limit of the vocabulary are no error here.
+ * SL_ERROR_IO, SL_ERROR_DATA as sl_tokens_read. */
 sl_status sl_tokens_find_largest(const sl_tokens *tokens, uint32_t file, uint64_t token_budget,
                                  sl_largest_id *out_largest);
 
 /* The path of the first file that was written to, cut or removed since it was opened, borrowed;
- * NULL: none was. Asks the system of each file and reads none: by the time of its last write. */
+ * NULL: none was. Compares the size and the time of the last write of each file, and reads none. */
 const char *sl_tokens_find_written(const sl_tokens *tokens);
 
 /* The tokens of one file in the run of all. */

@@ -24,9 +24,9 @@ typedef struct sl_token_file {
     sl_megatron_index index; /* MEGATRON; else zeros */
     sl_token_kind kind;
     bool is_packed, is_json; /* of text: its bytes are not its tokens */
-    bool is_described;       /* of tokens: FILE.json stands beside them */
+    bool is_described;       /* a file of tokens with a description beside it */
     sl_token_description description;
-    struct timespec written; /* the file was last, when it was opened */
+    struct timespec written; /* time of the last write before the file was opened */
     uint64_t data_offset;    /* bytes before the first token */
     uint64_t first_token;    /* in the run of all files */
     uint64_t token_count;    /* with the end-of-text token of a text file */

@@ -191,8 +191,8 @@ static sl_status hear(void *user)
     return ranks->stop && *ranks->stop ? fail_stopped() : SL_OK;
 }
 
-/* What ends ranks of one machine at once would, of several machines, leave to MPI whose they are.
- */
+/* Long work is ended on one machine alone: a job of MPI that is not whole at its end has an exit
+ * code of MPI's choice. */
 void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop)
 {
     ranks->asked = stop;
@@ -334,10 +334,10 @@ void sl_ranks_unite(sl_ranks *ranks)
 
 void sl_ranks_close(sl_ranks *ranks)
 {
+    if (ranks->world)
+        sl_heartbeat_listen(NULL, NULL); /* `hear` uses the world */
     sl_ranks_unite(ranks);
     sl_comm_close(ranks->world);
-    if (ranks->world)
-        sl_heartbeat_listen(NULL, NULL);
     *ranks = (sl_ranks){0};
 }
 

@@ -4,8 +4,8 @@
  *
  * In the order of a run: sl_ranks_open; sl_ranks_listen; sl_ranks_divide once the options are
  * known; sl_ranks_share before a plan is searched; sl_ranks_agree once it is found; the table goes
- * to sl_session_open and to the saves; sl_ranks_begin before the first step; sl_ranks_leave, also
- * after a failure, of which the others then hear; and behind the session sl_ranks_close.
+ * to sl_session_open and to the saves; sl_ranks_begin before the first step; sl_ranks_leave, which
+ * tells the others of a failure; and sl_ranks_close after the session is closed.
  */
 #ifndef SL_SESSION_RANKS_H
 #define SL_SESSION_RANKS_H
@@ -40,9 +40,9 @@ typedef struct sl_ranks {
     sl_engine_ranks tensor, data, stages;
     sl_gpu_ranks *gpus;    /* of --device cuda: these three are of its memory; else NULL */
     _Atomic uint64_t step; /* that is run */
-    const volatile sig_atomic_t *asked; /* to end; NULL: nobody asks */
-    const volatile sig_atomic_t *stop;  /* the same while it may end long work; else NULL */
-    bool has_stopped;                   /* all ranks know that they end before the first step */
+    const volatile sig_atomic_t *asked; /* set: this rank is to end; NULL: nobody asks */
+    const volatile sig_atomic_t *stop;  /* the same, as long as it ends long work; else NULL */
+    bool has_stopped;                   /* the vote of sl_ranks_begin ended all ranks */
 } sl_ranks;
 
 /* Opens the world that the environment names and waits for its ranks, for `timeout_s` at most as
@@ -52,16 +52,18 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks);
 /* The same of a world of several ranks that is open already, which is taken over. */
 void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks);
 
-/* From now on long work of the calling thread (base/heartbeat.h) shows others that this rank gets
- * on. Until sl_ranks_begin *stop, if it is not NULL and set, ends such work with SL_ERROR_STOPPED;
- * with ranks on several machines it waits for sl_ranks_begin. */
+/* From now on the signs of life of the calling thread (base/heartbeat.h) count as progress of this
+ * rank. Until sl_ranks_begin a set *stop ends the thread's long work with SL_ERROR_STOPPED; with
+ * ranks on several machines it only counts as this rank's vote in sl_ranks_begin. `stop` may be
+ * NULL. */
 void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop);
 
-/* All ranks begin together: SL_ERROR_STOPPED on all of them if one was told to end before. */
+/* The vote before the first step: SL_ERROR_STOPPED on all ranks if *stop of sl_ranks_listen is set
+ * on one of them. Blocks until all ranks have come. */
 sl_status sl_ranks_begin(sl_ranks *ranks);
 
-/* Waits until all ranks are here, for one that works for as long as it does; `op` is what messages
- * say of this one meanwhile. */
+/* Waits until all ranks have come, and for a rank that works as long as it makes progress. `op` is
+ * what messages of other ranks say that this rank does meanwhile. */
 sl_status sl_ranks_meet(const sl_ranks *ranks, const char *op);
 
 /* From now on others are waited for as long as `timeout_s`, and ten steps. */
@@ -70,8 +72,8 @@ void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_
 /* What messages of other ranks say of this one from now on. */
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step);
 
-/* Says to the others that this rank has failed, or ends before the first step (SL_ERROR_STOPPED),
- * unless `status` is SL_OK: nobody waits from then on, nor do exchanges that are on their way. */
+/* Unless `status` is SL_OK, tells the others that this rank has failed, or ends before the first
+ * step (SL_ERROR_STOPPED): all waits end then, also those of exchanges under way. */
 void sl_ranks_leave(sl_ranks *ranks, sl_status status);
 
 /* To be called when no exchange is on its way, so when the session is closed; by the thread that
@@ -88,7 +90,8 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
  * another number of ranks than there are, or of GPUs; other failures: as of gpu_ranks.h. */
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config);
 
-/* Undoes that: the groups are formed anew by the next call. No exchange is on its way. */
+/* Closes the groups; sl_ranks_divide may form them anew. To be called when no exchange is under
+ * way. */
 void sl_ranks_unite(sl_ranks *ranks);
 
 /* Plans for as many ranks as the checked options say, of which none is there: all are to be on this
@@ -106,9 +109,9 @@ sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
  * among the ranks of a machine, and all plan with what the poorest of them has. */
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);
 
-/* Passes `status` on, of loading what ranks load together: if a rank found it damaged
- * (SL_ERROR_DAMAGED), all of them have that status, and the others' message names it. Other
- * failures end the others' wait, as they leave. */
+/* To be called by all ranks after a load, with its status. Returns SL_ERROR_DAMAGED on all ranks if
+ * one of them found damage, whose message the others name; else returns `status`. A rank with
+ * another failure returns at once, and the others wait until it calls sl_ranks_leave. */
 sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status);
 
 /* Refuses ranks that differ in one of the facts, naming it: SL_ERROR_USAGE on all of them. Ranks

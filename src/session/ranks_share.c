@@ -1,4 +1,4 @@
-/* What ranks of one machine share: its cores, memory and drive. */
+/* What the ranks of one machine share: its cores, memory and drive; see ranks.h. */
 #include "base/log.h"
 #include "binding.h"
 #include "ranks.h"
@@ -37,7 +37,7 @@ sl_status sl_ranks_plan_cores(sl_config *config)
     return SL_OK;
 }
 
-/* What each rank found, which all plan with the least of. */
+/* What one rank found; all ranks plan with the least of each. */
 typedef struct resources {
     uint64_t shared_bytes, device_bytes, disk_bytes, worker_count;
 } resources;
@@ -60,7 +60,7 @@ static sl_status find_least(const sl_ranks *ranks, resources *it)
     return SL_OK;
 }
 
-/* This rank's part of the windows through which it exchanges: beside all tiers. */
+/* This rank's part of the windows of its communicators: memory that is in no tier. */
 static uint64_t measure_windows(const sl_ranks *ranks)
 {
     uint64_t bytes = 0;
@@ -70,7 +70,7 @@ static uint64_t measure_windows(const sl_ranks *ranks)
     return bytes + (ranks->gpus ? sl_gpu_ranks_share_bytes(ranks->gpus) : 0);
 }
 
-/* GPUs have a second communicator of each of their groups, by which NCCL's is agreed on. */
+/* GPUs have a second communicator for each of their groups, over which NCCL's is set up. */
 static uint64_t plan_windows(const sl_comm_layout *layout, sl_device_kind kind)
 {
     uint64_t bytes = 0;

@@ -1,7 +1,9 @@
+/* Decides where logs are written, and opens them; see logs.h. */
 #include "logs.h"
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,8 +16,8 @@
 #include "train/watch/log_json.h"
 
 typedef struct log_kind {
-    uint32_t row;
-    bool (*is_own)(const char *path, const char *run);
+    uint32_t row;                                      /* of its option */
+    bool (*is_own)(const char *path, const char *run); /* the log at `path` is of `run` */
 } log_kind;
 
 enum { JSON, CSV, EVENTS };
@@ -26,13 +28,13 @@ static const log_kind kinds[SL_LOGS_KINDS] = {
     [EVENTS] = {SL_CONFIG_ROW_tensorboard, sl_log_events_is_own},
 };
 
-/* ---- a log that the checkpoint names ---- */
+/* ---- a log that only the checkpoint names ---- */
 
 enum { NAME_BYTES = 128 };
 
-/* The last name of a path, in letters, digits, points, dashes and underscores alone; with a prefix
- * where it would be hidden, or a name that checkpoints have. */
-static void find_name(const char *path, char out_name[NAME_BYTES])
+/* The last name of a path, with '_' for all but letters, digits, '.', '-' and '_'. "log-" stands in
+ * front if the file would else be hidden, or have a name of a checkpoint. */
+static void make_name(const char *path, char out_name[NAME_BYTES])
 {
     size_t end = strlen(path), used = 0;
     while (end > 0 && path[end - 1] == '/')
@@ -56,13 +58,13 @@ static bool is_there(const char *path)
     return lstat(path, &info) == 0 || errno != ENOENT;
 }
 
-/* Where the log that the checkpoint names is not gone on with. */
+/* A log that is not continued at the path that the checkpoint names: tries a path under --save. */
 static sl_status settle_beside(const log_kind *kind, const char *recorded, const sl_resume *resume,
                                sl_config *config, sl_logs *logs)
 {
     char name[NAME_BYTES], *path;
     const char *option = sl_config_rows()[kind->row].name;
-    find_name(recorded, name);
+    make_name(recorded, name);
     SL_TRY(sl_files_join_path(config->save, name, &path));
     const bool is_own = kind->is_own(path, logs->run);
     sl_status status = SL_OK;
@@ -71,14 +73,14 @@ static sl_status settle_beside(const log_kind *kind, const char *recorded, const
         sl_log_write(SL_LOG_WARNING,
                      "--%s goes on in %s: the checkpoint names %s, %s; give --%s to choose a place",
                      option, sl_files_show(path).text, sl_files_show(recorded).text,
-                     resume->is_in_place ? "where no log of this run is"
+                     resume->is_in_place ? "but no log of this run is there"
                                          : "but was saved in another directory than this",
                      option);
         status = sl_config_set(config, kind->row, path);
     } else {
         sl_log_write(SL_LOG_WARNING,
-                     "there is no --%s: neither %s, which the checkpoint names, nor %s can be gone "
-                     "on with as a log of this run; give --%s to choose a place",
+                     "there is no --%s: neither %s, which the checkpoint names, nor %s is a log "
+                     "of this run that can be continued; give --%s to choose a place",
                      option, sl_files_show(recorded).text, sl_files_show(path).text, option);
     }
     free(path);

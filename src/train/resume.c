@@ -60,8 +60,9 @@ sl_status sl_resume_recorded_path(const sl_resume *resume, uint32_t row, char **
                                    : status;
 }
 
-/* A path of the machine on which the run began may lead elsewhere now, or nowhere. */
-static sl_status find_whether_in_place(const char *save, sl_resume *resume)
+/* The recorded --save may lead to another directory now, or to none: the checkpoint was copied or
+ * moved, perhaps to another machine. */
+static sl_status compare_directories(const char *save, sl_resume *resume)
 {
     struct stat then, now;
     char *recorded = NULL;
@@ -72,8 +73,8 @@ static sl_status find_whether_in_place(const char *save, sl_resume *resume)
     return SL_OK;
 }
 
-/* The path beside `path` that was probably meant; NULL: none is near. */
-static char *name_neighbour(const char *path, const sl_nearest *nearest)
+/* The path of the nearest name; NULL: no name is near enough. The caller frees the path. */
+static char *make_neighbour(const char *path, const sl_nearest *nearest)
 {
     enum { FEW_EDITS = 3 };
     char *near = NULL;
@@ -84,6 +85,7 @@ static char *name_neighbour(const char *path, const sl_nearest *nearest)
     return asprintf(&near, "%.*s%s", length, path, nearest->best) < 0 ? NULL : near;
 }
 
+/* A path in the same directory whose name is nearly that of `path`, or NULL. */
 static char *find_neighbour(const char *path)
 {
     struct dirent **names = NULL;
@@ -94,7 +96,7 @@ static char *find_neighbour(const char *path)
     for (int i = 0; i < count; i++)
         if (strcmp(names[i]->d_name, nearest.name) != 0 && names[i]->d_name[0] != '.')
             sl_nearest_offer(&nearest, names[i]->d_name);
-    char *near = name_neighbour(path, &nearest);
+    char *near = make_neighbour(path, &nearest);
     for (int i = 0; i < count; i++)
         free(names[i]);
     free(names);
@@ -102,9 +104,9 @@ static char *find_neighbour(const char *path)
     return near;
 }
 
-/* --resume takes what there is, so that a job has one command for its first start and all later
- * ones; but a mistaken name must not pass for a first start. */
-static void tell_first_start(const char *directory)
+/* --resume without a checkpoint begins at step 0, so that a job has one command for its first start
+ * and all later ones. But a mistyped --save would begin anew too: such a name is warned of. */
+static void report_first_start(const char *directory)
 {
     bool is_used = false;
     uint64_t step;
@@ -112,7 +114,7 @@ static void tell_first_start(const char *directory)
     if (near && sl_checkpoint_newest_step(near, &is_used, &step) == SL_OK && is_used)
         sl_log_write(SL_LOG_WARNING,
                      "--resume: there is no checkpoint in %s, so this run begins at step 0; was "
-                     "--save %s meant, which holds some?",
+                     "--save %s meant, which holds checkpoints?",
                      sl_files_show(directory).text, sl_files_show(near).text);
     else
         sl_log_write(SL_LOG_NOTE,
@@ -128,7 +130,7 @@ sl_status sl_resume_lock(const sl_resume *resume, const char *directory, sl_save
     SL_TRY(sl_save_lock_hold(directory, lock));
     SL_TRY(sl_steps_probe(lock->directory, directory));
     SL_TRY(sl_checkpoint_newest_step(directory, &is_used, &step));
-    if (is_used != resume->is_used || step != resume->newest_step)
+    if (is_used != resume->is_used || (is_used && step != resume->newest_step))
         SL_FAIL(SL_ERROR_USAGE,
                 "%s: another run saved step %" PRIu64 " there while this one started: start it "
                 "again",
@@ -152,12 +154,12 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
     if (!config->resume || config->overwrite)
         return SL_OK;
     if (!out_resume->is_used) {
-        tell_first_start(config->save);
+        report_first_start(config->save);
         return SL_OK;
     }
     SL_TRY(sl_checkpoint_find(config->save, config->checks_checkpoints, &out_resume->checkpoint));
     SL_TRY(restore_options(config, out_resume));
-    SL_TRY(find_whether_in_place(config->save, out_resume));
+    SL_TRY(compare_directories(config->save, out_resume));
     keep_batch(config, out_resume);
     return SL_OK;
 }

@@ -17,7 +17,7 @@ typedef struct sl_resume {
     bool is_total_given;       /* so was --global-batch */
     bool is_used;              /* --save holds checkpoints, the newest of this step */
     uint64_t newest_step;
-    bool is_in_place; /* the checkpoint was saved under --save, and is no copy from there */
+    bool is_in_place; /* the checkpoint was saved in this --save directory: it is no copy */
 } sl_resume;
 
 /* Looks under --save of a configuration that is not checked yet, opens the newest valid checkpoint
@@ -27,7 +27,8 @@ typedef struct sl_resume {
 sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume);
 void sl_resume_close(sl_resume *resume);
 
-/* The path that the run before was given for an option; NULL: none. The caller frees the path. */
+/* The path that the checkpoint's run was given for the option `row`; NULL: none. The caller frees
+ * it. SL_ERROR_DATA, SL_ERROR_SYSTEM. */
 sl_status sl_resume_recorded_path(const sl_resume *resume, uint32_t row, char **out_path);
 
 /* Closes the checkpoint, once its values are loaded: a file that is held open keeps its space when
@@ -45,9 +46,10 @@ typedef struct sl_data_identity {
     char fingerprint[SL_TOKENS_FINGERPRINT], sample[SL_TOKENS_FINGERPRINT];
 } sl_data_identity;
 
-/* Makes --save and locks it for the run, and sees that checkpoints can be made there. Of a training
- * run with --save; of many ranks the first. SL_ERROR_USAGE: another run has the lock, or saved
- * there since sl_resume_open looked. SL_ERROR_IO, SL_ERROR_SYSTEM: as of saves. */
+/* Makes the directory --save, locks it for the run, and tries whether checkpoints can be saved
+ * there. To be called for a training run with --save, by rank 0 alone. SL_ERROR_USAGE: another run
+ * has the lock, or has saved there since sl_resume_open looked. SL_ERROR_IO, SL_ERROR_SYSTEM: a
+ * save would fail with it. */
 sl_status sl_resume_lock(const sl_resume *resume, const char *directory, sl_save_lock *lock);
 
 /* Compares the data with those of the checkpoint. SL_ERROR_DATA: they changed, and were not given

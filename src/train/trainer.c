@@ -45,8 +45,8 @@ static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
     return NULL;
 }
 
-/* Of a model that does not say it itself. Files of tokens may say it; those that do not may be
- * GPT-2's. */
+/* The vocabulary of a model whose options and checkpoint do not say it: 257 for bytes, else what
+ * files of tokens describe, else GPT-2's. */
 static uint32_t find_vocab(const sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
@@ -121,7 +121,7 @@ static sl_status open_shares(sl_trainer *trainer)
     return status;
 }
 
-/* A vocabulary that nobody chose may be too large for the data; it is told of the training data. */
+/* A vocabulary that nobody chose may be much larger than the training data's ids: a warning. */
 static sl_status check_ids(const sl_trainer *trainer)
 {
     const bool is_chosen = trainer->config->given[SL_CONFIG_ROW_vocab] || trainer->vocabulary ||
@@ -313,7 +313,7 @@ static sl_status settle_batch(sl_trainer *trainer)
     return sl_recipe_settle_batch(config, is_free);
 }
 
-/* Nothing is computed that could not be kept. */
+/* Before the first step: a run that could not save would compute for nothing. */
 static sl_status lock_save(sl_trainer *trainer, sl_config_command command)
 {
     const char *directory = trainer->config->save;
@@ -323,7 +323,7 @@ static sl_status lock_save(sl_trainer *trainer, sl_config_command command)
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "--save");
 }
 
-/* Who a run is, and where it tells of itself. */
+/* The id of the run, and where its logs are written. */
 static sl_status settle_logs(sl_trainer *trainer, sl_config_command command)
 {
     const sl_resume *resume = &trainer->resume;
@@ -400,7 +400,7 @@ sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_train
     return init_search(out_trainer);
 }
 
-/* The ranks together have read all of it. */
+/* Each rank compares the blocks that it loads; together they have compared the whole checkpoint. */
 static sl_status load_checkpoint(sl_trainer *trainer)
 {
     sl_session *session = trainer->session;
@@ -615,7 +615,7 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
     sl_session_close(trainer->session);
-    sl_ranks_close(&trainer->ranks); /* its lanes have exchanged with them until here */
+    sl_ranks_close(&trainer->ranks); /* after the session, whose lanes exchange with other ranks */
     close_files(trainer);
     memset(trainer, 0, sizeof *trainer);
 }
@@ -629,8 +629,8 @@ void sl_trainer_look_at_data(sl_trainer *trainer)
         return;
     trainer->has_told_of_data = true;
     sl_log_write(SL_LOG_WARNING,
-                 "%s was written to while this run reads it: some rows are of the old data and "
-                 "some of the new, and no other run will give the same numbers; give each run a "
+                 "%s was written to while this run reads it: some rows have the old data and "
+                 "others the new, and no other run will give the same numbers; give each run a "
                  "copy that nobody writes to",
                  sl_files_show(path).text);
 }
@@ -642,7 +642,7 @@ void sl_trainer_start_over(sl_trainer *trainer)
     sl_session_close(trainer->session);
     sl_ranks_unite(&trainer->ranks);
     close_files(trainer);
-    const sl_ranks ranks = trainer->ranks; /* it stays where it is */
+    const sl_ranks ranks = trainer->ranks; /* kept at its address: its tables point there */
     memset(trainer, 0, sizeof *trainer);
     trainer->ranks = ranks;
 }
@@ -699,7 +699,7 @@ sl_status sl_trainer_save(sl_trainer *trainer)
     SL_TRY(status);
     if (trainer->has_old_checkpoints && sl_ranks_is_first(&trainer->ranks))
         sl_resume_remove_old(trainer->config->save, trainer->state.step);
-    SL_TRY(sl_ranks_meet(&trainer->ranks, "the end of the save")); /* which the first one makes */
+    SL_TRY(sl_ranks_meet(&trainer->ranks, "the end of the save")); /* rank 0 makes it */
     trainer->has_old_checkpoints = false;
     trainer->saved_step = trainer->state.step;
     return SL_OK;

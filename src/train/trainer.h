@@ -29,8 +29,8 @@
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */
-    sl_ranks ranks;    /* alone, until sl_trainer_meet_ranks; the others hear of a failure from
-                          sl_trainer_leave_ranks */
+    sl_ranks ranks;    /* alone until sl_trainer_meet_ranks; sl_trainer_leave_ranks tells the others
+                          of a failure */
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
@@ -38,7 +38,7 @@ typedef struct sl_trainer {
     sl_vocabulary *vocabulary;       /* NULL: text is bytes, or how it becomes ids is not known */
     sl_origin origin;                /* of the files of tokens among the data */
     sl_resume resume;                /* what was found under --save */
-    sl_save_lock lock;               /* of --save, as long as the run lives; rank 0's */
+    sl_save_lock lock;               /* on --save until the trainer is closed; rank 0 alone */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
     sl_beginning beginning;          /* to compare with other ranks; empty where there are none */
@@ -51,8 +51,8 @@ typedef struct sl_trainer {
     sl_data_loader loader;      /* the input lane's while a step runs */
     sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
     sl_data_loader test_loader; /* of its test share; without data row is NULL */
-    sl_run_id run;              /* kept by all who go on from a checkpoint of the run */
-    sl_logs logs;               /* that the options name; of rank 0 alone */
+    sl_run_id run;              /* of the checkpoint, if the run goes on from one that has an id */
+    sl_logs logs;               /* where they are written; rank 0 alone */
     sl_sinks sinks;             /* of the options; the caller may add some once it is open */
     sl_drawing drawing;         /* of --timeline */
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
@@ -60,23 +60,22 @@ typedef struct sl_trainer {
     uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
     sl_step_verdicts known_steps;       /* checkpoints under --save that were written or read */
     uint32_t skips_in_a_row;
-    bool has_told_of_data; /* that they are not those of the start */
+    bool has_told_of_data; /* a warning said that the data were written to */
     double step_seconds;   /* predicted, of all stages together; once it is open */
 } sl_trainer;
 
 /* Waits for the other ranks that this process was started with. To be called first or not at all;
- * `trainer` stays where it is. *stop, once it is set, ends the preparation of all ranks, until
- * sl_ranks_begin: SL_ERROR_STOPPED. */
+ * `trainer` is not moved afterwards. Until sl_ranks_begin, setting *stop ends the preparation of
+ * all ranks: the call that prepares returns SL_ERROR_STOPPED then. */
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
                                 const volatile sig_atomic_t *stop);
 
-/* They hear of a `status` that is a failure, and nobody waits any more. Before the trainer is
- * closed.
- */
+/* If `status` is a failure, tells the other ranks, which stop waiting for this one. To be called
+ * before the trainer is closed. */
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);
 
-/* Makes a trainer that was prepared, and maybe opened, as it was before that: it has met the other
- * ranks, who all do this. No step was run. */
+/* Takes a trainer that was prepared, and perhaps opened, back to the state before
+ * sl_trainer_prepare: only the ranks stay met. No step was run. All ranks call it. */
 void sl_trainer_start_over(sl_trainer *trainer);
 
 /* `trainer` is zero, or has met other ranks. Takes over the options of a checkpoint if the run goes
@@ -90,13 +89,13 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
 sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_trainer *out_trainer);
 
 /* Takes over a blueprint that was found by trainer->search, also on failure. Of many ranks all have
- * to have found the same. SL_ERROR_DAMAGED, on all of them: the checkpoint that it goes on from, or
- * takes its first values from, is damaged. */
+ * to have found the same. SL_ERROR_DAMAGED, on all of them: the checkpoint from which the first
+ * values are loaded is damaged. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
 void sl_trainer_close(sl_trainer *trainer);
 
-/* Warns, once, of data that were written to since they were opened: which rows have had the old
- * content and which will have the new is not known. */
+/* Warns, once a run, if a file of the data was written to since it was opened: then some rows may
+ * have the old content and others the new. */
 void sl_trainer_look_at_data(sl_trainer *trainer);
 
 /* Writes a checkpoint of the present state under --save, together with the other ranks. Drains the

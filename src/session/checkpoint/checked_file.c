@@ -1,4 +1,4 @@
-/* Checksums of whole files, and of their blocks; see checked_file.h. */
+/* Compares sizes, checksums of whole files and checksums of blocks; see checked_file.h. */
 #define _GNU_SOURCE
 #include "checked_file.h"
 
@@ -7,7 +7,7 @@
 
 enum { HASH_BUFFER_BYTES = 4 << 20 };
 
-/* NULL `maker`: nobody asks for sums of blocks. */
+/* `maker` NULL: the checksums of blocks are not asked for. */
 static sl_status hash_file(const sl_file *file, void *buffer, sl_hash_stream *stream,
                            sl_block_maker *maker)
 {
@@ -58,7 +58,8 @@ static sl_status check_bytes(const sl_file *file, const sl_manifest_entry *entry
     return SL_OK;
 }
 
-/* The sums of an older version's file, which is compared with its own while they are made. */
+/* For a file of an older version: makes the checksums of its blocks in the same read that compares
+ * the whole file with its own checksum. */
 static sl_status measure_sums(const sl_file *file, const sl_manifest_entry *entry,
                               sl_block_sums *out_sums)
 {
@@ -76,7 +77,7 @@ static sl_status measure_sums(const sl_file *file, const sl_manifest_entry *entr
     return status;
 }
 
-/* Leaves the sums empty where nobody is going to read the data. */
+/* Leaves the sums empty if the data of the file are not going to be read. */
 static sl_status find_sums(const sl_file *file, const sl_manifest_entry *entry,
                            sl_read_extent extent, sl_block_sums *out_sums)
 {
@@ -89,7 +90,7 @@ static sl_status find_sums(const sl_file *file, const sl_manifest_entry *entry,
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", sl_files_show(file->path).text);
 }
 
-/* Size first: a cut file is then called that, and not a bad header. */
+/* The size is compared first: a file that was cut is then called too short, not a bad header. */
 static sl_status check_plain(const sl_checked_file_args *args, const sl_file *file,
                              sl_block_sums *out_sums)
 {
@@ -112,10 +113,10 @@ static sl_status open_tensors(const sl_checked_file_args *args, sl_block_sums *s
     return SL_OK;
 }
 
-/* Sums that were made here are of a file that was read to its end. */
+/* A file whose sums were made here was read to its end for that: it is not read again. */
 static sl_status check_rest(const sl_checked_file_args *args, const sl_safetensors *file)
 {
-    SL_TRY(check_bytes(&file->file, args->entry)); /* again: the name may have changed hands */
+    SL_TRY(check_bytes(&file->file, args->entry)); /* again: it was opened a second time */
     const bool is_read = args->extent < SL_READ_ALL || !args->entry->block_sums;
     return is_read ? SL_OK : sl_block_reader_check(file->blocks, &file->file);
 }
@@ -144,5 +145,6 @@ sl_status sl_checked_file_open(const sl_checked_file_args *args, sl_safetensors 
     if (status == SL_OK && sl_manifest_file_group(args->which) != SL_GROUP_COUNT)
         status = open_checked(args, &sums, out_file);
     sl_block_sums_close(&sums);
-    return status == SL_ERROR_DAMAGED ? SL_ERROR_DATA : status; /* nothing was loaded of it yet */
+    return status == SL_ERROR_DAMAGED ? SL_ERROR_DATA
+                                      : status; /* nothing of the file was loaded yet */
 }

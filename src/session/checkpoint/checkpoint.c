@@ -1,7 +1,7 @@
 /* Checkpoints; see checkpoint.h for what is promised.
  *
- * Reading: the files of tensors are read through the checksums of their blocks (checked_file.h), by
- * whoever loads them as by whoever only wants to know that they are whole.
+ * Reading: every read of a file of tensors compares the checksums of its blocks (checked_file.h),
+ * whether the file is loaded or only checked.
  *
  * Writing: the directory is locked (save_lock.h). Each of these is durable before the next begins:
  * files, their directory, the rename to step-N, the parent directory, LATEST. A run that is killed
@@ -444,7 +444,7 @@ static sl_status write_files(save_job *job)
     return sl_files_sync_directory(job->inside, job->temporary_path);
 }
 
-/* Whatever reading finds, it is the disk that did not keep what was written. */
+/* If what was just written is read back wrong, that is an error of the disk: SL_ERROR_IO. */
 static sl_status read_back(const save_job *job)
 {
     sl_checkpoint *checkpoint;
@@ -643,6 +643,7 @@ static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t
         if (!job->args->has_state[sl_manifest_file_group((sl_manifest_file)i)])
             continue;
         SL_TRY(sl_safetensors_count_bytes(job->plans, job->list->count, &bytes));
+        total += bytes / SL_BLOCK_SUMS_BYTES * SL_BLOCK_SUMS_DIGITS; /* in the manifest */
         SL_TRY(sl_bits_add(total, sl_bits_round_up(bytes, block_bytes), "a checkpoint", &total));
     }
     *out_bytes = total;

@@ -11,8 +11,9 @@
  *
  * Invariants: a directory called step-N was complete and synced when it got that name; after the
  * first save there is a valid checkpoint at every instant; nothing is deleted that this code did
- * not write; no element is loaded from a block whose checksum was not compared in the memory that
- * it is taken from. Memory is bounded (8 MiB and a block of a file) whatever the size of the model.
+ * not write; no element is loaded from a block before the checksum of that block was compared, in
+ * the memory from which the element is taken. Memory is bounded (8 MiB and a block of a file)
+ * whatever the size of the model.
  *
  * To be called in the boundary state (lanes idle). Blocks for as long as the disk needs.
  */
@@ -46,7 +47,7 @@ typedef struct sl_checkpoint_state {
 
 typedef struct sl_checkpoint_save_args {
     const char *directory; /* made if missing, with its parents */
-    sl_save_lock *lock;    /* of the directory, as the run holds it; NULL: for this save alone */
+    sl_save_lock *lock;    /* the run's, of the directory; NULL: taken for this save alone */
     uint32_t keep;         /* newest whole checkpoints to keep; 0: all */
     const sl_gpt2_shape *shape;
     const sl_tensor_spec *tensors; /* [tensor_count] */
@@ -70,17 +71,17 @@ typedef struct sl_checkpoint_save_args {
 
 /* Saves a checkpoint as `directory`/step-N and then removes older ones beyond `keep`. Written under
  * a temporary name, synced, read back from the disk to its last byte, and renamed; an existing
- * step-N is replaced, if it was there when the lock was taken, or is of this process. Only steps up
- * to this one count for `keep`: what another run left there with higher numbers stays, with a
- * warning. Nor do damaged ones count: each that would is read once, if others are to go. Remains of
- * dead runs are removed first. SL_ERROR_IO: names file, bytes and the system's reason, or another
- * process's step-N; older checkpoints are untouched and nothing new is visible, unless the message
- * says that step-N is there: then it is whole, but a power failure may take its name, as the
- * directory could not be synced. SL_ERROR_USAGE, SL_ERROR_IO, SL_ERROR_SYSTEM of sl_save_lock_hold
- * too. Of many ranks all call it: one checkpoint comes of it, which does not know how many they
- * were. SL_ERROR_NONFINITE: a parameter or moment is not finite; names the first such tensor, and
- * everything is as before. SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split
- * over ranks, of which none are given. */
+ * step-N is replaced if it was there when the lock was taken, or if this process wrote it. Only
+ * steps up to this one count for `keep`: what another run left there with higher numbers stays,
+ * with a warning. Nor do damaged ones count: each that would is read once, if others are to go.
+ * Remains of dead runs are removed first. SL_ERROR_IO: names file, bytes and the system's reason,
+ * or another process's step-N; older checkpoints are untouched and nothing new is visible, unless
+ * the message says that step-N is there: then it is whole, but a power failure may take its name,
+ * as the directory could not be synced. SL_ERROR_USAGE, SL_ERROR_IO, SL_ERROR_SYSTEM of
+ * sl_save_lock_hold too. Of many ranks all call it: one checkpoint comes of it, which does not know
+ * how many they were. SL_ERROR_NONFINITE: a parameter or moment is not finite; names the first such
+ * tensor, and everything is as before. SL_ERROR_USAGE: config_json is not a JSON object, or a
+ * tensor is split over ranks, of which none are given. */
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 
 /* Compares what `save_count` saves with these arguments will take at once, `keep` and the
@@ -107,17 +108,17 @@ sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint);
  * version wrote it. */
 sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint);
 
-/* sl_checkpoint_find_newest for who loads it. Unless `checks_all`, no data of tensors are read
- * before one is taken, but manifest, sizes, vocabulary and headers alone: the data are compared
- * when they are loaded, and SL_ERROR_DAMAGED says then that it was the wrong one; who starts over
- * with `checks_all` gets the newest whole one. What older versions wrote is read in full all the
- * same, as it has no checksums of blocks. */
+/* sl_checkpoint_find_newest for a caller that loads the checkpoint. Without `checks_all` only
+ * manifest, sizes, vocabulary and headers are read before a checkpoint is taken: its data are
+ * compared while they are loaded, which may return SL_ERROR_DAMAGED. A caller that starts over then
+ * with `checks_all` gets the newest whole checkpoint. Checkpoints of older versions have no
+ * checksums of blocks and are always read in full. */
 sl_status sl_checkpoint_find(const char *directory, bool checks_all,
                              sl_checkpoint **out_checkpoint);
 
-/* The same of one checkpoint or of a directory of them, for who wants parameters, configuration and
- * vocabulary alone: the files of optimizer states are neither opened nor read, and may be damaged
- * or gone; sl_checkpoint_load has none. */
+/* The same for a caller that needs only parameters, configuration and vocabulary, from one
+ * checkpoint (`is_one`) or a directory of them. The files of optimizer states are neither opened
+ * nor read, and may be damaged or gone; sl_checkpoint_load cannot load them then. */
 sl_status sl_checkpoint_open_parameters(const char *path, bool is_one, bool checks_all,
                                         sl_checkpoint **out_opened);
 
@@ -148,9 +149,9 @@ const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint
 
 /* Writes the groups that `has_state` asks for (GRAD and MASTER are passed over) through
  * `io->write`, padding rows as zeros; names and shapes are checked before the first write.
- * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_DAMAGED: its bytes are
- * not those that were saved; names file and block, and what was written before is right.
- * SL_ERROR_IO. */
+ * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_DAMAGED: a block has
+ * another checksum than when it was saved; names file and block, and all elements that were written
+ * before are right. SL_ERROR_IO. */
 sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
                              uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io);
 

@@ -10,7 +10,7 @@
  * "config" were given; without "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not
  * known; without "data_sample" the content of the data is not known; without "lr_decay_lag" it
  * is 1; without "run" the run has no id; without "block_xxh3_64" the checksums of a file's blocks
- * are made of it while it is compared with its own.
+ * are made when the file is read and compared with its "xxh3_128".
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H
@@ -45,7 +45,8 @@ typedef struct sl_manifest_entry {
     bool is_listed;
     uint64_t bytes;
     sl_hash_value hash;
-    /* Of a file of tensors, see block_sums.h; owned. NULL: an older version wrote it. */
+    /* Checksums of the blocks of a file of tensors, as text (block_sums.h); owned. NULL: an older
+     * version wrote the file, or it is no file of tensors. */
     uint64_t block_bytes;
     char *block_sums;
 } sl_manifest_entry;

@@ -1,5 +1,6 @@
-/* Which names there are meanwhile: steps.h. All functions but the last return 0 or an errno value;
- * EEXIST and ENOTEMPTY: a checkpoint is there that is not known. */
+/* Renames and exchanges names; see publish.h, and steps.h for the names that exist meanwhile. The
+ * functions that return int return 0 or an errno value; EEXIST and ENOTEMPTY: a checkpoint that
+ * this run may not replace has the final name. */
 #define _GNU_SOURCE
 #include "publish.h"
 
@@ -15,11 +16,18 @@ static int rename_here(const sl_save_lock *lock, const char *from, const char *t
     return sl_files_rename(lock->directory, from, to, kind);
 }
 
+/* True if a checkpoint that this run may not replace has the final name. */
+static bool is_foreign(const sl_save_lock *lock, const sl_publish_names *names)
+{
+    return faccessat(lock->directory, names->final, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
+           !sl_save_lock_knows(lock, names->final);
+}
+
 /* A run that does not heed the lock may put its own checkpoint there just before the names are
- * swapped: that one gets its name back. */
+ * exchanged: that checkpoint gets its name back. ENOENT: nothing has the final name. */
 static int exchange_known(const sl_save_lock *lock, const sl_publish_names *names)
 {
-    if (!sl_save_lock_knows(lock, names->final))
+    if (is_foreign(lock, names))
         return EEXIST;
     int error = rename_here(lock, names->temporary, names->final, SL_RENAME_EXCHANGE);
     if (error != 0 || sl_save_lock_knows(lock, names->temporary))
@@ -28,11 +36,10 @@ static int exchange_known(const sl_save_lock *lock, const sl_publish_names *name
     return error ? error : EEXIST;
 }
 
-/* Puts what is there aside, if it is known. ENOENT: nothing is there. */
+/* Puts an older checkpoint aside, if this run may replace it. ENOENT: there is none. */
 static int put_aside(const sl_save_lock *lock, const sl_publish_names *names)
 {
-    if (faccessat(lock->directory, names->final, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
-        !sl_save_lock_knows(lock, names->final))
+    if (is_foreign(lock, names))
         return EEXIST;
     const int error = rename_here(lock, names->final, names->replaced, SL_RENAME_REPLACE);
     if (error != 0 || sl_save_lock_knows(lock, names->replaced))
@@ -41,8 +48,8 @@ static int put_aside(const sl_save_lock *lock, const sl_publish_names *names)
     return EEXIST;
 }
 
-/* Where a file system cannot exchange names: between the two renames another name stands for
- * step-N. */
+/* For a file system that cannot exchange names: between the two renames the older checkpoint is
+ * found under the name `replaced`. */
 static int replace_in_two(const sl_save_lock *lock, const sl_publish_names *names)
 {
     const int moved = put_aside(lock, names);
@@ -54,7 +61,7 @@ static int replace_in_two(const sl_save_lock *lock, const sl_publish_names *name
     return error;
 }
 
-/* Another run that prunes may take away what is to be replaced: the name is free then. */
+/* Another run may prune the older checkpoint meanwhile; the final name is free then. */
 static int rename_to_final(const sl_save_lock *lock, const sl_publish_names *names)
 {
     enum { TRIES = 4 };

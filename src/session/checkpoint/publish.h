@@ -1,17 +1,19 @@
-/* Giving a checkpoint that is written its name, in the place of an older one of its step. */
+/* Renames a finished checkpoint to its final name, and puts an older one of the same step aside. */
 #ifndef SL_SESSION_CHECKPOINT_PUBLISH_H
 #define SL_SESSION_CHECKPOINT_PUBLISH_H
 
 #include "save_lock.h"
 
 typedef struct sl_publish_names {
-    const char *temporary; /* has the name of what was replaced afterwards, if names were swapped */
-    const char *final;
-    const char *replaced; /* where names cannot be swapped: what was replaced has it afterwards */
+    const char *temporary; /* of the new checkpoint; if names were exchanged, the older one has it
+                              afterwards */
+    const char *final;     /* step-N */
+    const char *replaced;  /* the older one has it afterwards where names cannot be exchanged */
 } sl_publish_names;
 
-/* Names of the directory that is locked; `directory_path` is for messages. SL_ERROR_IO: as before;
- * a checkpoint that another process has put there since the lock was taken is not replaced. */
+/* All names are in the locked directory; `directory_path` is for messages. A checkpoint that
+ * another process has put there since the lock was taken is not replaced. SL_ERROR_IO: because of
+ * that, or a rename failed; the final name is then as it was before. */
 sl_status sl_publish_step(const sl_save_lock *lock, const char *directory_path,
                           const sl_publish_names *names);
 

@@ -1,3 +1,4 @@
+/* Draws and prints the id; see run_id.h. */
 #define _GNU_SOURCE
 #include "run_id.h"
 
@@ -13,7 +14,7 @@ bool sl_run_id_is_known(sl_run_id id)
     return id.high != 0 || id.low != 0;
 }
 
-/* Not for secrecy: it only keeps two runs from having one id. */
+/* Need not be secret: it only keeps two runs from having the same id. */
 sl_run_id sl_run_id_draw(void)
 {
     sl_run_id id = {0};

@@ -1,5 +1,6 @@
-/* The id of a run: 128 random bits, drawn when the run begins and kept by all who go on from it.
- * Its checkpoints and logs carry the id, so that a log is known to be of the run. */
+/* The id of a run: 128 random bits, drawn at the first start and kept by each later start that goes
+ * on from a checkpoint. The run's checkpoints and logs carry the id, so that a later start can tell
+ * whether a log belongs to the run. */
 #ifndef SL_SESSION_CHECKPOINT_RUN_ID_H
 #define SL_SESSION_CHECKPOINT_RUN_ID_H
 

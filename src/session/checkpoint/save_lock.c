@@ -1,3 +1,4 @@
+/* Locks the directory and lists its checkpoints; see save_lock.h. */
 #define _GNU_SOURCE
 #include "save_lock.h"
 
@@ -35,7 +36,7 @@ static sl_status open_file(int directory, const char *path, int *out_file)
     return SL_OK;
 }
 
-/* Whose lock it is, as far as the file says. */
+/* Names the process that has the lock, as far as the file says it. */
 static sl_status refuse_second(int file, const char *path)
 {
     char holder[HOLDER_BYTES] = "";
@@ -64,7 +65,7 @@ static sl_status lock_file(int file, const char *path)
     return SL_OK;
 }
 
-/* It is for a message alone: a file that stays empty is fine. */
+/* The name is only for a message: a failure leaves the file empty and is ignored. */
 static void name_holder(int file)
 {
     char host[HOST_BYTES] = "";
@@ -103,7 +104,7 @@ sl_status sl_save_lock_add(sl_save_lock *lock, const char *name)
 {
     sl_known_step step;
     if (!identify(lock->directory, name, &step))
-        return SL_OK; /* gone again: nothing is there to be replaced */
+        return SL_OK; /* the checkpoint is gone again */
     sl_known_step *larger = realloc(lock->known, (lock->known_count + 1ull) * sizeof *larger);
     if (!larger)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of checkpoints");
@@ -133,7 +134,7 @@ static bool is_at(const sl_save_lock *lock, const char *path)
            named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
-/* Its own permissions are no reason to call a directory missing. */
+/* A directory that cannot be opened for want of permissions is not called missing. */
 static sl_status open_directory(const char *path, int *out_directory)
 {
     SL_TRY(sl_files_make_directories(path));
@@ -175,7 +176,7 @@ sl_status sl_save_lock_hold(const char *directory, sl_save_lock *lock)
 void sl_save_lock_release(sl_save_lock *lock)
 {
     if (lock->is_held) {
-        if (ftruncate(lock->file, 0) != 0) /* an old name may stay: the next holder replaces it */
+        if (ftruncate(lock->file, 0) != 0) /* the name stays: the next holder overwrites it */
             errno = 0;
         close(lock->file);
         close(lock->directory);

@@ -161,7 +161,7 @@ void sl_steps_free(sl_step_list *list)
     *list = (sl_step_list){0};
 }
 
-/* ---- locking of one of them ---- */
+/* ---- locking one checkpoint ---- */
 
 static int open_inside(int directory, const char *name)
 {
@@ -303,12 +303,12 @@ static void unlink_files(int inside)
     unlinkat(inside, SL_MANIFEST_NAME, 0); /* first: a half-removed directory is not valid */
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
         unlinkat(inside, sl_manifest_file_name((sl_manifest_file)i), 0);
-    (void)sl_heartbeat_give(); /* a large checkpoint takes its time; this one has gone too far to
-                                  end */
+    /* Removing large files takes long; a half-removed checkpoint is removed to its end. */
+    (void)sl_heartbeat_give();
 }
 
-/* Every save looks at the same remains: what has been said of one is not said again, but where many
- * others came between. */
+/* True if this name was warned of before. Every save finds the same remains again, and one warning
+ * of each is enough; a table this small may forget one, which is then repeated. */
 static bool is_said(const char *directory_path, const char *name)
 {
     enum { KEPT = 64 };

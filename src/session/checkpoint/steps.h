@@ -58,8 +58,8 @@ bool sl_steps_is_named(int directory, const char *name, int inside);
 sl_status sl_steps_make(int directory, const char *directory_path, uint64_t step,
                         sl_step_entry *out_entry, int *out_inside);
 
-/* Makes, fills, syncs, renames and removes a directory as saves do: whether they will be able to.
- * SL_ERROR_IO, SL_ERROR_SYSTEM. */
+/* Tries what saves will do: makes, fills, syncs, renames and removes a small directory.
+ * SL_ERROR_IO, SL_ERROR_SYSTEM: one of these failed, so saves would fail too. */
 sl_status sl_steps_probe(int directory, const char *directory_path);
 
 /* Removes a directory of a dead run, trash or what was replaced, under its lock and if only a

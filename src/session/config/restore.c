@@ -65,11 +65,11 @@ static const struct {
 static const uint32_t unkept_rows[] = {ROW(save),     ROW(resume), ROW(overwrite), ROW(quiet),
                                        ROW(timeline), ROW(report), ROW(seed),      ROW(dp)};
 
-/* Where files are made or written. */
+/* Paths at which files are made or written: no such path is taken over. */
 static const uint32_t written_rows[] = {ROW(cache_dir), ROW(disk_dir), ROW(log_json), ROW(log_csv),
                                         ROW(tensorboard)};
 
-/* Of these, the ones that nothing else is decided of (train/logs.h decides of logs). */
+/* Of these, the paths that are always dropped, with a warning; train/logs.h decides about logs. */
 static const uint32_t dropped_rows[] = {ROW(cache_dir), ROW(disk_dir)};
 
 /* What the run is: a difference is refused, here or by whoever resolves the shape. */
@@ -300,7 +300,8 @@ static void print_stays(FILE *stream, const merge *self, uint32_t row)
     fprintf(stream, " for a new run alone; give --%s to change it", name);
 }
 
-/* At once, and not with the changes: another option may be refused for want of it. */
+/* Warns at once, and not where changes are reported: a later check may fail because a dropped path
+ * is missing. */
 static sl_status warn_of_dropped(const merge *self)
 {
     for (size_t i = 0; i < COUNT_OF(dropped_rows); i++) {
@@ -317,7 +318,7 @@ static sl_status warn_of_dropped(const merge *self)
         if (fclose(stream) == 0)
             sl_log_write(SL_LOG_WARNING,
                          "the checkpoint names --%s %s, which is not taken over: no file is made "
-                         "where a checkpoint alone says so; give --%s to use it",
+                         "at a path that only a checkpoint names; give --%s to use it",
                          name, text, name);
         free(text);
     }
@@ -366,11 +367,12 @@ sl_status sl_config_recorded_path(const sl_config_record *record, uint32_t row, 
     SL_TRY(parse_record(record->given_json, &given));
     sl_config_format_key(row, key, sizeof key);
     const char *path = json_string_value(json_object_get(given, key));
-    char *copy = path && *path ? strdup(path) : NULL;
+    const bool is_named = path && *path;
+    if (is_named)
+        *out_path = strdup(path);
     json_decref(given);
-    if (path && *path && !copy)
+    if (is_named && !*out_path)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    *out_path = copy;
     return SL_OK;
 }
 

@@ -10,9 +10,9 @@
  * `report`), the seed (the checkpoint's state has it), and an option that was chosen for another
  * one which is given differently now: shares belong to a policy, budgets to a device, a loss scale
  * to a precision, a least learning rate that was not given to the learning rate, a decay to the
- * steps. Nor is a path at which files are made or written (`disk_dir`, `cache_dir`, logs): whoever
- * made the checkpoint chose that path. A log of the run itself may go on all the same, which its
- * writer decides.
+ * steps. Nor is a path at which files are made or written (`disk_dir`, `cache_dir`, logs): the
+ * checkpoint may come from somebody else, who would choose files on this machine. A log that
+ * belongs to the run may be continued all the same: train/logs.h decides that.
  */
 #ifndef SL_SESSION_CONFIG_RESTORE_H
 #define SL_SESSION_CONFIG_RESTORE_H
@@ -31,7 +31,7 @@ typedef struct sl_config_record {
  * SL_ERROR_USAGE: --init names other weights than those that the run began with. */
 sl_status sl_config_restore(sl_config *config, const sl_config_record *record, char **out_changes);
 
-/* The path that a run before was given for an option of one; NULL: none. The caller frees the path.
+/* The path that the recorded run was given for the option `row`; NULL: none. The caller frees it.
  * SL_ERROR_DATA, SL_ERROR_SYSTEM. */
 sl_status sl_config_recorded_path(const sl_config_record *record, uint32_t row, char **out_path);
 

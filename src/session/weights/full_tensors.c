@@ -230,7 +230,7 @@ sl_status sl_full_tensors_load(const sl_full_tensors *list, const sl_full_tensor
     return sl_full_tensors_load_from(list, full, &reader, group, io);
 }
 
-/* Infinities and NaNs are those whose exponent has all bits. No branch: the loop takes vectors. */
+/* Infinities and NaNs have an exponent of all ones. Without a branch the loop is vectorised. */
 static bool is_finite(const float *data, uint64_t count)
 {
     const uint32_t exponent = 0x7f800000u;
@@ -243,14 +243,14 @@ static bool is_finite(const float *data, uint64_t count)
     return any == 0;
 }
 
-/* A checkpoint of numbers that nothing can be computed with would push out those before it. */
+/* A checkpoint with such values is useless, and would make --keep remove a good one. */
 static sl_status append_finite(const char *name, const float *data, uint64_t count,
                                sl_safetensors_writer *writer)
 {
     if (!is_finite(data, count))
         SL_FAIL(SL_ERROR_NONFINITE,
                 "tensor \"%s\" holds a value that is not finite: it is not saved, and the "
-                "checkpoints before stay: go on from the newest one with a lower --lr",
+                "earlier checkpoints stay: go on from the newest one with a lower --lr",
                 sl_files_show(name).text);
     return sl_safetensors_writer_append(writer, data, count);
 }

@@ -67,7 +67,8 @@ sl_status sl_full_tensors_load_from(const sl_full_tensors *list, const sl_full_t
                                     const sl_tensor_io *io);
 
 /* Appends the full tensor to a file through io->read; padding is left out. SL_ERROR_USAGE: it is
- * split over ranks. SL_ERROR_NONFINITE: it holds a value that is not finite; names it. */
+ * split over ranks. SL_ERROR_NONFINITE: it holds a value that is not finite; names the
+ * tensor. */
 sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor *full,
                                sl_group group, const sl_tensor_io *io,
                                sl_safetensors_writer *writer);

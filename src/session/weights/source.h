@@ -19,12 +19,12 @@ typedef struct sl_source {
                          is open */
 } sl_source;
 
-/* Opens a directory; of a checkpoint, `checks_all` as in sl_checkpoint_find. SL_ERROR_MISSING,
+/* Opens a directory. `checks_all` is for checkpoints: see sl_checkpoint_find. SL_ERROR_MISSING,
  * SL_ERROR_DATA. */
 sl_status sl_source_open(const char *path, bool checks_all, sl_source *out_source);
 void sl_source_close(sl_source *source);
 
-/* Loads the parameters into a session of the source's shape. SL_ERROR_DAMAGED: of a checkpoint, as
+/* Loads the parameters into a session of the source's shape. SL_ERROR_DAMAGED: see
  * sl_checkpoint_load. */
 sl_status sl_source_load(const sl_source *source, struct sl_session *session);
 

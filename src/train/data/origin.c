@@ -1,4 +1,4 @@
-/* Descriptions are believed; files without one are looked at. See origin.h. */
+/* Believes descriptions, and reads samples of files that have none; see origin.h. */
 #include "origin.h"
 
 #include <inttypes.h>
@@ -47,7 +47,7 @@ bool sl_origin_is_known(const sl_origin *origin)
 
 /* ---- the ids ---- */
 
-/* Those that are not believed: files without a description, or with one of more ids than the
+/* True of a file of tokens without a description, or with one whose vocabulary is larger than the
  * model's. */
 static bool is_looked_at(const sl_tokens *tokens, uint32_t file, uint32_t vocab)
 {
@@ -93,8 +93,8 @@ static void tell_if_idle(const sl_tokens *tokens, uint32_t vocab, const seen *of
         return;
     sl_log_write(SL_LOG_WARNING,
                  "the vocabulary of %u ids is larger than the ids seen: %s does not say its own, "
-                 "and of %" PRIu64 " tokens that were looked at the largest is %u; --tokenizer DIR "
-                 "or --vocab %u says it",
+                 "and of %" PRIu64 " tokens that were looked at the largest is %u; give "
+                 "--tokenizer DIR, or --vocab %u if it is enough",
                  vocab, sl_files_show(sl_tokens_file_path(tokens, of->file)).text, of->looked_at,
                  of->largest.id, used);
 }

@@ -107,16 +107,17 @@ static const char *find_name(const sl_config *config, const sl_tokenizer_questio
     return is_plain ? bytes_name : NULL;
 }
 
-/* A vocabulary that lies beside the model of another program may differ in tokens that are in none
- * of the data; one that was given, or recorded, is what the ids have to be of. */
+/* The tokenizer that was given or recorded must be the one that made the files of tokens. One that
+ * was merely found beside a model of another program may differ in tokens that the data do not
+ * hold: that is a warning. */
 static sl_status check_origin(const sl_config *config, const sl_tokenizer_question *question,
                               const char *name)
 {
     const sl_origin *origin = &question->origin;
-    const bool is_found = !question->recorded && !sl_config_names_tokenizer(config);
+    const bool is_merely_found = !question->recorded && !sl_config_names_tokenizer(config);
     if (!origin->is_described || !name || strcmp(origin->description.tokenizer, name) == 0)
         return SL_OK;
-    if (is_found) {
+    if (is_merely_found) {
         sl_log_write(SL_LOG_WARNING,
                      "%s was made with the tokenizer \"%s\", and beside the model lies \"%s\": an "
                      "id may mean another text in each",
@@ -131,7 +132,7 @@ static sl_status check_origin(const sl_config *config, const sl_tokenizer_questi
             sl_files_show(name).text);
 }
 
-/* Ids are trained on without their vocabulary, but nobody can read what the model writes. */
+/* Training on ids needs no vocabulary, but without one nobody can read what the model generates. */
 static void tell_if_unnamed(const sl_config *config, const sl_tokenizer_question *question,
                             const char *name, const sl_vocabulary *vocabulary)
 {
@@ -140,7 +141,7 @@ static void tell_if_unnamed(const sl_config *config, const sl_tokenizer_question
     sl_log_write(
         SL_LOG_WARNING,
         "%s was made with the vocabulary \"%s\", which the checkpoints will not hold: give "
-        "it by --tokenizer DIR, else generate has to be told it",
+        "it by --tokenizer DIR, now or to generate later",
         question->origin.path.text, name);
 }
 
@@ -216,7 +217,7 @@ static sl_status keep_name(sl_config *config, const sl_tokenizer_question *quest
         return SL_OK;
     if (!vocabulary && name == question->origin.description.tokenizer &&
         strcmp(name, bytes_name) != 0)
-        return SL_OK; /* where it lies is not known */
+        return SL_OK; /* the directory of this vocabulary is not known */
     return sl_config_resolve(config, SL_CONFIG_ROW_tokenizer,
                              vocabulary ? question->directory : name);
 }

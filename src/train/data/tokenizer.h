@@ -15,10 +15,11 @@ typedef struct sl_tokenizer_question {
     const sl_gpt2_shape *shape;
     bool has_text;    /* text is read or written */
     bool has_ids;     /* files of tokens are read */
-    sl_origin origin; /* what these say of themselves */
+    sl_origin origin; /* what the descriptions of these files say */
 } sl_tokenizer_question;
 
-/* Notes what files hold; NULL is fine. Statuses of sl_origin_look. */
+/* Notes whether files hold text or tokens, and which tokenizer made them; NULL is fine. Statuses of
+ * sl_origin_look. */
 sl_status sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question);
 
 /* Opens the vocabulary: of the directory that was given, else the model's own. NULL where it is
@@ -26,9 +27,9 @@ sl_status sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *ques
 sl_status sl_tokenizer_open(const sl_config *config, const sl_tokenizer_question *question,
                             sl_vocabulary **out_vocabulary);
 
-/* Writes the tokenizer into the configuration: the one that was given, else the model's, else that
- * of the files of tokens, if it is byte, else byte for a new model that reads text alone; where
- * none of these says one it stays "auto". Warns of ids that bytes leave idle. *vocabulary is what
+/* Writes the tokenizer into the configuration: the one that was given, else the model's, else
+ * "byte" if the files of tokens name it, else "byte" for a new model that reads text alone;
+ * otherwise it stays "auto". Warns of ids that bytes leave idle. *vocabulary is what
  * sl_tokenizer_open gave; one that was merely found, has more tokens than the model has ids and is
  * not needed is dropped with a warning. SL_ERROR_USAGE: text, and the tokenizer is not known, is
  * another one than the checkpoint's, has more tokens than the model has ids, or cannot be used by

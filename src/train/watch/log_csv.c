@@ -129,7 +129,7 @@ static bool begins_with_names(int fd)
     return pread(fd, found, bytes, 0) == (ssize_t)bytes && memcmp(found, names, bytes) == 0;
 }
 
-/* Of the last whole line. */
+/* True if `fd` is such a table and its last whole line is a row of `run`. */
 static bool ends_in_run(int fd, const char *run)
 {
     struct stat info;

@@ -5,7 +5,7 @@
 #include "files/log_file.h"
 #include "sink.h"
 
-/* True if `directory`, which is no link, holds an event file of `run`. */
+/* True if `directory` is a directory, not a link to one, and holds an event file of `run`. */
 bool sl_log_events_is_own(const char *directory, const char *run);
 
 /* Opens a new event file in the directory `target->path` for a run whose first step is

@@ -130,8 +130,8 @@ sl_status sl_log_json_check(const char *path)
     return sl_log_file_check("--log-json", path, "{\"event\":\"");
 }
 
-/* Looks for a line that begins as write_start begins a line. What was read last is kept as far as
- * such a beginning may stand on both sides of a border. */
+/* Looks for a line that begins as write_start begins one. The end of each part is kept in front of
+ * the next one, as such a beginning may lie across the border of two parts. */
 static bool holds_start(int fd, const char *run)
 {
     char needle[NEEDLE_BYTES], part[PART_BYTES];
