@@ -483,11 +483,13 @@ static sl_status fit_kind(const sl_ops *ops, const fit *of, sl_op_rate *out_rate
         if ((int)one->kind != of->kind || one->attrs.type != of->type ||
             sl_op_adds(&one->attrs) != of->adds)
             continue;
-        double seconds = sl_samples_median(&one->seconds) - of->op_seconds;
+        const double median = sl_samples_median(&one->seconds);
+        const double seconds = median - of->op_seconds;
         samples[count++] =
             (sl_op_sample){.flops = (double)sl_op_flops(one->kind, &one->attrs),
                            .traffic_bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs),
-                           .seconds = seconds > 1e-8 ? seconds : 1e-8};
+                           /* an op that takes little more than the least one still takes some */
+                           .seconds = seconds > median / 10 ? seconds : median / 10};
     }
     if (count)
         *out_rate = sl_samples_fit(samples, count, !ops->is_quick);

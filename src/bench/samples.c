@@ -143,6 +143,8 @@ sl_op_rate sl_samples_fit(const sl_op_sample *samples, uint32_t count, bool with
             scale[term] = fmax(scale[term], read_term(&samples[i], term));
     if ((scale[1] <= 0 && scale[2] <= 0) || (with_constant && has_three_sizes(samples, count)))
         scale[0] = 1;
+    if (!with_constant && scale[1] > 0)
+        scale[2] = 0;
     for (int set = 1; set < SETS; set++) {
         equations s = build_equations(samples, count, set, scale);
         double cost[TERMS] = {0};

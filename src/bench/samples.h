@@ -35,9 +35,9 @@ typedef struct sl_op_sample {
 
 /* The rate, seconds + flops / flop_rate + traffic / byte_rate with no term below zero, that has the
  * least sum of squared relative errors over `count` >= 1 samples. Fewer than three different sizes
- * do not separate the fixed cost from the cost that grows with the size. Then, and without
- * `with_constant`, the fixed cost `seconds` is 0, unless all samples have neither FLOPs nor bytes.
- */
+ * do not tell a fixed cost from one that grows: then `seconds` is 0, and a larger op takes longer.
+ * Without `with_constant`, for samples of few rounds, there is one term: FLOPs, or bytes where the
+ * op has none. More terms would follow the noise. */
 sl_op_rate sl_samples_fit(const sl_op_sample *samples, uint32_t count, bool with_constant);
 
 #endif

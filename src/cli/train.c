@@ -158,6 +158,9 @@ static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
         .leaves_now = "leaving at once: the step that ran is lost"};
     if (directory)
         texts.stops = text;
+    if (trainer->ranks.world)
+        texts.stops_in_save = "stopping after the next step, behind which all ranks agree on it; "
+                              "that one is saved too";
     snprintf(text, sizeof text,
              "stopping: this step is finished and saved in %.300s; another signal leaves at once, "
              "and loses it",

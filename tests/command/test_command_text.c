@@ -383,7 +383,7 @@ static void tokens_when_of_another_tokenizer_then_refused(void **state)
     /* What is there and something else is not replaced. */
     assert_int_equal(system("printf '{\"mine\": 1}' >taken.bin.json"), 0);
     assert_refused(sluice("tokenize --tokenizer byte --data text --output taken.bin"),
-                   "taken.bin.json: is where the description of taken.bin would go");
+                   "the description of taken.bin would replace it");
     assert_int_equal(access("taken.bin", F_OK), -1);
 }
 

@@ -125,6 +125,11 @@ static void fit_when_of_few_sizes_then_larger_ops_take_longer(void **state)
     assert_true(fabs(sl_samples_fit(three_sizes, 3, true).seconds - 1e-3) < 1e-9);
     assert_true(sl_samples_fit(three_sizes, 3, false).seconds == 0);
     assert_true(sl_samples_fit(three_sizes, 3, false).byte_rate > 0);
+    /* few rounds: the rate of FLOPs lies between those of the samples, whatever the bytes say */
+    const sl_op_sample noisy[3] = {{1e9, 9e6, 0.02}, {2e9, 1e6, 0.03}, {4e9, 5e6, 0.09}};
+    const sl_op_rate rate = sl_samples_fit(noisy, 3, false);
+    assert_true(rate.byte_rate == 0 && rate.flop_rate >= 4e9 / 0.09 &&
+                rate.flop_rate <= 2e9 / 0.03);
 }
 
 /* ---- memory ---- */

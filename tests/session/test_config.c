@@ -155,8 +155,10 @@ static void texts_when_set_to_nothing_then_are_their_default(void **state)
     assert_string_equal(self->config.tokenizer, "auto");
     assert_int_equal(assign(self, "init="), SL_OK);
     assert_string_equal(self->config.init, "scratch");
-    assert_int_equal(assign(self, "save="), SL_OK);
-    assert_null(self->config.save);
+    assert_int_equal(assign(self, "machine="), SL_OK);
+    assert_null(self->config.machine);
+    assert_int_equal(assign(self, "save="), SL_ERROR_USAGE); /* the run would keep nothing */
+    assert_message_has("leave --save out");
 }
 
 static void values_when_out_of_range_then_are_refused_and_keep_the_old(void **state)

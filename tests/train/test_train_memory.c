@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "files/checkpoint_case.h"
+#include "files/json_file.h"
 #include "files/tokens.h"
 #include "session/weights/weights.h"
 
@@ -20,6 +21,7 @@
 
 int main(void)
 {
+    sl_json_file_guard_memory(); /* as the command has it */
     printf("skipped: the sanitizer has its own malloc\n");
     return 77;
 }
@@ -223,7 +225,7 @@ static void every_allocation_when_refused_then_error_and_nothing_left(void **sta
     place.text = scratch_join(place.root.text, "a.bin");
     place.shards = scratch_join(place.root.text, "shards");
     scratch_write(place.text.text, "text", 4);
-    tiny_fill(place.model, 1);
+    case_fill(place.model, 1);
     scratch_need(case_save_model(place.checkpoints.text, 7, 0, place.model) == SL_OK, "save");
     make_shards(&place);
     for (size_t job = 0; job < sizeof jobs / sizeof jobs[0]; job++) {
