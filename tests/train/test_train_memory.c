@@ -21,7 +21,6 @@
 
 int main(void)
 {
-    sl_json_file_guard_memory(); /* as the command has it */
     printf("skipped: the sanitizer has its own malloc\n");
     return 77;
 }
@@ -244,6 +243,7 @@ static void every_allocation_when_refused_then_error_and_nothing_left(void **sta
 
 int main(void)
 {
+    sl_json_file_guard_memory(); /* as the command has it */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_when_refused_then_error_and_nothing_left),
     };
