@@ -176,7 +176,7 @@ static sl_status compare(const sl_block_sums *sums, const sl_file *file, uint64_
         return SL_OK;
     SL_FAIL(SL_ERROR_DAMAGED,
             "%s: checksum is %016" PRIx64 " of the %" PRIu64 " bytes at offset %" PRIu64
-            ", but the manifest says %016" PRIx64,
+            ", but %016" PRIx64 " is expected",
             sl_files_show(file->path).text, sum, bytes, index * sums->block_bytes,
             sums->sums[index]);
 }
@@ -238,6 +238,22 @@ sl_status sl_block_reader_read(sl_block_reader *reader, const sl_file *file, uin
         part = smaller(bytes - done, count_bytes(sums, index) - within);
         memcpy(to, reader->block + within, part);
     }
+    return SL_OK;
+}
+
+sl_status sl_block_reader_learn(sl_block_reader *reader, const sl_file *file, uint64_t index,
+                                const unsigned char **out_block)
+{
+    const sl_block_sums *sums = &reader->sums;
+    const uint64_t bytes = count_bytes(sums, index);
+    if (sums->sums[index] == 0) {
+        reader->kept = UINT64_MAX;
+        SL_TRY(sl_files_read_at(file, index * sums->block_bytes, bytes, reader->block));
+        sums->sums[index] = sl_hash_64(reader->block, bytes);
+        reader->kept = index;
+    }
+    SL_TRY(keep_block(reader, file, index));
+    *out_block = reader->block;
     return SL_OK;
 }
 

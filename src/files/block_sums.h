@@ -82,6 +82,12 @@ void sl_block_reader_close(sl_block_reader *reader);
 sl_status sl_block_reader_read(sl_block_reader *reader, const sl_file *file, uint64_t offset,
                                uint64_t bytes, void *data);
 
+/* Gives the bytes of a block, until the next call. If its sum is 0, the sum is made of what was
+ * read, and all later reads are compared with it: for a caller that compares the bytes with another
+ * checksum meanwhile. Statuses of sl_block_reader_read. */
+sl_status sl_block_reader_learn(sl_block_reader *reader, const sl_file *file, uint64_t index,
+                                const unsigned char **out_block);
+
 /* Reads and compares all blocks. Statuses of sl_block_reader_read. */
 sl_status sl_block_reader_check(sl_block_reader *reader, const sl_file *file);
 

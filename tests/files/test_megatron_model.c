@@ -1,9 +1,9 @@
 /* What could be wrong here: rows of query, key and value of a rank are put in another's place, or
  * in another order than the checkpoint's version says; a stage's layers are counted from 0; rows
  * that only pad ids become ids; a model that is no GPT-2 is taken for one; pieces are missing and
- * nobody says so. What is read was written by PyTorch (golden/megatron, by
- * reference/write_megatron.py); what is written here is read again, and by that script's other half
- * under the label big. */
+ * nobody says so; a bit that flipped in a piece becomes a weight. What is read was written by
+ * PyTorch (golden/megatron, by reference/write_megatron.py); what is written here is read again,
+ * and by that script's other half under the label big. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 
 #include "base/bits.h"
+#include "base/log.h"
+#include "files/torch_case.h"
 #include "session/convert/convert.h"
 #include "session/weights/pieces.h"
 #include "text/text_case.h"
@@ -397,6 +399,7 @@ static void change_behind(const char *path, const char *key, const char *from, c
     if (!found)
         fail_msg("%s: not there", key);
     memcpy(found, to, bytes);
+    torch_seal((unsigned char *)data, count);
     scratch_write(path, data, count);
     free(data);
 }
@@ -437,6 +440,92 @@ static void arguments_when_of_another_model_then_refused(void **state)
     }
 }
 
+/* Whether all is read; what is read is what PyTorch wrote. */
+static bool reads_golden(const char *path)
+{
+    sl_model_reader reader;
+    bool is_read = true;
+    float data[8 * 40];
+    if (sl_model_reader_open(path, false, &reader) != SL_OK)
+        return false;
+    assert_memory_equal(&reader.shape, &golden_shape, sizeof golden_shape);
+    for (uint32_t i = 0; is_read && i < sl_gpt2_tensors_count(&golden_shape); i++) {
+        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&golden_shape, i);
+        const uint64_t count = tensor.rows * tensor.columns;
+        is_read = sl_model_reader_read(&reader, &tensor, 0, count, data) == SL_OK;
+        for (uint64_t j = 0; is_read && j < count; j++)
+            if (data[j] != golden_value(&tensor, lay_index_across(&tensor, j)))
+                fail_msg("%s: element %llu is %g", sl_gpt2_tensors_name(&tensor).text,
+                         (unsigned long long)j, (double)data[j]);
+    }
+    sl_model_reader_close(&reader);
+    return is_read;
+}
+
+/* One bit anywhere in a piece: either all is as PyTorch wrote it, where the bit is of nothing that
+ * is read, or it is refused, with the piece's name. */
+static void piece_when_a_bit_is_flipped_then_refused_or_the_same(void **state)
+{
+    static const char *const names[] = {"core-2x2/iter_0000007/mp_rank_01_000",
+                                        "legacy-1x2/iter_0000007/mp_rank_00_001"};
+    const scratch_path *directory = *state;
+    uint64_t draw = scratch_seed(__func__, 6), refused = 0, flips = scratch_count(400, 20000);
+    for (uint64_t i = 0; i < flips; i++) {
+        size_t bytes;
+        const char *name = names[i % 2];
+        scratch_path copy = scratch_join(directory->text, i % 2 ? "legacy-1x2" : "core-2x2"),
+                     piece = scratch_join(scratch_join(directory->text, name).text,
+                                          "model_optim_rng.pt");
+        if (i < 2)
+            run_shell("cp -r %s/* %s", golden, directory->text);
+        char *data = scratch_read(piece.text, &bytes);
+        const size_t at = scratch_below(&draw, bytes);
+        const char bit = (char)(1 << scratch_below(&draw, 8));
+        data[at] ^= bit;
+        scratch_write(piece.text, data, bytes);
+        if (!reads_golden(copy.text)) {
+            refused++;
+            if (!strstr(sl_status_message(), "iter_0000007"))
+                fail_msg("byte %zu: no piece in \"%s\"", at, sl_status_message());
+        }
+        data[at] ^= bit;
+        scratch_write(piece.text, data, bytes);
+        free(data);
+    }
+    assert_true(refused > flips / 8);
+}
+
+static int unchecked_remarks;
+
+static void count_remark(sl_log_level level, const char *line, void *user)
+{
+    (void)user;
+    unchecked_remarks +=
+        level == SL_LOG_WARNING && strstr(line, "was written without checksums") != NULL;
+}
+
+/* One warning for all pieces; none if they have checksums. */
+static void pieces_when_without_checksums_then_a_warning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int remarks;
+    } rows[] = {{"core-2x2", 0}, {"legacy-1x2", 0}, {"first-2x1", 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sl_model_reader reader;
+        unchecked_remarks = 0;
+        sl_log_set_callback(count_remark, NULL);
+        sl_status status =
+            sl_model_reader_open(scratch_join(golden, rows[i].name).text, false, &reader);
+        sl_log_set_callback(NULL, NULL);
+        text_must(status);
+        sl_model_reader_close(&reader);
+        if (unchecked_remarks != rows[i].remarks)
+            fail_msg("%s: %d remarks", rows[i].name, unchecked_remarks);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +537,8 @@ int main(void)
         cmocka_unit_test(pieces_when_many_then_read),
         cmocka_unit_test(pieces_when_something_is_missing_then_refused),
         cmocka_unit_test(arguments_when_of_another_model_then_refused),
+        cmocka_unit_test(piece_when_a_bit_is_flipped_then_refused_or_the_same),
+        cmocka_unit_test(pieces_when_without_checksums_then_a_warning),
     };
     return cmocka_run_group_tests_name("megatron_model", tests, open_scratch, close_scratch);
 }

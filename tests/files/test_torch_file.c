@@ -210,7 +210,7 @@ static void pickle_when_it_calls_then_nothing_is_done(void **state)
 /* ---- files ---- */
 
 /* The elements of "w", the second to the seventh; then runs of them. */
-static void assert_tensor(const sl_torch_file *file)
+static void assert_tensor(sl_torch_file *file)
 {
     sl_torch_tensor tensor;
     float read[6];
@@ -455,46 +455,19 @@ static void old_file_when_its_tree_is_long_then_read(void **state)
 
 /* ---- writing ---- */
 
-/* CRC-32 bit by bit, as the standard has it. */
-static uint32_t count_checksum(const unsigned char *data, uint64_t bytes)
-{
-    uint32_t value = ~0u;
-    for (uint64_t i = 0; i < bytes; i++) {
-        value ^= data[i];
-        for (int bit = 0; bit < 8; bit++)
-            value = value >> 1 ^ (value & 1 ? 0xedb88320u : 0);
-    }
-    return ~value;
-}
-
-static uint32_t get_number(const unsigned char *data, int bytes)
-{
-    uint32_t number = 0;
-    for (int i = bytes; i-- > 0;)
-        number = number << 8 | data[i];
-    return number;
-}
-
 /* Every member's checksum is right, and its data are aligned. */
 static void assert_checksums(const char *path)
 {
     size_t bytes;
     unsigned char *data = (unsigned char *)scratch_read(path, &bytes);
-    const unsigned char *end = data + bytes - 22;
-    const unsigned char *at = data + get_number(end + 16, 4);
-    uint32_t count = get_number(end + 10, 2);
-    for (uint32_t i = 0; i < count; i++) {
-        const unsigned char *local = data + get_number(at + 42, 4);
-        size_t first =
-            (size_t)(local - data) + 30 + get_number(local + 26, 2) + get_number(local + 28, 2);
-        assert_int_equal(first % 64, 0);
-        assert_int_equal(get_number(at + 16, 4),
-                         count_checksum(data + first, get_number(at + 24, 4)));
-        assert_int_equal(get_number(data + first + get_number(at + 24, 4) + 4, 4),
-                         get_number(at + 16, 4));
-        at += 46 + get_number(at + 28, 2) + get_number(at + 30, 2);
+    torch_walk walk = torch_walk_start(data, bytes);
+    while (torch_walk_next(data, &walk)) {
+        const uint32_t checksum = torch_checksum(data + walk.first, walk.bytes);
+        assert_int_equal(walk.first % 64, 0);
+        assert_int_equal(torch_get(data + walk.entry + 16, 4), checksum);
+        assert_int_equal(torch_get(data + walk.first + walk.bytes + 4, 4), checksum);
     }
-    assert_ptr_equal(at, end);
+    assert_int_equal(walk.next, bytes - 22);
     free(data);
 }
 
@@ -573,6 +546,110 @@ static void file_when_written_then_read_back(void **state)
     }
 }
 
+/* ---- damage ---- */
+
+/* Of a file with a flipped bit: opening it, finding "w" or reading "w" fails. */
+static void refuse_flip(void **state, const torch_bytes *good, size_t at, const char *member)
+{
+    sl_torch_file file;
+    sl_torch_tensor tensor;
+    float read[6];
+    torch_bytes bytes = *good;
+    bytes.data[at] ^= (unsigned char)(1 << at % 8);
+    scratch_path path = write_file(state, &bytes);
+    sl_status status = sl_torch_file_open(path.text, &file);
+    if (status == SL_OK) {
+        must(sl_torch_file_find(&file, sl_pickle_get(file.root, "w"), &tensor));
+        status = sl_torch_file_read(&file, &tensor, 2, 1, read);
+        assert_int_equal(sl_torch_file_read(&file, &tensor, 0, 1, read), status); /* again */
+        sl_torch_file_close(&file);
+    }
+    if (status != SL_ERROR_DATA || !strstr(sl_status_message(), "piece.pt: is damaged") ||
+        !strstr(sl_status_message(), member))
+        fail_msg("byte %zu of %s: status %d, \"%s\"", at, member, (int)status,
+                 status ? sl_status_message() : "");
+}
+
+/* Also bytes of a storage that the tensor does not look into: the checksum is of all. */
+static void member_when_a_bit_is_flipped_then_refused(void **state)
+{
+    static const char *const members[] = {"data.pkl", "byteorder", "data/0"};
+    torch_bytes good = {.count = 0};
+    torch_add_good_archive(&good, &torch_good, NULL);
+    torch_walk walk = torch_walk_start(good.data, good.count);
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        assert_true(torch_walk_next(good.data, &walk));
+        for (size_t at = walk.first; at < walk.first + walk.bytes; at++)
+            refuse_flip(state, &good, at, members[i]);
+        for (size_t at = walk.entry + 16; at < walk.entry + 20; at++)
+            refuse_flip(state, &good, at, members[i]);
+    }
+}
+
+/* As PyTorch writes it if it is asked for no checksums. */
+static void members_when_without_checksums_then_read_and_said(void **state)
+{
+    for (int is_without = 0; is_without < 2; is_without++) {
+        torch_bytes bytes = {.count = 0};
+        sl_torch_file file;
+        torch_add_good_archive(&bytes, &torch_good, NULL);
+        torch_walk walk = torch_walk_start(bytes.data, bytes.count);
+        while (is_without && torch_walk_next(bytes.data, &walk))
+            memset(bytes.data + walk.entry + 16, 0, 4);
+        scratch_path path = write_file(state, &bytes);
+        must(sl_torch_file_open(path.text, &file));
+        assert_int_equal(file.is_unchecked, is_without);
+        assert_tensor(&file);
+        sl_torch_file_close(&file);
+    }
+}
+
+static void flip_bit(const char *path, long at)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    const int byte = getc(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    putc(byte ^ 4, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Two tensors of several blocks, whose storages share one: the second reads that one again. What a
+ * disk gives differently after the checksum was compared is not given out. */
+static void storage_when_it_changes_after_the_first_read_then_refused(void **state)
+{
+    enum { ELEMENTS = 150000 };
+    static const sl_torch_plan plans[2] = {{SL_ENCODING_FP32, 1, {ELEMENTS}},
+                                           {SL_ENCODING_FP32, 1, {ELEMENTS}}};
+    static float data[ELEMENTS], read[ELEMENTS];
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "blocks.pt");
+    sl_torch_tensor a, b;
+    sl_torch_file file;
+    for (int i = 0; i < ELEMENTS; i++)
+        data[i] = (float)i;
+    write_tensors(path.text, plans, 2, data, 64);
+    must(sl_torch_file_open(path.text, &file));
+    must(sl_torch_file_find(&file, sl_pickle_get(file.root, "a"), &a));
+    must(sl_torch_file_find(&file, sl_pickle_get(file.root, "b"), &b));
+    sl_torch_file_drop_tree(&file);
+    for (uint64_t first = 0; first < ELEMENTS; first += 50000) {
+        must(sl_torch_file_read(&file, &b, first, ELEMENTS - first, read));
+        assert_memory_equal(read, data + first, (ELEMENTS - first) * sizeof *read);
+        must(sl_torch_file_read(&file, &a, 0, first + 1, read));
+        assert_memory_equal(read, data, (first + 1) * sizeof *read);
+    }
+    flip_bit(path.text, (long)(b.first_byte + 4ul * 70000));
+    must(sl_torch_file_read(&file, &a, 0, 1000, read));
+    assert_int_equal(sl_torch_file_read(&file, &b, 69999, 2, read), SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "blocks.pt: checksum is"));
+    flip_bit(path.text, (long)(b.first_byte + 4ul * 70000));
+    must(sl_torch_file_read(&file, &b, 69999, 2, read));
+    assert_memory_equal(read, data + 69999, 2 * sizeof *read);
+    sl_torch_file_close(&file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -589,6 +666,9 @@ int main(void)
         cmocka_unit_test(old_file_when_hostile_then_refused),
         cmocka_unit_test(old_file_when_its_tree_is_long_then_read),
         cmocka_unit_test(file_when_written_then_read_back),
+        cmocka_unit_test(member_when_a_bit_is_flipped_then_refused),
+        cmocka_unit_test(members_when_without_checksums_then_read_and_said),
+        cmocka_unit_test(storage_when_it_changes_after_the_first_read_then_refused),
     };
     return cmocka_run_group_tests_name("torch_file", tests, open_scratch, close_scratch);
 }

@@ -67,6 +67,18 @@ static inline void torch_add_pickle(torch_bytes *to, const torch_tensor *tensor)
 
 /* ---- archives ---- */
 
+/* CRC-32 bit by bit, as the standard has it. */
+static inline uint32_t torch_checksum(const unsigned char *data, uint64_t bytes)
+{
+    uint32_t value = ~0u;
+    for (uint64_t i = 0; i < bytes; i++) {
+        value ^= data[i];
+        for (int bit = 0; bit < 8; bit++)
+            value = value >> 1 ^ (value & 1 ? 0xedb88320u : 0);
+    }
+    return ~value;
+}
+
 /* A change of a field: of a local header, of an entry of the directory, or of the end. */
 typedef struct torch_damage {
     enum { TORCH_SOUND, TORCH_LOCAL, TORCH_ENTRY, TORCH_END } where;
@@ -109,7 +121,8 @@ static inline void torch_add_archive(torch_bytes *file, const torch_member *memb
     size_t directory = file->count;
     for (int i = 0; i < count; i++) {
         size_t start = file->count, name_bytes = strlen(members[i].name);
-        TORCH_ADD(file, "PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        TORCH_ADD(file, "PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0");
+        torch_add_number(file, torch_checksum(members[i].data, members[i].bytes), 4);
         torch_add_number(file, members[i].bytes, 4);
         torch_add_number(file, members[i].bytes, 4);
         torch_add_number(file, name_bytes, 4); /* and no extra fields */
@@ -127,6 +140,52 @@ static inline void torch_add_archive(torch_bytes *file, const torch_member *memb
     torch_add_number(file, directory, 4);
     torch_add_number(file, 0, 2);
     torch_damage_at(file, damage, TORCH_END, 0, end);
+}
+
+static inline uint64_t torch_get(const unsigned char *data, int bytes)
+{
+    uint64_t number = 0;
+    for (int i = bytes; i-- > 0;)
+        number = number << 8 | data[i];
+    return number;
+}
+
+/* Walks the members of an archive without a comment: where the entry in the directory starts, and
+ * the data. False: that was the last. */
+typedef struct torch_walk {
+    size_t entry, first, bytes;
+    uint64_t left, next;
+} torch_walk;
+
+static inline torch_walk torch_walk_start(const unsigned char *file, size_t file_bytes)
+{
+    const unsigned char *end = file + file_bytes - 22;
+    return (torch_walk){.left = torch_get(end + 10, 2), .next = torch_get(end + 16, 4)};
+}
+
+static inline bool torch_walk_next(const unsigned char *file, torch_walk *walk)
+{
+    if (walk->left == 0)
+        return false;
+    walk->left--;
+    walk->entry = walk->next;
+    const unsigned char *entry = file + walk->entry;
+    const size_t header = torch_get(entry + 42, 4);
+    walk->bytes = torch_get(entry + 24, 4);
+    walk->first = header + 30 + torch_get(file + header + 26, 2) + torch_get(file + header + 28, 2);
+    walk->next += 46 + torch_get(entry + 28, 2) + torch_get(entry + 30, 2);
+    return true;
+}
+
+/* Makes the checksums of an archive's members again, after a change in them. */
+static inline void torch_seal(unsigned char *file, size_t file_bytes)
+{
+    torch_walk walk = torch_walk_start(file, file_bytes);
+    while (torch_walk_next(file, &walk)) {
+        const uint32_t checksum = torch_checksum(file + walk.first, walk.bytes);
+        for (int i = 0; i < 4; i++)
+            file[walk.entry + 16 + (size_t)i] = (unsigned char)(checksum >> (8 * i));
+    }
 }
 
 /* Seven floats of 0.5, 1.5, ... */

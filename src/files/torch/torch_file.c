@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "crc32.h"
 #include "zip.h"
 
 enum {
@@ -187,19 +188,32 @@ static member_name make_name(const sl_zip_member *pickle, const char *text, uint
     return name;
 }
 
-static sl_status check_byte_order(const sl_torch_file *file, const sl_zip *zip,
+/* All of a member that is no storage. */
+static sl_status read_member(sl_torch_file *file, const sl_zip *zip, const sl_zip_member *member,
+                             void *out_data)
+{
+    uint64_t at;
+    SL_TRY(sl_zip_locate(zip, member, &at));
+    SL_TRY(sl_files_read_at(&file->file, at, member->bytes, out_data));
+    if (member->checksum == 0 && member->bytes > 0)
+        file->is_unchecked = true;
+    if (sl_zip_is_sound(member, out_data))
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA, "is damaged: its member %s is not of the archive's checksum %08" PRIx32,
+            show_text(member->name, member->name_bytes).text, member->checksum);
+}
+
+static sl_status check_byte_order(sl_torch_file *file, const sl_zip *zip,
                                   const sl_zip_member *pickle)
 {
     static const char little[] = "little";
     char order[sizeof little - 1];
-    uint64_t at;
     member_name name = make_name(pickle, "byteorder", 9);
     const sl_zip_member *member = sl_zip_find(zip, name.text, name.bytes);
     if (!member)
         return SL_OK;
-    SL_TRY(sl_zip_locate(zip, member, &at));
     if (member->bytes == sizeof order) {
-        SL_TRY(sl_files_read_at(&file->file, at, sizeof order, order));
+        SL_TRY(read_member(file, zip, member, order));
         if (memcmp(order, little, sizeof order) == 0)
             return SL_OK;
     }
@@ -209,32 +223,49 @@ static sl_status check_byte_order(const sl_torch_file *file, const sl_zip *zip,
 static sl_status read_archive_pickle(sl_torch_file *file, const sl_zip *zip,
                                      const sl_zip_member *pickle)
 {
-    uint64_t at;
-    SL_TRY(sl_zip_locate(zip, pickle, &at));
     if (pickle->bytes > SL_PICKLE_BYTES_MAX)
         SL_FAIL(SL_ERROR_DATA, "has a data.pkl of %" PRIu64 " bytes; at most %d are read",
                 pickle->bytes, SL_PICKLE_BYTES_MAX);
     file->text = malloc(pickle->bytes + 1);
     if (!file->text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a pickle of %" PRIu64 " bytes", pickle->bytes);
-    SL_TRY(sl_files_read_at(&file->file, at, pickle->bytes, file->text));
+    SL_TRY(read_member(file, zip, pickle, file->text));
     return sl_pickle_open(file->text, pickle->bytes, &file->pickle, NULL);
+}
+
+static sl_status place_storage(sl_torch_file *file, const sl_zip *zip, const sl_zip_member *pickle,
+                               uint32_t index)
+{
+    sl_torch_storage *storage = &file->storages[index];
+    char key[5 + KEY_BYTES_MAX] = "data/";
+    const uint32_t key_bytes = 5 + storage->key->count;
+    memcpy(key + 5, storage->key->text, storage->key->count);
+    const member_name name = make_name(pickle, key, key_bytes);
+    const sl_zip_member *member = sl_zip_find(zip, name.text, name.bytes);
+    if (!member || member->bytes < count_bytes(storage))
+        SL_FAIL(SL_ERROR_DATA, "has no data of %" PRIu64 " bytes for storage \"%s\"",
+                count_bytes(storage), show_text(storage->key->text, storage->key->count).text);
+    SL_TRY(sl_zip_locate(zip, member, &storage->first_byte));
+    file->members[index] = (sl_torch_member){.name = strndup(key, key_bytes),
+                                             .first_byte = storage->first_byte,
+                                             .bytes = member->bytes,
+                                             .checksum = member->checksum};
+    if (!file->members[index].name)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the name of a storage");
+    if (member->checksum == 0 && member->bytes > 0)
+        file->is_unchecked = true;
+    return SL_OK;
 }
 
 static sl_status place_in_archive(sl_torch_file *file, const sl_zip *zip,
                                   const sl_zip_member *pickle)
 {
-    for (uint32_t i = 0; i < file->storage_count; i++) {
-        sl_torch_storage *storage = &file->storages[i];
-        char key[5 + KEY_BYTES_MAX] = "data/";
-        memcpy(key + 5, storage->key->text, storage->key->count);
-        const member_name name = make_name(pickle, key, 5 + storage->key->count);
-        const sl_zip_member *member = sl_zip_find(zip, name.text, name.bytes);
-        if (!member || member->bytes < count_bytes(storage))
-            SL_FAIL(SL_ERROR_DATA, "has no data of %" PRIu64 " bytes for storage \"%s\"",
-                    count_bytes(storage), show_text(storage->key->text, storage->key->count).text);
-        SL_TRY(sl_zip_locate(zip, member, &storage->first_byte));
-    }
+    file->members = calloc(file->storage_count + 1u, sizeof *file->members);
+    if (!file->members)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u storages", file->storage_count);
+    file->member_count = file->storage_count;
+    for (uint32_t i = 0; i < file->storage_count; i++)
+        SL_TRY(place_storage(file, zip, pickle, i));
     return SL_OK;
 }
 
@@ -376,6 +407,7 @@ static sl_status read_before_archives(sl_torch_file *file)
 {
     pickle_row row = {.file = file};
     sl_pickle *keys;
+    file->is_unchecked = true;
     SL_TRY(read_more(&row));
     SL_TRY(pass_pickle(&row, has_magic));
     SL_TRY(pass_pickle(&row, has_version));
@@ -430,6 +462,10 @@ void sl_torch_file_drop_tree(sl_torch_file *file)
 void sl_torch_file_close(sl_torch_file *file)
 {
     sl_torch_file_drop_tree(file);
+    for (uint32_t i = 0; i < file->member_count; i++)
+        free(file->members[i].name);
+    free(file->members);
+    sl_block_reader_close(file->blocks);
     sl_files_close(&file->file);
     *file = (sl_torch_file){.file = {.fd = -1}};
 }
@@ -496,11 +532,68 @@ sl_status sl_torch_file_find(const sl_torch_file *file, const sl_pickle_value *v
                 storage->element_count);
     tensor.encoding = type->encoding;
     tensor.first_byte = storage->first_byte + offset * type->bytes;
+    tensor.storage_index = (uint32_t)(storage - file->storages);
     *out_tensor = tensor;
     return SL_OK;
 }
 
-sl_status sl_torch_file_read(const sl_torch_file *file, const sl_torch_tensor *tensor,
+/* ---- bytes ---- */
+
+static sl_status open_blocks(sl_torch_file *file)
+{
+    sl_block_sums sums;
+    if (file->blocks)
+        return SL_OK;
+    SL_TRY(sl_block_sums_open(file->file.bytes, &sums));
+    return sl_block_reader_open(&sums, &file->blocks);
+}
+
+static sl_status add_blocks(sl_torch_file *file, const sl_torch_member *member, sl_crc32 *crc)
+{
+    const uint64_t block_bytes = file->blocks->sums.block_bytes;
+    for (uint64_t done = 0, part; done < member->bytes; done += part) {
+        const unsigned char *block;
+        const uint64_t at = member->first_byte + done, within = at % block_bytes;
+        part = member->bytes - done;
+        part = part < block_bytes - within ? part : block_bytes - within;
+        SL_TRY(sl_block_reader_learn(file->blocks, &file->file, at / block_bytes, &block));
+        sl_crc32_add(crc, block + within, part);
+    }
+    return SL_OK;
+}
+
+/* Reads all of a storage, the first time that some of it is asked. */
+static sl_status check_member(sl_torch_file *file, sl_torch_member *member)
+{
+    sl_crc32 crc;
+    if (member->is_checked)
+        return SL_OK;
+    SL_TRY(open_blocks(file));
+    sl_crc32_init(&crc);
+    SL_TRY(add_blocks(file, member, &crc));
+    if (crc.value != member->checksum)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: is damaged: checksum is %08" PRIx32 " of its member %s, but the archive says "
+                "%08" PRIx32,
+                sl_files_show(file->file.path).text, crc.value, sl_files_show(member->name).text,
+                member->checksum);
+    member->is_checked = true;
+    return SL_OK;
+}
+
+static sl_status read_bytes(sl_torch_file *file, const sl_torch_tensor *tensor, uint64_t offset,
+                            uint64_t bytes, void *data)
+{
+    sl_torch_member *member = file->members ? &file->members[tensor->storage_index] : NULL;
+    if (!member || member->checksum == 0)
+        return sl_files_read_at(&file->file, offset, bytes, data);
+    sl_status status = check_member(file, member);
+    if (status == SL_OK)
+        status = sl_block_reader_read(file->blocks, &file->file, offset, bytes, data);
+    return status == SL_ERROR_DAMAGED ? SL_ERROR_DATA : status; /* there is no older file */
+}
+
+sl_status sl_torch_file_read(sl_torch_file *file, const sl_torch_tensor *tensor,
                              uint64_t first_element, uint64_t element_count, float *out_data)
 {
     uint64_t bytes = sl_encoding_bytes(tensor->encoding, 1);
@@ -508,9 +601,9 @@ sl_status sl_torch_file_read(const sl_torch_file *file, const sl_torch_tensor *t
         element_count > tensor->element_count - first_element)
         SL_FAIL(SL_ERROR_USAGE, "%s: elements beyond the end of a tensor are asked",
                 sl_files_show(file->file.path).text);
-    SL_TRY(sl_files_read_at(&file->file, tensor->first_byte + bytes * first_element,
-                            bytes * element_count,
-                            (char *)out_data + (sizeof *out_data - bytes) * element_count));
+    SL_TRY(read_bytes(file, tensor, tensor->first_byte + bytes * first_element,
+                      bytes * element_count,
+                      (char *)out_data + (sizeof *out_data - bytes) * element_count));
     sl_encoding_widen(tensor->encoding, element_count, out_data);
     return SL_OK;
 }

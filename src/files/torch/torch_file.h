@@ -8,10 +8,18 @@
  * Nothing of a pickle is executed (pickle.h). Tensors are read from their storages in runs, and
  * only those that are asked for; they have to be contiguous there, of fp32, bf16 or fp16. Every
  * offset and count is held to the file before it is used.
+ *
+ * Checksums: an archive has a CRC-32 of each member. data.pkl and byteorder are compared when the
+ * file is opened, a storage when the first of its elements are read: all of the storage is then
+ * read once, by blocks whose own sums are kept, and later reads are held to those (block_sums.h).
+ * So what is given out is what was checked. Not checked are members that were written without a
+ * checksum (torch.serialization.set_crc32_options(False) leaves 0 there), and files of before
+ * archives, which have none.
  */
 #ifndef SL_FILES_TORCH_TORCH_FILE_H
 #define SL_FILES_TORCH_TORCH_FILE_H
 
+#include "files/block_sums.h"
 #include "files/encoding.h"
 #include "files/files.h"
 #include "pickle.h"
@@ -23,7 +31,8 @@ typedef struct sl_torch_tensor {
     uint32_t dim_count;
     uint64_t shape[SL_TORCH_DIMS_MAX];
     uint64_t element_count;
-    uint64_t first_byte; /* in the file */
+    uint64_t first_byte;    /* in the file */
+    uint32_t storage_index; /* of its storage */
 } sl_torch_tensor;
 
 /* Elements of one type that tensors look into. */
@@ -35,6 +44,15 @@ typedef struct sl_torch_storage {
     uint64_t first_byte; /* in the file */
 } sl_torch_storage;
 
+/* What an archive says of the bytes of a storage; kept when the tree is gone. */
+typedef struct sl_torch_member {
+    char *name; /* "data/KEY"; owned */
+    uint64_t first_byte, bytes;
+    uint32_t checksum; /* CRC-32; 0: none */
+    bool is_checked;
+} sl_torch_member;
+
+/* One thread at a time. */
 typedef struct sl_torch_file {
     sl_file file;
     const sl_pickle_value *root;
@@ -42,6 +60,10 @@ typedef struct sl_torch_file {
     void *text;                 /* what the pickle points into */
     sl_torch_storage *storages; /* [storage_count], by key */
     uint32_t storage_count;
+    sl_torch_member *members; /* [member_count], one a storage; NULL: before archives */
+    uint32_t member_count;
+    bool is_unchecked;       /* some of what is read has no checksum */
+    sl_block_reader *blocks; /* of the storages that were checked; NULL: of none yet */
 } sl_torch_file;
 
 /* Opens a file and reads its tree. SL_ERROR_DATA names the file and the rule that it breaks; see
@@ -59,8 +81,9 @@ void sl_torch_file_close(sl_torch_file *file);
 sl_status sl_torch_file_find(const sl_torch_file *file, const sl_pickle_value *value,
                              sl_torch_tensor *out_tensor);
 
-/* Reads elements as fp32. SL_ERROR_DATA: the file was cut. SL_ERROR_IO. */
-sl_status sl_torch_file_read(const sl_torch_file *file, const sl_torch_tensor *tensor,
+/* Reads elements as fp32. SL_ERROR_DATA: the file was cut, or the storage is not the one that its
+ * checksum was made of. SL_ERROR_IO. */
+sl_status sl_torch_file_read(sl_torch_file *file, const sl_torch_tensor *tensor,
                              uint64_t first_element, uint64_t element_count, float *out_data);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "crc32.h"
+
 enum {
     ALIGNMENT = 64, /* of data, as PyTorch has it for those who map files */
     LOCAL_BYTES = 30,
@@ -14,8 +16,7 @@ enum {
     VERSION_LARGE = 45,
     FLAG_CHECKSUM_BEHIND = 8,
     EXTRA_ZIP64 = 1,
-    MEMBERS_BESIDE = 3, /* data.pkl, byteorder, version */
-    CRC_BYTES = 8       /* of data that are taken at once */
+    MEMBERS_BESIDE = 3 /* data.pkl, byteorder, version */
 };
 
 /* ---- the pickle ---- */
@@ -150,38 +151,8 @@ struct sl_torch_writer {
     uint64_t left_bytes; /* of the member that is being written */
     member *members;
     uint32_t member_count;
-    uint32_t crc[CRC_BYTES][256]; /* of a byte that so many others follow */
+    sl_crc32 crc; /* of the member that is being written */
 };
-
-/* The polynomial of zip, bits reversed; tables for 8 bytes at once (Intel's slicing by 8). */
-static void make_tables(sl_torch_writer *self)
-{
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t value = i;
-        for (int bit = 0; bit < 8; bit++)
-            value = value >> 1 ^ (value & 1 ? 0xedb88320u : 0);
-        self->crc[0][i] = value;
-    }
-    for (uint32_t k = 1; k < CRC_BYTES; k++)
-        for (uint32_t i = 0; i < 256; i++)
-            self->crc[k][i] = self->crc[k - 1][i] >> 8 ^ self->crc[0][self->crc[k - 1][i] & 0xff];
-}
-
-static uint32_t add_checksum(const sl_torch_writer *self, uint32_t checksum,
-                             const unsigned char *data, uint64_t bytes)
-{
-    uint32_t value = ~checksum;
-    for (; bytes >= CRC_BYTES; bytes -= CRC_BYTES, data += CRC_BYTES) {
-        uint32_t low = value ^ (data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
-                                (uint32_t)data[3] << 24);
-        value = self->crc[7][low & 0xff] ^ self->crc[6][low >> 8 & 0xff] ^
-                self->crc[5][low >> 16 & 0xff] ^ self->crc[4][low >> 24] ^ self->crc[3][data[4]] ^
-                self->crc[2][data[5]] ^ self->crc[1][data[6]] ^ self->crc[0][data[7]];
-    }
-    for (; bytes > 0; bytes--, data++)
-        value = value >> 8 ^ self->crc[0][(value ^ *data) & 0xff];
-    return ~value;
-}
 
 /* Numbers as zip has them, on their way into the file. */
 typedef struct record {
@@ -228,7 +199,7 @@ static sl_status begin_member(sl_torch_writer *self, const char *name, uint64_t 
     snprintf(next->name, sizeof next->name, "archive/%s", name);
     next->header = self->file.bytes;
     next->bytes = self->left_bytes = bytes;
-    next->checksum = 0;
+    sl_crc32_begin(&self->crc);
     record local = {.bytes = 0};
     uint32_t name_bytes = (uint32_t)strlen(next->name);
     uint32_t large_bytes = is_large(next) ? 20 : 0;
@@ -258,7 +229,8 @@ static sl_status begin_member(sl_torch_writer *self, const char *name, uint64_t 
 
 static sl_status end_member(sl_torch_writer *self)
 {
-    const member *last = &self->members[self->member_count++];
+    member *last = &self->members[self->member_count++];
+    last->checksum = self->crc.value;
     record behind = {.bytes = 0};
     add_number(&behind, 0x08074b50, 4);
     add_number(&behind, last->checksum, 4);
@@ -269,8 +241,7 @@ static sl_status end_member(sl_torch_writer *self)
 
 static sl_status append_data(sl_torch_writer *self, const void *data, uint64_t bytes)
 {
-    member *at = &self->members[self->member_count];
-    at->checksum = add_checksum(self, at->checksum, data, bytes);
+    sl_crc32_add(&self->crc, data, bytes);
     self->left_bytes -= bytes;
     return append(self, data, bytes);
 }
@@ -309,7 +280,7 @@ sl_status sl_torch_writer_open(sl_file *file, const void *pickle, uint64_t pickl
     self->plan_count = count;
     self->members = members;
     *file = (sl_file){.fd = -1};
-    make_tables(self);
+    sl_crc32_init(&self->crc);
     sl_status status = write_member(self, "data.pkl", pickle, pickle_bytes);
     if (status == SL_OK)
         status = write_member(self, "byteorder", "little", 6);

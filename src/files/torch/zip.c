@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "crc32.h"
+
 enum {
     END_BYTES = 22,
     END_COMMENT_MAX = 65535,
@@ -151,7 +153,8 @@ static sl_status read_entry(const unsigned char *entry, uint64_t left, sl_zip_me
     *out_member = (sl_zip_member){.name = (const char *)entry + ENTRY_BYTES,
                                   .name_bytes = (uint32_t)name_bytes,
                                   .bytes = bytes,
-                                  .header = header};
+                                  .header = header,
+                                  .checksum = (uint32_t)get(entry + 16, 4)};
     return SL_OK;
 }
 
@@ -231,6 +234,14 @@ const sl_zip_member *sl_zip_find(const sl_zip *zip, const char *name, uint32_t n
             high = middle;
     }
     return NULL;
+}
+
+bool sl_zip_is_sound(const sl_zip_member *member, const void *data)
+{
+    sl_crc32 crc;
+    sl_crc32_init(&crc);
+    sl_crc32_add(&crc, data, member->bytes);
+    return member->checksum == 0 || member->checksum == crc.value;
 }
 
 sl_status sl_zip_locate(const sl_zip *zip, const sl_zip_member *member, uint64_t *out_first_byte)

@@ -12,7 +12,8 @@ typedef struct sl_zip_member {
     const char *name; /* not ended by a NUL */
     uint32_t name_bytes;
     uint64_t bytes;
-    uint64_t header; /* where its local header is in the file */
+    uint64_t header;   /* where its local header is in the file */
+    uint32_t checksum; /* CRC-32 of its bytes; 0 of one that was written without */
 } sl_zip_member;
 
 typedef struct sl_zip {
@@ -36,6 +37,9 @@ void sl_zip_close(sl_zip *zip);
 
 /* NULL: there is none of this name. */
 const sl_zip_member *sl_zip_find(const sl_zip *zip, const char *name, uint32_t name_bytes);
+
+/* Whether bytes that were read are a member's by its checksum; true of a member without one. */
+bool sl_zip_is_sound(const sl_zip_member *member, const void *data);
 
 /* The first byte of a member's data, which lie in the file whole. SL_ERROR_DATA. SL_ERROR_IO. */
 sl_status sl_zip_locate(const sl_zip *zip, const sl_zip_member *member, uint64_t *out_first_byte);

@@ -529,6 +529,18 @@ static sl_status open_stages(sl_megatron_model *model, bool has_stages)
     return check_shape(model, &model->shape);
 }
 
+/* Once of all pieces, which one program wrote. */
+static void warn_of_unchecked(const sl_megatron_model *model)
+{
+    for (uint32_t i = 0; i < model->tp_size * model->pp_size; i++)
+        if (model->pieces[i].file.is_unchecked) {
+            sl_log_write(SL_LOG_WARNING,
+                         "%s: was written without checksums: damage to it would not be seen",
+                         sl_files_show(model->pieces[i].file.file.path).text);
+            return;
+        }
+}
+
 static sl_status open_model(sl_megatron_model *model)
 {
     bool has_stages;
@@ -543,7 +555,9 @@ static sl_status open_model(sl_megatron_model *model)
     SL_TRY(count_layers(model, first, &model->stages[0]));
     SL_TRY(check_shape(model, &model->stages[0].shape));
     SL_TRY(check_heads(model));
-    return open_stages(model, has_stages);
+    SL_TRY(open_stages(model, has_stages));
+    warn_of_unchecked(model);
+    return SL_OK;
 }
 
 sl_status sl_megatron_model_open(const char *path, sl_megatron_model **out_model)
@@ -638,8 +652,8 @@ static run find_run(const sl_megatron_model *model, const sl_gpt2_tensor *tensor
 }
 
 /* The piece of tensor-parallel rank 0 that has a tensor, and the tensor as that stage counts it. */
-static const piece *find_pieces(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
-                                uint32_t *out_index)
+static piece *find_pieces(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                          uint32_t *out_index)
 {
     uint32_t at = 0;
     sl_gpt2_tensor local = *tensor;
@@ -672,7 +686,7 @@ static sl_status read_rows(const sl_megatron_model *model, const sl_gpt2_tensor 
                            uint64_t first_row, uint64_t row_count, float *out_data)
 {
     uint32_t index;
-    const piece *pieces = find_pieces(model, tensor, &index);
+    piece *pieces = find_pieces(model, tensor, &index);
     const extent of = find_extent(tensor), local = find_local(model, tensor);
     for (uint32_t rank = 0; rank < model->tp_size; rank++) {
         SL_TRY(sl_torch_file_read(&pieces[rank].file, &pieces[rank].tensors[index],
@@ -689,9 +703,9 @@ static sl_status read_run(const sl_megatron_model *model, const sl_gpt2_tensor *
                           uint64_t first_element, uint64_t *element_count, float *out_data)
 {
     uint32_t index;
-    const piece *pieces = find_pieces(model, tensor, &index);
+    piece *pieces = find_pieces(model, tensor, &index);
     const run next = find_run(model, tensor, first_element);
-    const piece *self = &pieces[next.rank];
+    piece *self = &pieces[next.rank];
     if (next.count < *element_count)
         *element_count = next.count;
     return sl_torch_file_read(&self->file, &self->tensors[index], next.first, *element_count,
