@@ -261,17 +261,21 @@ sl_status sl_files_create_unseen_shared(const char *name, sl_file *out_file)
     return create_unseen_with(name, 0666, out_file);
 }
 
-sl_status sl_files_publish(sl_file *file, const char *name)
+sl_status sl_files_link_unseen(sl_file *file)
 {
     char link[LINK_BYTES];
-    int error = 0;
     if (file->is_unseen && linkat(AT_FDCWD, name_descriptor(file->fd, link), AT_FDCWD, file->path,
                                   AT_SYMLINK_FOLLOW) != 0)
-        error = errno;
-    if (error == 0) {
-        file->is_unseen = false;
-        error = sl_files_rename(AT_FDCWD, file->path, name, SL_RENAME_REPLACE);
-    }
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be named: %s", sl_files_show(file->path).text,
+                strerror(errno));
+    file->is_unseen = false;
+    return SL_OK;
+}
+
+sl_status sl_files_publish(sl_file *file, const char *name)
+{
+    SL_TRY(sl_files_link_unseen(file));
+    const int error = sl_files_rename(AT_FDCWD, file->path, name, SL_RENAME_REPLACE);
     if (error != 0)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be named %s: %s", sl_files_show(file->path).text,
                 sl_files_show(name).text, strerror(error));

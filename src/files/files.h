@@ -76,6 +76,10 @@ sl_status sl_files_create_unseen(const char *name, sl_file *out_file);
 /* The same with mode 0666 less the umask. */
 sl_status sl_files_create_unseen_shared(const char *name, sl_file *out_file);
 
+/* Gives such a file the name NAME.tmp-PID, if it has none yet, for who renames it by other rules
+ * than those of sl_files_publish. SL_ERROR_IO: it is as before. */
+sl_status sl_files_link_unseen(sl_file *file);
+
 /* Gives such a file its name in the place of whatever had it; the file stays open. SL_ERROR_IO: it
  * is as before. */
 sl_status sl_files_publish(sl_file *file, const char *name);

@@ -3,9 +3,11 @@
 #ifndef SL_TESTS_COMMAND_RUN_H
 #define SL_TESTS_COMMAND_RUN_H
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +219,24 @@ static int tear_down(void **state)
     char command[PATH_BYTES];
     snprintf(command, sizeof command, "rm -rf %s", work_directory);
     return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
+}
+
+/* Whether a process holds a file open that has no name any more, and whose name had `part`. */
+static inline bool holds_deleted(pid_t child, const char *part)
+{
+    char path[64], target[PATH_BYTES];
+    bool is_found = false;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)child);
+    DIR *directory = opendir(path);
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry;
+         entry = readdir(directory)) {
+        ssize_t length = readlinkat(dirfd(directory), entry->d_name, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = '\0';
+        is_found = is_found || (strstr(target, "(deleted)") && strstr(target, part));
+    }
+    if (directory)
+        closedir(directory);
+    return is_found;
 }
 
 #endif

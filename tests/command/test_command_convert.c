@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/resource.h>
@@ -434,30 +435,74 @@ static void file_when_it_may_not_grow_then_74(void **state)
     assert_false(is_left("made"));
 }
 
-/* A signal amid the work: the process leaves with 130, and nothing of it stays. */
-static void conversion_when_a_signal_then_130_and_nothing_is_left(void **state)
+/* Whether a conversion to a directory has begun with the model's file. */
+static bool is_writing_directory(void)
 {
-    (void)state;
-    make_sparse("large.bin", 12, 1024); /* 580 MiB */
-    int status;
+    glob_t found = {0};
+    const bool is_there = glob("made.tmp-*/model.safetensors", 0, NULL, &found) == 0;
+    globfree(&found);
+    return is_there;
+}
+
+/* Starts a conversion of large.bin and waits until it writes, a file without a name or a directory.
+ */
+static pid_t start_conversion(const char *format, bool is_directory)
+{
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         FILE *none = freopen("err", "w", stderr);
         execl(binary, "sluice", "convert", "--from", "large.bin", "--to", "made", "--type", "bf16",
-              "--format", "llmc", "--quiet", NULL);
+              "--format", format, "--tokenizer", "byte", "--quiet", NULL);
         _exit(none ? 99 : 98);
     }
-    while (!is_left("made.tmp-") && kill(pid, 0) == 0 && waitpid(pid, &status, WNOHANG) == 0)
+    siginfo_t info = {0};
+    while (info.si_pid == 0 &&
+           !(is_directory ? is_writing_directory() : holds_deleted(pid, "/#"))) {
         usleep(1000);
-    kill(pid, SIGINT);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    read_complaint("err");
-    assert_true(WIFEXITED(status));
-    assert_code(WEXITSTATUS(status), 130);
-    assert_has(complaint, "stopping: nothing is written");
-    assert_false(is_left("made"));
+        waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    }
+    return pid;
+}
+
+/* A signal amid the work: the process leaves with 130, and nothing of it stays. */
+static void conversion_when_a_signal_then_130_and_nothing_is_left(void **state)
+{
+    (void)state;
+    make_sparse("large.bin", 12, 1024); /* 580 MiB */
+    for (int is_directory = 0; is_directory < 2; is_directory++) {
+        int status;
+        pid_t pid = start_conversion(is_directory ? "hf" : "llmc", is_directory);
+        kill(pid, SIGINT);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        read_complaint("err");
+        assert_true(WIFEXITED(status));
+        assert_code(WEXITSTATUS(status), 130);
+        assert_has(complaint, "stopping: nothing is written");
+        assert_false(is_left("made"));
+    }
     run_shell("rm large.bin");
+}
+
+/* Of a file nothing is left; of a directory until the next conversion to the same place. */
+static void conversion_when_killed_then_nothing_is_left_or_the_next_removes_it(void **state)
+{
+    (void)state;
+    make_sparse("large.bin", 12, 1024);
+    for (int is_directory = 0; is_directory < 2; is_directory++) {
+        int status;
+        pid_t pid = start_conversion(is_directory ? "hf" : "llmc", is_directory);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(is_left("made"), is_directory);
+    }
+    make_sparse("large.bin", 1, 64);
+    assert_code(sluice("convert --from large.bin --to made --format hf --tokenizer byte --quiet"),
+                0);
+    assert_false(is_left("made.tmp-"));
+    run_shell("test -z \"$(ls -A made | grep unfinished)\"");
+    run_shell("rm -r large.bin made");
 }
 
 int main(void)
@@ -479,6 +524,7 @@ int main(void)
         cmocka_unit_test(model_when_larger_than_the_disk_then_69),
         cmocka_unit_test(file_when_it_may_not_grow_then_74),
         cmocka_unit_test(conversion_when_a_signal_then_130_and_nothing_is_left),
+        cmocka_unit_test(conversion_when_killed_then_nothing_is_left_or_the_next_removes_it),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -412,24 +412,6 @@ static void signal_when_a_save_has_failed_then_is_not_one_in_a_save(void **state
 
 /* ---- what a run that goes on holds open ---- */
 
-/* Whether a process holds a file open that has no name any more, and whose name had `part`. */
-static bool holds_deleted(pid_t child, const char *part)
-{
-    char path[64], target[PATH_BYTES];
-    bool is_found = false;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)child);
-    DIR *directory = opendir(path);
-    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry;
-         entry = readdir(directory)) {
-        ssize_t length = readlinkat(dirfd(directory), entry->d_name, target, sizeof target - 1);
-        target[length > 0 ? length : 0] = '\0';
-        is_found = is_found || (strstr(target, "(deleted)") && strstr(target, part));
-    }
-    if (directory)
-        closedir(directory);
-    return is_found;
-}
-
 /* What it went on from is removed by --keep: its space must be free then, not when the run ends. */
 static void resumed_run_when_its_checkpoint_goes_then_holds_none_of_it(void **state)
 {

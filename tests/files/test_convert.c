@@ -8,12 +8,15 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <math.h>
+#include <sys/file.h>
 
 #include "convert_case.h"
 #include "gguf_cursor.h"
 #include "hostile_models.h"
 #include "session/convert/convert.h"
+#include "session/convert/output.h"
 #include "session/weights/weights.h"
 #include "text/text_case.h"
 
@@ -693,6 +696,55 @@ static sl_status convert_over(const char *from, const char *to, sl_convert_forma
     return convert_with(from, to, (sl_convert_args){.format = format, .overwrites = overwrites});
 }
 
+/* What a killed process may have left, and what may look so: which go at the next conversion. */
+static void remains_when_next_converted_then_only_unfinished_ones_go(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *file;
+        bool has_mark, goes;
+    } rows[] = {
+        {"hf.tmp-1", "model.safetensors", true, true},
+        {"hf.tmp-22", SL_OUTPUT_MARK, true, true},
+        {"hf.tmp-333", "config.json", true, false}, /* locked below: its writer lives */
+        {"hf.tmp-4", "model.safetensors", false, false},
+        {"hf.tmp-5", "mine", true, false},
+        {"hf.tmp-", "model.safetensors", true, false}, /* not quite our names */
+        {"hf.tmp-6a", "model.safetensors", true, false},
+        {"hf.old-7", "model.safetensors", true, false},
+        {"other.tmp-8", "model.safetensors", true, false},
+        {"xhf.tmp-9", "model.safetensors", true, false},
+    };
+    scratch_path scratch = scratch_open();
+    scratch_path from = scratch_join(scratch.text, "saved"), hf = scratch_join(scratch.text, "hf");
+    tiny_model *model = open_model(case_shape, 3, false);
+    text_must(case_save_model(from.text, 7, 0, model));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        scratch_path path = scratch_join(scratch.text, rows[i].name);
+        assert_int_equal(mkdir(path.text, 0700), 0);
+        scratch_write(scratch_join(path.text, rows[i].file).text, "x", 1);
+        if (rows[i].has_mark)
+            scratch_write(scratch_join(path.text, SL_OUTPUT_MARK).text, "", 0);
+    }
+    scratch_path link = scratch_join(scratch.text, "hf.tmp-10");
+    assert_int_equal(symlink("other.tmp-8", link.text), 0);
+    scratch_path mark = scratch_join(scratch_join(scratch.text, rows[2].name).text, SL_OUTPUT_MARK);
+    const int lock = open(mark.text, O_RDONLY);
+    assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    text_must(convert_over(from.text, hf.text, SL_CONVERT_HF, false));
+    close(lock);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        scratch_path path = scratch_join(scratch.text, rows[i].name);
+        if (scratch_exists(scratch_join(path.text, rows[i].file).text) == rows[i].goes)
+            fail_msg("%s: %s", rows[i].name, rows[i].goes ? "is left" : "is gone");
+        if (rows[i].goes && scratch_exists(path.text))
+            fail_msg("%s: its directory is left", rows[i].name);
+    }
+    assert_true(scratch_exists(link.text));
+    tiny_close(model);
+    scratch_close(&scratch);
+}
+
 static void places_when_taken_then_kept_unless_given_up(void **state)
 {
     (void)state;
@@ -756,6 +808,7 @@ int main(void)
         cmocka_unit_test(conversion_when_stopped_anywhere_then_nothing_is_left),
         cmocka_unit_test(directory_when_it_gets_a_file_meanwhile_then_that_stays),
         cmocka_unit_test(tokenizer_when_its_model_gets_no_name_then_it_has_none),
+        cmocka_unit_test(remains_when_next_converted_then_only_unfinished_ones_go),
         cmocka_unit_test(places_when_taken_then_kept_unless_given_up),
         cmocka_unit_test(types_when_a_format_lacks_them_then_refused),
     };

@@ -2,12 +2,14 @@
 #define _GNU_SOURCE
 #include "output.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -106,12 +108,114 @@ static sl_status remove_entry(const char *path, const FTSENT *entry)
     return SL_OK;
 }
 
-static void remove_directory(const char *path)
+/* ---- marks ---- */
+
+static bool take_lock(int mark)
+{
+    int result;
+    do
+        result = flock(mark, LOCK_EX | LOCK_NB);
+    while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
+/* Puts the mark into a directory. It is locked before it has its name, so that nobody finds it
+ * without the lock of who lives. -1: it cannot be made, or is there. */
+static int put_mark(int directory)
+{
+    static const char fresh[] = SL_OUTPUT_MARK ".new";
+    int mark = openat(directory, fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (mark < 0)
+        return -1;
+    take_lock(mark); /* without locks nobody else gets one, and nothing is removed */
+    const int error = sl_files_rename(directory, fresh, SL_OUTPUT_MARK, SL_RENAME_REPLACE);
+    if (error == 0)
+        return mark;
+    unlinkat(directory, fresh, 0);
+    close(mark);
+    errno = error;
+    return -1;
+}
+
+/* The mark of a directory whose writer is dead, locked; -1: there is none. */
+static int take_mark(int directory)
+{
+    struct stat held, named;
+    int mark = openat(directory, SL_OUTPUT_MARK, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (mark < 0)
+        return -1;
+    if (take_lock(mark) && fstat(mark, &held) == 0 && S_ISREG(held.st_mode) &&
+        held.st_uid == geteuid() && /* and nobody removed it or published meanwhile: */
+        fstatat(directory, SL_OUTPUT_MARK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+        held.st_dev == named.st_dev && held.st_ino == named.st_ino)
+        return mark;
+    close(mark);
+    return -1;
+}
+
+/* ---- removing ---- */
+
+/* The mark is the last to go: who is killed in between leaves it to be found. */
+static void remove_marked(int directory, const char *path)
 {
     walk(path, remove_entry);
+    unlinkat(directory, SL_OUTPUT_MARK, 0);
     if (rmdir(path) != 0 && errno != ENOENT)
         sl_log_write(SL_LOG_WARNING, "%s: could not be removed: %s", sl_files_show(path).text,
                      strerror(errno));
+}
+
+static sl_status refuse_other(const char *path, const FTSENT *entry)
+{
+    if (entry->fts_level == 1 && strcmp(entry->fts_name, SL_OUTPUT_MARK) == 0)
+        return SL_OK;
+    return refuse_foreign(path, entry);
+}
+
+/* Removes one directory that a killed process left, if that is what it is. */
+static void sweep_one(int parent, const char *name, const char *path)
+{
+    int directory = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (directory < 0)
+        return;
+    int mark = take_mark(directory);
+    if (mark >= 0) {
+        if (walk(path, refuse_other) == SL_OK)
+            remove_marked(directory, path);
+        close(mark);
+    }
+    close(directory);
+}
+
+/* NAME.tmp- and a number. */
+static bool is_temporary_of(const char *name, const char *base)
+{
+    static const char middle[] = ".tmp-";
+    const size_t bytes = strlen(base);
+    if (strncmp(name, base, bytes) != 0 || strncmp(name + bytes, middle, sizeof middle - 1) != 0)
+        return false;
+    const char *number = name + bytes + sizeof middle - 1;
+    return number[0] != '\0' && number[strspn(number, "0123456789")] == '\0';
+}
+
+/* What killed processes left for the same place. Nothing depends on it: what fails is left. */
+static void sweep(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const int parent_bytes = slash ? (int)(slash - path) + 1 : 0;
+    char *parent = parent_bytes > 0 ? strndup(path, (size_t)parent_bytes) : strdup(".");
+    DIR *stream = parent ? opendir(parent) : NULL;
+    free(parent);
+    for (struct dirent *entry; stream && (entry = readdir(stream)) != NULL;) {
+        char *left = NULL;
+        if (is_temporary_of(entry->d_name, path + parent_bytes) &&
+            asprintf(&left, "%.*s%s", parent_bytes, path, entry->d_name) >= 0) {
+            sweep_one(dirfd(stream), entry->d_name, left);
+            free(left);
+        }
+    }
+    if (stream)
+        closedir(stream);
 }
 
 /* ---- the place ---- */
@@ -184,7 +288,8 @@ sl_status sl_output_open(const char *path, bool is_directory, bool overwrites,
                          sl_output *out_output)
 {
     struct stat info;
-    sl_output output = {.is_directory = is_directory, .overwrites = overwrites, .directory = -1};
+    sl_output output = {
+        .is_directory = is_directory, .overwrites = overwrites, .directory = -1, .mark = -1};
     sl_status status = name_output(path, &output);
     if (status == SL_OK && stat(output.path, &info) == 0)
         status = check_there(&output, &info);
@@ -196,39 +301,53 @@ sl_status sl_output_open(const char *path, bool is_directory, bool overwrites,
         sl_output_close(&output);
         return status;
     }
+    if (is_directory)
+        sweep(output.path);
     *out_output = output;
     return SL_OK;
 }
 
+/* Of what was replaced, which has the temporary's name now, or of a temporary. */
+static void remove_temporary(sl_output *output)
+{
+    int directory = open(output->temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int mark = directory >= 0 ? put_mark(directory) : -1;
+    remove_marked(directory, output->temporary);
+    if (mark >= 0)
+        close(mark);
+    if (directory >= 0)
+        close(directory);
+}
+
 void sl_output_close(sl_output *output)
 {
-    bool is_left = output->is_made && output->temporary;
-    if (is_left && output->is_directory)
-        remove_directory(output->temporary);
-    else if (is_left)
-        unlink(output->temporary);
+    if (output->is_made && output->is_directory)
+        remove_temporary(output);
+    sl_files_discard(&output->file);
+    if (output->path && output->mark >= 0)
+        close(output->mark);
     if (output->path && output->directory >= 0)
         close(output->directory);
     free(output->path);
     free(output->temporary);
-    *output = (sl_output){.directory = -1};
+    *output = (sl_output){.directory = -1, .mark = -1};
 }
 
 /* ---- filling ---- */
 
 static sl_status make_directory(sl_output *output)
 {
-    bool is_made = mkdir(output->temporary, 0777) == 0;
-    if (!is_made && errno == EEXIST) { /* of a process that died and had this number */
-        remove_directory(output->temporary);
-        is_made = mkdir(output->temporary, 0777) == 0;
-    }
-    if (!is_made)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be made: %s", sl_files_show(output->temporary).text,
-                strerror(errno));
+    if (mkdir(output->temporary, 0777) != 0)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be made: %s%s", sl_files_show(output->temporary).text,
+                strerror(errno), errno == EEXIST ? "; move it away" : "");
     output->is_made = true;
-    return sl_files_open_directory(AT_FDCWD, NULL, output->temporary, SL_LINKS_REFUSE,
-                                   &output->directory);
+    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, output->temporary, SL_LINKS_REFUSE,
+                                   &output->directory));
+    output->mark = put_mark(output->directory);
+    if (output->mark < 0)
+        SL_FAIL(SL_ERROR_IO, "%s/" SL_OUTPUT_MARK ": cannot be made: %s",
+                sl_files_show(output->temporary).text, strerror(errno));
+    return SL_OK;
 }
 
 /* Makes the directories in which a name of several parts ends. */
@@ -248,6 +367,21 @@ static sl_status make_parents(const sl_output *output, const char *name)
     return SL_OK;
 }
 
+/* A descriptor of the same file for its writer, who closes it. */
+static sl_status duplicate(const sl_file *file, sl_file *out_file)
+{
+    sl_file other = {.fd = fcntl(file->fd, F_DUPFD_CLOEXEC, 0), .path = strdup(file->path)};
+    if (other.fd < 0 || !other.path) {
+        if (other.fd >= 0)
+            close(other.fd);
+        free(other.path);
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: no memory or descriptor left",
+                sl_files_show(file->path).text);
+    }
+    *out_file = other;
+    return SL_OK;
+}
+
 sl_status sl_output_create(sl_output *output, const char *name, sl_file *out_file)
 {
     if (output->is_directory) {
@@ -256,10 +390,9 @@ sl_status sl_output_create(sl_output *output, const char *name, sl_file *out_fil
         SL_TRY(make_parents(output, name));
         return sl_files_create_shared(output->directory, output->temporary, name, out_file);
     }
-    unlink(output->temporary); /* of a process that died and had this number */
-    SL_TRY(sl_files_create_shared(AT_FDCWD, NULL, output->temporary, out_file));
+    SL_TRY(sl_files_create_unseen_shared(output->path, &output->file));
     output->is_made = true;
-    return SL_OK;
+    return duplicate(&output->file, out_file);
 }
 
 sl_status sl_output_write_text(sl_output *output, const char *name, const char *text,
@@ -331,23 +464,26 @@ static sl_status sync_entry(const char *path, const FTSENT *entry)
     return status;
 }
 
-/* Those within it first. */
-static sl_status sync_directories(const sl_output *output)
+/* Without its mark it is whole: who is killed between here and the name leaves the model. */
+static sl_status finish_directory(const sl_output *output)
 {
-    SL_TRY(walk(output->temporary, sync_entry));
+    SL_TRY(walk(output->temporary, sync_entry)); /* those within it first */
+    if (unlinkat(output->directory, SL_OUTPUT_MARK, 0) != 0)
+        SL_FAIL(SL_ERROR_IO, "%s/" SL_OUTPUT_MARK ": cannot be removed: %s",
+                sl_files_show(output->temporary).text, strerror(errno));
     return sl_files_sync_directory(output->directory, output->temporary);
 }
 
 sl_status sl_output_publish(sl_output *output)
 {
     bool is_exchanged;
-    if (output->is_directory)
-        SL_TRY(sync_directories(output));
+    SL_TRY(output->is_directory ? finish_directory(output) : sl_files_link_unseen(&output->file));
     int error = rename_output(output, &is_exchanged);
     if (error != 0)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be named %s: %s", sl_files_show(output->temporary).text,
                 sl_files_show(output->path).text, strerror(error));
     output->is_made = false;
+    output->file.is_unseen = true; /* its temporary name is gone */
     SL_TRY(sl_files_sync_parent(output->path));
     output->is_made = is_exchanged; /* what was replaced is removed when this is closed */
     return SL_OK;
