@@ -67,4 +67,24 @@ static inline void assert_has_model(const char *directory, const tiny_model *mod
     tiny_close(read);
 }
 
+/* Rows of a tensor by its name, panels put together; the caller frees. */
+static inline float *gather(const tiny_model *model, const char *name, uint64_t *out_rows,
+                            uint64_t *out_columns)
+{
+    float *data = NULL;
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        const sl_tensor_spec *spec = &model->tensors[i];
+        if (strcmp(spec->name, name) != 0)
+            continue;
+        *out_rows = spec->whole_shape[0];
+        *out_columns = spec->shape[1];
+        if (!data)
+            data = calloc(*out_rows * *out_columns, sizeof *data);
+        memcpy(data + spec->first_row * *out_columns, model->data[SL_GROUP_PARAM][i],
+               spec->valid_rows * *out_columns * sizeof *data);
+    }
+    scratch_need(data != NULL, name);
+    return data;
+}
+
 #endif
