@@ -52,7 +52,7 @@ void sl_nearest_format(const sl_nearest *nearest, const char *prefix, char *out_
 {
     /* A candidate with more edits is another word: to suggest it would only confuse. */
     const bool is_near = nearest->best_distance <= TYPING_ERRORS_MAX &&
-                         2 * nearest->best_distance <= strlen(nearest->name);
+                         nearest->best_distance <= strlen(nearest->name) / 2;
     if (nearest->best && is_near)
         snprintf(out_text, capacity, ": did you mean %s%s?", prefix, nearest->best);
     else

@@ -262,7 +262,7 @@ static sl_status finish_bench(const sl_config *config, const sl_bench_options *o
     if (config->against)
         SL_TRY(sl_bench_compare(bench, config->against));
     /* The old rates that --only keeps may be those of a quick bench. */
-    bench->profile.is_quick = config->quick || (options->base && old->is_quick);
+    bench->profile.is_quick = config->quick || (options->base && old && old->is_quick);
     SL_TRY(sl_bench_format(bench, &object));
     sl_status status = SL_OK;
     const char *objection = find_objection(config, options, old);

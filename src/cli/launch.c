@@ -195,7 +195,7 @@ static void print_help(void)
     for (const struct argp_option *word = launch_words; word->key; word++)
         if (word->name)
             sl_help_print_option(
-                &(sl_help_option){.letter = word->key < KEY_USAGE ? (char)word->key : '\0',
+                &(sl_help_option){.letter = (char)(word->key < KEY_USAGE ? word->key : 0),
                                   .name = word->name,
                                   .hint = word->arg,
                                   .text = word->doc},

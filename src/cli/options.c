@@ -358,7 +358,7 @@ bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *o
     for (const struct argp_option *option = common_options; option->key; option++) {
         if (!option->name || index-- > 0)
             continue;
-        *out_option = (sl_option){.letter = is_letter(option->key) ? (char)option->key : 0,
+        *out_option = (sl_option){.letter = (char)(is_letter(option->key) ? option->key : 0),
                                   .name = option->name,
                                   .help = option->doc,
                                   .group = "Common",

@@ -91,7 +91,7 @@ static sl_status parse_shape(const place *at, const json_t *value, sl_safetensor
 
 static sl_status parse_offsets(const place *at, const json_t *value, sl_safetensors_tensor *tensor)
 {
-    uint64_t end;
+    uint64_t end = 0;
     if (!json_is_array(value) || json_array_size(value) != 2)
         FAIL_TENSOR(at, "data_offsets is not an array of two");
     SL_TRY(parse_size(at, "data_offsets[0]", json_array_get(value, 0), &tensor->first_byte));

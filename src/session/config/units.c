@@ -100,8 +100,8 @@ sl_status sl_units_parse_size(const char *text, uint64_t *out_bytes)
 sl_status sl_units_parse_elements(const char *text, uint64_t *out_count)
 {
     const size_t length = strlen(text);
-    const char last = length > 0 ? text[length - 1] : '\0';
-    if (last && strchr(unit_letters, toupper((unsigned char)last)))
+    const char *last = text + length - (length > 0);
+    if (*last && strchr(unit_letters, toupper((unsigned char)*last)))
         return sl_units_parse_size(text, out_count);
     if (sl_units_parse_count(text, out_count) != SL_OK)
         SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a number of elements, such as 16777216 or 16M",

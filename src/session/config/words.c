@@ -560,7 +560,7 @@ void sl_words_spell(const sl_word *word, size_t tool, char out_text[SL_WORDS_NAM
 
 static char fold(char letter)
 {
-    return letter == '_' ? '-' : (char)tolower((unsigned char)letter);
+    return (char)(letter == '_' ? '-' : tolower((unsigned char)letter));
 }
 
 bool sl_words_match(const char *a, const char *b)

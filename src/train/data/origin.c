@@ -79,7 +79,7 @@ static sl_status look_at_all(const sl_tokens *tokens, uint32_t vocab, seen *of)
     uint32_t count = 0;
     for (uint32_t i = 0; i < sl_tokens_file_count(tokens); i++)
         count += is_looked_at(tokens, i, vocab);
-    for (uint32_t i = 0; i < sl_tokens_file_count(tokens); i++)
+    for (uint32_t i = 0; i < sl_tokens_file_count(tokens) && count > 0; i++)
         if (is_looked_at(tokens, i, vocab))
             SL_TRY(look_at_file(tokens, i, tokens_looked_at / count, of));
     return SL_OK;
