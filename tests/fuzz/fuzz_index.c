@@ -1,7 +1,7 @@
 /* The index of a model's shards, beside two good shards (a in the first, b in the second) and
  * traps: a link, a FIFO, a directory, a file that is none, and good shards above and below. The
  * first byte of an input says what the rest is: an index, or model.safetensors alone, or nothing.
- */
+ * Every file that is opened is a plain one of the directory itself. */
 #define _GNU_SOURCE
 #include "files/hostile_files.h"
 #include "files/model_files.h"

@@ -1,8 +1,9 @@
 /* What could be wrong when a rank fails: the others wait for ever, or end without saying who was
  * missing and where; a rank that is suspended, or a whole job that is, is taken for dead too early;
- * a call that differs between ranks gives numbers, or a hang, in the place of a refusal; a failure
- * is forgotten and later calls go on. Each way to fail is done to a world of threads or processes,
- * and every survivor has to say the rank, the op and the step, in time. */
+ * so is one that works for longer than the deadline, as in a slow save, or one that waits for it; a
+ * call that differs between ranks gives numbers, or a hang, in the place of a refusal; a failure is
+ * forgotten and later calls go on. Each way to fail is done to a world of threads or processes, and
+ * every survivor has to say the rank, the op and the step, in time. */
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 #include <sys/socket.h>
