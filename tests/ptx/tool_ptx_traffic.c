@@ -8,8 +8,8 @@
  *     SL_PTX_TRAFFIC=1 tool_ptx_traffic [lines]
  *
  * lines: after them each instruction that takes more sectors than its bytes need, or that has bank
- * conflicts. The rules are those of ptx_traffic (shadow.h); scripts/check_sass --update --traffic
- * makes the table of docs/gpu.md from it.
+ * conflicts. The rules are those of ptx_traffic (shadow.h); scripts/check_traffic compares the
+ * lines with earlier ones.
  *
  * The shapes are GPT-2's in width, with few rows: what a request touches does not depend on how
  * many there are. Values only have to be finite. Products are those of our own kernels. */
