@@ -1,5 +1,5 @@
 /* A plan in words: why it is as it is, what binds it, what would make it faster; and what the usual
- * rules of thumb say beside it. The formulas are those of the step's resources, docs/planning.md.
+ * rules of thumb say beside it. What binds is the resource that would need the most time alone.
  */
 #ifndef SL_REPORT_EXPLAIN_H
 #define SL_REPORT_EXPLAIN_H
