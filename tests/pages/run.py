@@ -223,11 +223,17 @@ def make_fixtures(sluice, repository, root):
     shutil.copy(f"{root}/trial.json", f"{root}/home/.config/sluice/machine.json")
 
 
+def list_models(sluice):
+    """Names of the built-in shapes, of the end of the help text."""
+    text = subprocess.run([sluice, "train", "--help"], capture_output=True, text=True, check=True).stdout
+    return text.partition("Built-in shapes:")[2].replace(",", " ")
+
+
 def environment(root, sluice):
     keep = {name: value for name, value in os.environ.items()
             if not name.startswith(("SLUICE_", "XDG_", "OMPI_", "PMI", "SLURM_"))}
     return keep | {"HOME": f"{root}/home", "LC_ALL": "C", "TERM": "dumb", "PAGES_SLUICE": sluice,
-                   "PAGES_LOG": f"{root}/ran.log"}
+                   "PAGES_LOG": f"{root}/ran.log", "PAGES_MODELS": list_models(sluice)}
 
 
 def make_programs(folder):
@@ -411,6 +417,9 @@ PLANTED = [
     (False, f"<!-- not run: -->\n{FENCE}\nsluice train …\n{FENCE}"),
     (False, "<!-- not run: words -->\nwords"),
     (False, f"<!-- exits 69 -->\n{FENCE}\nsluice train …\n{FENCE}"),
+    (False, f"{FENCE}\nsluice train --model no-such-model …\n{FENCE}"),
+    (False, f"{FENCE}\nsluice train --device no-such-device …\n{FENCE}"),
+    (False, f"{FENCE}\nsluice bench --only no-such-figure\n{FENCE}"),
     (False, f"{FENCE}\nsluice generate no-such-model --prompt x\n{FENCE}"),
     (False, f"{FENCE}sh\nno-such-program\n{FENCE}"),
     (False, f"{FENCE}\nscripts/no_such_script.sh\n{FENCE}"),

@@ -2,10 +2,12 @@
 model of milliseconds in the place of the page's, by the rules below, on the program that was built.
 Every command that ran is a line of the log: its words, and its exit code.
 
-Only run.py starts this file, under one of the three names; PAGES_SLUICE and PAGES_LOG are its."""
+Only run.py starts this file, under one of the three names. It sets PAGES_SLUICE, PAGES_LOG, and
+PAGES_MODELS, the models that there are: a value that no command takes is left, to be refused."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,8 +18,12 @@ SHAPE = ["--layers", "4", "--width", "32", "--heads", "4", "--context", "32"]
 AT_MOST = {"--layers": 4, "--width": 32, "--heads": 4, "--context": 32, "--seq": 32, "--steps": 2,
            "--save-every": 1, "--eval-every": 1, "--eval-iters": 2, "--micro-batch": 4,
            "--overlap": 8, "--tokens": 8, "--learn": 300, "--profile-steps": 1}
-# In the place of the value that the page has.
-VALUE = {"--device": "cpu", "--only": "comm"}
+# Likewise of plan with --cluster, which searches thousands of layouts; an odd vocabulary is slow to share.
+AT_MOST_CLUSTER = {"--layers": 8, "--width": 256, "--heads": 8, "--context": 256, "--vocab": 5120,
+                   "--ranks": 16, "--global-batch": 16}
+# In the place of a value that the page has and that matches.
+VALUE = {"--device": (r"cuda(:\d+)?", "cpu"),
+         "--only": (r"((gemm|adamw|op|memory|copy|comm|disk|numa),?)+", "comm")}
 # What a command gets that does not say it.
 ADDED = {"train": {"--steps": "2"}, "profile": {"--profile-steps": "1"}, "generate": {"--tokens": "8"},
          "bench": {"--only": "comm"}}
@@ -37,15 +43,19 @@ def split_words(words):
     return groups
 
 
+def reduce_number(group, at_most):
+    if group and group[0] in at_most and group[1:] and group[1].isdigit():
+        return [group[0], str(min(int(group[1]), at_most[group[0]]))] + group[2:]
+    return group
+
+
 def reduce_group(group):
     name, values = (group[0], group[1:]) if group else ("", [])
-    if name == "--model":
-        return SHAPE
-    if name in VALUE:
-        return [name, VALUE[name]]
-    if name in AT_MOST and values and values[0].isdigit():
-        return [name, str(min(int(values[0]), AT_MOST[name]))] + values[1:]
-    return group
+    if name == "--model" and values[:1] and values[0] in os.environ["PAGES_MODELS"].split():
+        return SHAPE + values[1:]
+    if name in VALUE and values and re.fullmatch(VALUE[name][0], values[0]):
+        return [name, VALUE[name][1]] + values[1:]
+    return reduce_number(group, AT_MOST)
 
 
 def fill_ellipsis(command, groups):
@@ -58,8 +68,9 @@ def fill_ellipsis(command, groups):
         groups.append(SHAPE)
     if command == "train" and not names & {"--data", "--resume", "--config"}:
         groups.append(["--data", "text"])
-    if "--cluster" in names and "--global-batch" not in names:
-        groups.append(["--global-batch", "64"])
+    if "--cluster" in names:
+        groups += [["--width", "256"], ["--vocab", "5120"]]
+        groups += [["--global-batch", "16"]] if "--global-batch" not in names else []
     return groups
 
 
@@ -70,7 +81,9 @@ def reduce_command(words):
         groups = fill_ellipsis(command, groups)
     names = {group[0] for group in groups if group}
     if command == "plan": # allocates nothing: it is asked for the page's own model
-        groups = [["--device", "cpu"] if group[:1] == ["--device"] else group for group in groups]
+        groups = [reduce_group(group) if group[:1] == ["--device"] else group for group in groups]
+    if command == "plan" and "--cluster" in names:
+        groups = [reduce_number(group, AT_MOST_CLUSTER) for group in groups]
     if command in COMPUTING:
         groups = [reduce_group(group) for group in groups]
     for name, value in ADDED.get(command, {}).items():
