@@ -62,10 +62,13 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def commands(self):
-        """Logical lines: what a backslash continues is one; comments and empty lines are none."""
+        """Logical lines: what a backslash continues is one; comments and empty lines are none. If there is
+        a prompt, "$ ", what stands on other lines was printed."""
         joined = re.sub(r"\\\n", " ", "\n".join(self.lines))
-        return [line.strip() for line in joined.split("\n")
-                if line.strip() and not line.strip().startswith("#")]
+        lines = [line.strip() for line in joined.split("\n")
+                 if line.strip() and not line.strip().startswith("#")]
+        prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return prompted or lines
 
 
 def first_word(line):
@@ -111,7 +114,7 @@ def read_fenced(lines, at):
 
 def read_indented(lines, at):
     end = at
-    while end < len(lines) and (lines[end].startswith("    ") or not lines[end].strip()):
+    while end < len(lines) and lines[end].startswith("    ") and lines[end].strip():
         end += 1
     return [line[4:] for line in lines[at:end]], end
 
@@ -161,7 +164,7 @@ def write_zstandard(path, data):
 
 
 def write_texts(root):
-    for name in ("text", "corpus", "tokens", "held", "root/mnt/nvme", "root/mnt/nvme0", "root/mnt/nvme1",
+    for name in ("text", "corpus", "tokens", "held", "nvme", "root/mnt/nvme", "root/mnt/nvme0", "root/mnt/nvme1",
                  "root/data"):
         os.makedirs(f"{root}/{name}")
     documents = [make_text(seed, 400) for seed in range(40)]
@@ -177,6 +180,8 @@ def write_texts(root):
     for name in ("web.jsonl.gz", "books.jsonl.gz", "corpus/c.jsonl.gz"):
         with gzip.open(f"{root}/{name}", "wb") as file:
             file.write(lines)
+    with open(f"{root}/mine.jsonl", "wb") as file:
+        file.write(lines)
     with open(f"{root}/lambada.jsonl", "wb") as file:
         file.write(b"".join(json.dumps({"text": make_text(seed, 12)}).encode() + b"\n"
                             for seed in range(4)))
@@ -203,7 +208,9 @@ MODEL = "--layers 4 --width 32 --heads 4 --context 32 --micro-batch 2"
 FIXTURES = f"""
 tokenize --learn 300 --tokenizer vocabulary --data text --output corpus.bin --quiet
 tokenize --tokenizer vocabulary --data book.txt --output tokens/a.bin --quiet
+tokenize --tokenizer vocabulary --data book.txt --output tokens.bin --quiet
 train {MODEL} --tokenizer vocabulary --data corpus.bin --steps 2 --save checkpoints --log-json run.jsonl --quiet
+train {MODEL} --data text --steps 2 --log-json other.jsonl --quiet
 convert --from checkpoints --to gpt2 --quiet
 convert --from checkpoints --to gpt2_124M.bin --format llmc --quiet
 convert --from checkpoints --to megatron-345m --format megatron --tp 2 --pp 2 --quiet
@@ -347,7 +354,7 @@ class Runner:
         self.ran += [(block.where, shlex.join(words)) for words, code in ran]
 
     def run_block(self, block, home):
-        lines = [replace_paths(replace_ellipsis(line)).removeprefix("$ ") for line in block.commands()]
+        lines = [replace_paths(replace_ellipsis(line)) for line in block.commands()]
         if block.marker and block.marker[0] == "not run":
             for line in lines:
                 self.parse(block, line, block.marker[1])
@@ -409,6 +416,9 @@ PLANTED = [
     (True, f"<!-- not run: a cluster -->\n{FENCE}\nmpirun -n 64 sluice train --tp 8 …\n{FENCE}"),
     (True, f"<!-- exits 64 -->\n{FENCE}\nsluice train --model nothing\n{FENCE}"),
     (True, "words\n\n    sluice train --policy host …\n\nwords"),
+    (True, f"{FENCE}\n$ sluice doctor \\\n   --json\n…\nok  memory\n$ sluice help words\n{FENCE}"),
+    (True, "words\n\n    sluice plan --policy host …\n\n    param 239.3 MiB\n\nwords"),
+    (False, f"{FENCE}\n$ sluice doctor --no-such-option\nok  memory\n{FENCE}"),
     (False, f"{FENCE}\nsluice train --no-such-option 1 …\n{FENCE}"),
     (False, f"{FENCE}\nsluice train … | cat\nsluice train --no-such-option 1 … | cat\n{FENCE}"),
     (False, "words\n\n    sluice train --no-such-option 1 …\n\nwords"),
