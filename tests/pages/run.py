@@ -37,7 +37,8 @@ LEFT_OUT = [("scripts/", "builds, tests or measures for minutes"),
             ("examples/", "trains for minutes"),
             ("cmake", "builds"), ("cpack", "builds"), ("ctest", "tests"), ("git", "reads the network"),
             ("apt", "installs"), ("apt-get", "installs"), ("dpkg", "installs"), ("sudo", "installs"),
-            ("pip", "installs"), ("tensorboard", "serves until it is stopped"), ("man", "pages on a terminal"), ("sbatch", "needs Slurm")]
+            ("pip", "installs"), ("tensorboard", "serves until it is stopped"),
+            ("man", "pages on a terminal"), ("sbatch", "needs Slurm")]
 SAME = "--same-as-before" # small.py fills it in
 # Paths of the pages, and where they are among the fixtures.
 PATHS = [(re.compile(r"(?<![\w/.])/(mnt|scratch|usr/share|usr/include|usr/lib|data)\b"), r"root/\1"),
@@ -164,8 +165,8 @@ def write_zstandard(path, data):
 
 
 def write_texts(root):
-    for name in ("text", "corpus", "tokens", "held", "nvme", "root/mnt/nvme", "root/mnt/nvme0", "root/mnt/nvme1",
-                 "root/data"):
+    for name in ("text", "corpus", "tokens", "held", "nvme", "root/mnt/nvme", "root/mnt/nvme0",
+                 "root/mnt/nvme1", "root/data"):
         os.makedirs(f"{root}/{name}")
     documents = [make_text(seed, 400) for seed in range(40)]
     lines = "".join(json.dumps({"text": make_text(seed, 90)}) + "\n" for seed in range(180)).encode()
