@@ -5,138 +5,119 @@
  * Gradients that are aliased (a residual, in-place ops) are never read again under their old name:
  * all readers of a value stand after its maker, so their rules have been emitted before.
  */
+#include "autodiff.h"
 #include "base/status.h"
-#include "step.h"
 
-typedef sl_status (*rule)(sl_step *step, uint32_t op_index);
+typedef sl_status (*rule)(sl_autodiff *diff, uint32_t op_index);
 
-static const sl_op *forward_op(const sl_step *step, uint32_t op_index)
+static const sl_op *forward_op(const sl_autodiff *diff, uint32_t op_index)
 {
-    return &step->forward->ops[op_index];
+    return &diff->forward->ops[op_index];
 }
 
-static bool wants_gradient(const sl_step *step, uint32_t forward_value)
+static bool wants_gradient(const sl_autodiff *diff, uint32_t forward_value)
 {
     return forward_value != SL_NONE &&
-           step->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
+           diff->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
 }
 
 /* Where ranks hold a tensor split, dx of an op that reads it is one term of a sum over them, unless
  * the split is along the features of x. */
-static bool makes_partial(const sl_step *step, uint32_t weight_value, sl_split inner)
+static bool makes_partial(const sl_autodiff *diff, uint32_t weight_value, sl_split inner)
 {
-    const sl_value *value = &step->forward->values[weight_value];
+    const sl_value *value = &diff->forward->values[weight_value];
     if (value->kind != SL_VALUE_TENSOR)
         return false;
-    sl_split split = step->forward->tensors[value->index].split;
+    sl_split split = diff->forward->tensors[value->index].split;
     return split != SL_SPLIT_NONE && split != inner;
 }
 
-void sl_backward_open(sl_step *step)
+void sl_backward_open(sl_autodiff *diff)
 {
-    for (uint32_t o = 0; o < step->forward->op_count; o++) {
-        const sl_op *op = forward_op(step, o);
+    for (uint32_t o = 0; o < diff->forward->op_count; o++) {
+        const sl_op *op = forward_op(diff, o);
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (op->operand[i] != SL_NONE && sl_op_reads(op, i))
-                step->values[op->operand[i]].reader_count++;
+                diff->values[op->operand[i]].reader_count++;
     }
 }
 
-static sl_status emit_nothing(sl_step *step, uint32_t op_index)
+static sl_status emit_nothing(sl_autodiff *diff, uint32_t op_index)
 {
-    (void)step;
+    (void)diff;
     (void)op_index;
     return SL_OK;
 }
 
-static sl_status emit_embed_position(sl_step *step, uint32_t op_index)
+static sl_status emit_embed_position(sl_autodiff *diff, uint32_t op_index)
 {
-    enum { WPE, X, DWPE = 1 };
-    const sl_op *op = forward_op(step, op_index);
-    uint32_t dx;
-    SL_TRY(sl_gradient_take(step, op->operand[X], &dx));
+    enum { WPE, X };
+    const sl_op *op = forward_op(diff, op_index);
+    uint32_t dx, dwpe;
+    SL_TRY(sl_gradient_take(diff, op->operand[X], &dx));
     if (dx == SL_NONE)
         return SL_OK;
-    sl_backward_op back = {.forward_op = op_index,
-                           .kind = SL_OP_EMBED_POSITION_BACKWARD,
-                           .attrs = op->attrs,
-                           .operand = {dx},
-                           .part = {{WPE, DWPE}},
-                           .part_count = 1};
-    SL_TRY(sl_gradient_open_parts(step, &back));
-    return sl_gradient_close_parts(step, &back);
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[WPE], false, &dwpe));
+    return sl_autodiff_emit(diff, SL_OP_EMBED_POSITION_BACKWARD, &op->attrs,
+                            (uint32_t[]){dx, dwpe});
 }
 
-static sl_status emit_embed_tokens(sl_step *step, uint32_t op_index)
+static sl_status emit_embed_tokens(sl_autodiff *diff, uint32_t op_index)
 {
-    enum { TOKENS, PANEL, X, DPANEL = 2 };
-    const sl_op *op = forward_op(step, op_index);
-    uint32_t tokens, dx;
-    SL_TRY(sl_gradient_take(step, op->operand[X], &dx));
+    enum { TOKENS, PANEL, X };
+    const sl_op *op = forward_op(diff, op_index);
+    uint32_t tokens, dx, dpanel;
+    SL_TRY(sl_gradient_take(diff, op->operand[X], &dx));
     if (dx == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_instance_find(step, op->operand[TOKENS], &tokens));
-    sl_backward_op back = {.forward_op = op_index,
-                           .kind = SL_OP_EMBED_TOKENS_BACKWARD,
-                           .attrs = op->attrs,
-                           .operand = {tokens, dx},
-                           .part = {{PANEL, DPANEL}},
-                           .part_count = 1};
-    SL_TRY(sl_gradient_open_parts(step, &back));
-    return sl_gradient_close_parts(step, &back);
+    SL_TRY(sl_autodiff_find(diff, op->operand[TOKENS], &tokens));
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[PANEL], false, &dpanel));
+    return sl_autodiff_emit(diff, SL_OP_EMBED_TOKENS_BACKWARD, &op->attrs,
+                            (uint32_t[]){tokens, dx, dpanel});
 }
 
-static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
+static sl_status emit_layernorm(sl_autodiff *diff, uint32_t op_index)
 {
-    enum { X, GAMMA, BETA, Y, STATS, DX = 4, DGAMMA, DBETA };
-    const sl_op *op = forward_op(step, op_index);
-    uint32_t x, gamma, stats, dy;
-    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
+    enum { X, GAMMA, BETA, Y, STATS };
+    const sl_op *op = forward_op(diff, op_index);
+    const bool is_partial = op->attrs.row_count < op->attrs.batch * op->attrs.seq;
+    const sl_contribution whole = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
+    sl_op_attrs attrs = op->attrs;
+    uint32_t x, gamma, stats, dy, dx, dgamma, dbeta;
+    SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_recompute_need(step, op->operand[X], &x));
-    SL_TRY(sl_recompute_need(step, op->operand[STATS], &stats));
-    SL_TRY(sl_instance_find(step, op->operand[GAMMA], &gamma));
-    sl_backward_op back = {.forward_op = op_index,
-                           .kind = SL_OP_LAYERNORM_BACKWARD,
-                           .attrs = op->attrs,
-                           .operand = {x, gamma, stats, dy},
-                           .part = {{GAMMA, DGAMMA}, {BETA, DBETA}},
-                           .part_count = 2,
-                           .is_partial = op->attrs.row_count < op->attrs.batch * op->attrs.seq};
-    SL_TRY(sl_gradient_open_parts(step, &back));
-    const sl_contribution whole = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &back.operand[DX],
-                                  &back.attrs.adds_output));
-    return sl_gradient_close_parts(step, &back);
+    SL_TRY(sl_recompute_need(diff, op->operand[X], &x));
+    SL_TRY(sl_recompute_need(diff, op->operand[STATS], &stats));
+    SL_TRY(sl_autodiff_find(diff, op->operand[GAMMA], &gamma));
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[GAMMA], is_partial, &dgamma));
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[BETA], is_partial, &dbeta));
+    SL_TRY(sl_gradient_contribute(diff, op->operand[X], &whole, &dx, &attrs.adds_output));
+    return sl_autodiff_emit(diff, SL_OP_LAYERNORM_BACKWARD, &attrs,
+                            (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta});
 }
 
 enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS, LINEAR_RESIDUAL, LINEAR_Y };
 
-static sl_status emit_linear_weight(sl_step *step, uint32_t op_index, uint32_t dy)
+static sl_status emit_linear_weight(sl_autodiff *diff, uint32_t op_index, uint32_t dy)
 {
-    enum { DWEIGHT = 2, DBIAS };
-    const sl_op *op = forward_op(step, op_index);
-    uint32_t x;
-    SL_TRY(sl_recompute_need(step, op->operand[LINEAR_X], &x));
-    sl_backward_op back = {.forward_op = op_index,
-                           .kind = SL_OP_LINEAR_WEIGHT_BACKWARD,
-                           .attrs = op->attrs,
-                           .operand = {x, dy},
-                           .part = {{LINEAR_WEIGHT, DWEIGHT}, {LINEAR_BIAS, DBIAS}},
-                           .part_count = 2};
-    SL_TRY(sl_gradient_open_parts(step, &back));
-    return sl_gradient_close_parts(step, &back);
+    const sl_op *op = forward_op(diff, op_index);
+    uint32_t x, dweight, dbias;
+    SL_TRY(sl_recompute_need(diff, op->operand[LINEAR_X], &x));
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[LINEAR_WEIGHT], false, &dweight));
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[LINEAR_BIAS], false, &dbias));
+    return sl_autodiff_emit(diff, SL_OP_LINEAR_WEIGHT_BACKWARD, &op->attrs,
+                            (uint32_t[]){x, dy, dweight, dbias});
 }
 
 enum { GELU_X, GELU_Y };
 
 /* The op of the same segment that makes a value, NULL if none does. */
-static const sl_op *find_maker(const sl_step *step, uint32_t op_index, uint32_t forward_value)
+static const sl_op *find_maker(const sl_autodiff *diff, uint32_t op_index, uint32_t forward_value)
 {
-    const uint32_t first = step->forward->segments[forward_op(step, op_index)->segment].first_op;
+    const uint32_t first = diff->forward->segments[forward_op(diff, op_index)->segment].first_op;
     for (uint32_t o = op_index; o-- > first;) {
-        const sl_op *op = forward_op(step, o);
+        const sl_op *op = forward_op(diff, o);
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (op->operand[i] == forward_value && sl_op_writes(op, i))
                 return op;
@@ -147,182 +128,175 @@ static const sl_op *find_maker(const sl_step *step, uint32_t op_index, uint32_t 
 /* The GELU whose output the linear layer alone reads, and which alone reads its input: then what
  * the layer contributes is all of the gradient of both. Of the same segment, where its input can be
  * made again. */
-static const sl_op *find_gelu_before(const sl_step *step, uint32_t op_index)
+static const sl_op *find_gelu_before(const sl_autodiff *diff, uint32_t op_index)
 {
-    const uint32_t x = forward_op(step, op_index)->operand[LINEAR_X];
-    const sl_op *gelu = find_maker(step, op_index, x);
+    const uint32_t x = forward_op(diff, op_index)->operand[LINEAR_X];
+    const sl_op *gelu = find_maker(diff, op_index, x);
     const bool is_alone =
-        gelu != NULL && gelu->kind == SL_OP_GELU && wants_gradient(step, gelu->operand[GELU_X]) &&
-        step->values[x].reader_count == 1 && step->values[gelu->operand[GELU_X]].reader_count == 1;
+        gelu != NULL && gelu->kind == SL_OP_GELU && wants_gradient(diff, gelu->operand[GELU_X]) &&
+        diff->values[x].reader_count == 1 && diff->values[gelu->operand[GELU_X]].reader_count == 1;
     return is_alone ? gelu : NULL;
 }
 
 /* Past a GELU, where that is possible: its rule then finds no gradient left to pass on. */
-static sl_status emit_linear_input(sl_step *step, uint32_t op_index, uint32_t dy)
+static sl_status emit_linear_input(sl_autodiff *diff, uint32_t op_index, uint32_t dy)
 {
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     sl_op_attrs attrs = op->attrs;
     uint32_t weight, dx, gelu_x = SL_NONE, x = op->operand[LINEAR_X];
-    if (!wants_gradient(step, x))
+    if (!wants_gradient(diff, x))
         return SL_OK;
     const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type,
-                                   makes_partial(step, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
-    const sl_op *gelu = whole.is_partial ? NULL : find_gelu_before(step, op_index);
+                                   makes_partial(diff, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
+    const sl_op *gelu = whole.is_partial ? NULL : find_gelu_before(diff, op_index);
     if (gelu != NULL) {
         x = gelu->operand[GELU_X];
-        SL_TRY(sl_recompute_need(step, x, &gelu_x));
+        SL_TRY(sl_recompute_need(diff, x, &gelu_x));
     }
-    SL_TRY(sl_instance_find(step, op->operand[LINEAR_WEIGHT], &weight));
-    SL_TRY(sl_gradient_contribute(step, x, &whole, &dx, &attrs.adds_output));
-    return sl_instance_emit(step, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
+    SL_TRY(sl_autodiff_find(diff, op->operand[LINEAR_WEIGHT], &weight));
+    SL_TRY(sl_gradient_contribute(diff, x, &whole, &dx, &attrs.adds_output));
+    return sl_autodiff_emit(diff, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dy, weight, dx, gelu_x});
 }
 
 /* The residual comes last: its gradient is dy itself, which later rules add to in place. */
-static sl_status emit_linear(sl_step *step, uint32_t op_index)
+static sl_status emit_linear(sl_autodiff *diff, uint32_t op_index)
 {
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     uint32_t dy;
-    SL_TRY(sl_gradient_take(step, op->operand[LINEAR_Y], &dy));
+    SL_TRY(sl_gradient_take(diff, op->operand[LINEAR_Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
-    SL_TRY(emit_linear_weight(step, op_index, dy));
-    SL_TRY(emit_linear_input(step, op_index, dy));
-    if (!wants_gradient(step, op->operand[LINEAR_RESIDUAL]))
+    SL_TRY(emit_linear_weight(diff, op_index, dy));
+    SL_TRY(emit_linear_input(diff, op_index, dy));
+    if (!wants_gradient(diff, op->operand[LINEAR_RESIDUAL]))
         return SL_OK;
-    return sl_gradient_add(step, op->operand[LINEAR_RESIDUAL], dy, true);
+    return sl_gradient_add(diff, op->operand[LINEAR_RESIDUAL], dy, true);
 }
 
-static sl_status emit_attention(sl_step *step, uint32_t op_index)
+static sl_status emit_attention(sl_autodiff *diff, uint32_t op_index)
 {
     enum { QKV, Y, LSE, POSITIONS };
-    const sl_op *op = forward_op(step, op_index);
-    const sl_value *qkv_value = &step->forward->values[op->operand[QKV]];
+    const sl_op *op = forward_op(diff, op_index);
+    const sl_value *qkv_value = &diff->forward->values[op->operand[QKV]];
     uint32_t qkv, y, lse, dy, dqkv, positions = SL_NONE;
-    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
+    SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_recompute_need(step, op->operand[QKV], &qkv));
-    SL_TRY(sl_recompute_need(step, op->operand[Y], &y));
-    SL_TRY(sl_recompute_need(step, op->operand[LSE], &lse));
+    SL_TRY(sl_recompute_need(diff, op->operand[QKV], &qkv));
+    SL_TRY(sl_recompute_need(diff, op->operand[Y], &y));
+    SL_TRY(sl_recompute_need(diff, op->operand[LSE], &lse));
     if (op->operand[POSITIONS] != SL_NONE)
-        SL_TRY(sl_instance_find(step, op->operand[POSITIONS], &positions));
-    SL_TRY(sl_instance_add_activation(step, "d ", qkv_value->name, qkv_value->bytes,
-                                      qkv_value->type, &dqkv));
-    SL_TRY(sl_instance_emit(step, SL_OP_ATTENTION_BACKWARD, &op->attrs,
+        SL_TRY(sl_autodiff_find(diff, op->operand[POSITIONS], &positions));
+    SL_TRY(sl_autodiff_add(diff, "d ", qkv_value->name, qkv_value->bytes, qkv_value->type, &dqkv));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_ATTENTION_BACKWARD, &op->attrs,
                             (uint32_t[]){qkv, y, lse, dy, dqkv, positions}));
-    return sl_gradient_add(step, op->operand[QKV], dqkv, true);
+    return sl_gradient_add(diff, op->operand[QKV], dqkv, true);
 }
 
 /* The same elements are dropped of the gradient. The residual comes last, as in emit_linear. */
-static sl_status emit_dropout(sl_step *step, uint32_t op_index)
+static sl_status emit_dropout(sl_autodiff *diff, uint32_t op_index)
 {
     enum { X, RESIDUAL, Y };
-    const sl_op *op = forward_op(step, op_index);
-    const sl_value *x_value = &step->forward->values[op->operand[X]];
+    const sl_op *op = forward_op(diff, op_index);
+    const sl_value *x_value = &diff->forward->values[op->operand[X]];
     uint32_t dy, dx;
-    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
+    SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
-    if (wants_gradient(step, op->operand[X])) {
-        SL_TRY(sl_instance_add_activation(step, "d ", x_value->name, x_value->bytes, x_value->type,
-                                          &dx));
-        SL_TRY(sl_instance_emit(step, SL_OP_DROPOUT, &op->attrs, (uint32_t[]){dy, SL_NONE, dx}));
-        SL_TRY(sl_gradient_add(step, op->operand[X], dx, true));
+    if (wants_gradient(diff, op->operand[X])) {
+        SL_TRY(sl_autodiff_add(diff, "d ", x_value->name, x_value->bytes, x_value->type, &dx));
+        SL_TRY(sl_autodiff_emit(diff, SL_OP_DROPOUT, &op->attrs, (uint32_t[]){dy, SL_NONE, dx}));
+        SL_TRY(sl_gradient_add(diff, op->operand[X], dx, true));
     }
-    if (!wants_gradient(step, op->operand[RESIDUAL]))
+    if (!wants_gradient(diff, op->operand[RESIDUAL]))
         return SL_OK;
-    return sl_gradient_add(step, op->operand[RESIDUAL], dy, true);
+    return sl_gradient_add(diff, op->operand[RESIDUAL], dy, true);
 }
 
-static sl_status emit_gelu(sl_step *step, uint32_t op_index)
+static sl_status emit_gelu(sl_autodiff *diff, uint32_t op_index)
 {
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     uint32_t x, d;
-    SL_TRY(sl_gradient_take(step, op->operand[GELU_Y], &d));
+    SL_TRY(sl_gradient_take(diff, op->operand[GELU_Y], &d));
     if (d == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_recompute_need(step, op->operand[GELU_X], &x));
-    SL_TRY(sl_instance_emit(step, SL_OP_GELU_BACKWARD, &op->attrs, (uint32_t[]){x, d}));
-    return sl_gradient_add(step, op->operand[GELU_X], d, true);
+    SL_TRY(sl_recompute_need(diff, op->operand[GELU_X], &x));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_GELU_BACKWARD, &op->attrs, (uint32_t[]){x, d}));
+    return sl_gradient_add(diff, op->operand[GELU_X], d, true);
 }
 
 /* The statistics of each panel give the gradient of its logits, in their place. */
-static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
+static sl_status emit_head_stats(sl_autodiff *diff, uint32_t op_index)
 {
     enum { LOGITS, TARGETS, STATS };
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     sl_op_attrs attrs = op->attrs;
-    double tokens = (double)attrs.batch * (double)attrs.seq * step->options->micro_batch_count;
-    if (step->forward->dp_size > 1) /* the loss is the mean over the rows of all ranks */
-        tokens *= step->forward->dp_size;
-    tokens *= step->forward->head_ranks ? step->forward->head_ranks : 1;
+    double tokens = (double)attrs.batch * (double)attrs.seq * diff->options->micro_batch_count;
+    if (diff->forward->dp_size > 1) /* the loss is the mean over the rows of all ranks */
+        tokens *= diff->forward->dp_size;
+    tokens *= diff->forward->head_ranks ? diff->forward->head_ranks : 1;
     attrs.scale = (float)(1.0 / tokens);
     attrs.adds_output = 0;
     uint32_t logits, targets, stats;
-    SL_TRY(sl_recompute_need(step, op->operand[LOGITS], &logits));
-    SL_TRY(sl_instance_find(step, op->operand[TARGETS], &targets));
-    SL_TRY(sl_instance_find(step, op->operand[STATS], &stats));
-    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_LOGITS_BACKWARD, &attrs,
+    SL_TRY(sl_recompute_need(diff, op->operand[LOGITS], &logits));
+    SL_TRY(sl_autodiff_find(diff, op->operand[TARGETS], &targets));
+    SL_TRY(sl_autodiff_find(diff, op->operand[STATS], &stats));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_HEAD_LOGITS_BACKWARD, &attrs,
                             (uint32_t[]){targets, stats, logits}));
-    sl_gradient_set(step, op->operand[LOGITS], logits);
+    sl_gradient_set(diff, op->operand[LOGITS], logits);
     return SL_OK;
 }
 
 /* Of a panel that was gathered, each rank has the term of its rows. */
-static sl_status emit_gathered_weight(sl_step *step, uint32_t op_index, uint32_t x,
+static sl_status emit_gathered_weight(sl_autodiff *diff, uint32_t op_index, uint32_t x,
                                       uint32_t dlogits)
 {
     enum { PANEL = 1 };
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     sl_op_attrs attrs = op->attrs;
     uint32_t dpanel, adds;
-    if (step->forward->head_ranks < 2)
+    if (diff->forward->head_ranks < 2)
         SL_FAIL(SL_ERROR_USAGE, "tensor-parallel ranks cannot share the rows of the head: they do "
                                 "not divide a micro-batch");
     const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, true};
-    SL_TRY(sl_gradient_contribute(step, op->operand[PANEL], &whole, &dpanel, &adds));
+    SL_TRY(sl_gradient_contribute(diff, op->operand[PANEL], &whole, &dpanel, &adds));
     attrs.grad_type = attrs.type;
     attrs.adds_gradient = (uint16_t)adds;
-    return sl_instance_emit(step, SL_OP_HEAD_WEIGHT_BACKWARD, &attrs,
+    return sl_autodiff_emit(diff, SL_OP_HEAD_WEIGHT_BACKWARD, &attrs,
                             (uint32_t[]){x, dlogits, dpanel});
 }
 
-static sl_status emit_head_weight(sl_step *step, uint32_t op_index, uint32_t dlogits)
+static sl_status emit_head_weight(sl_autodiff *diff, uint32_t op_index, uint32_t dlogits)
 {
-    enum { X, PANEL, DPANEL };
-    const sl_op *op = forward_op(step, op_index);
-    uint32_t x;
-    SL_TRY(sl_recompute_need(step, op->operand[X], &x));
-    if (wants_gradient(step, op->operand[PANEL]))
-        return emit_gathered_weight(step, op_index, x, dlogits);
-    sl_backward_op back = {.forward_op = op_index,
-                           .kind = SL_OP_HEAD_WEIGHT_BACKWARD,
-                           .attrs = op->attrs,
-                           .operand = {x, dlogits},
-                           .part = {{PANEL, DPANEL}},
-                           .part_count = 1};
-    SL_TRY(sl_gradient_open_parts(step, &back));
-    return sl_gradient_close_parts(step, &back);
+    enum { X, PANEL };
+    const sl_op *op = forward_op(diff, op_index);
+    uint32_t x, dpanel;
+    SL_TRY(sl_recompute_need(diff, op->operand[X], &x));
+    if (wants_gradient(diff, op->operand[PANEL]))
+        return emit_gathered_weight(diff, op_index, x, dlogits);
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[PANEL], false, &dpanel));
+    return sl_autodiff_emit(diff, SL_OP_HEAD_WEIGHT_BACKWARD, &op->attrs,
+                            (uint32_t[]){x, dlogits, dpanel});
 }
 
 /* dx is a sum over panels: added in fp32, and rounded where it is taken. */
-static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
+static sl_status emit_head_logits(sl_autodiff *diff, uint32_t op_index)
 {
     enum { X, PANEL, LOGITS };
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     sl_op_attrs attrs = op->attrs;
     uint32_t dlogits, panel, dx;
-    SL_TRY(sl_gradient_take(step, op->operand[LOGITS], &dlogits));
+    SL_TRY(sl_gradient_take(diff, op->operand[LOGITS], &dlogits));
     if (dlogits == SL_NONE)
         return SL_OK;
     const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
-                                  makes_partial(step, op->operand[PANEL], SL_SPLIT_COLUMNS)};
-    SL_TRY(sl_recompute_need(step, op->operand[PANEL], &panel));
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.adds_output));
-    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
+                                  makes_partial(diff, op->operand[PANEL], SL_SPLIT_COLUMNS)};
+    SL_TRY(sl_recompute_need(diff, op->operand[PANEL], &panel));
+    SL_TRY(sl_gradient_contribute(diff, op->operand[X], &rows, &dx, &attrs.adds_output));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dlogits, panel, dx}));
-    return emit_head_weight(step, op_index, dlogits);
+    return emit_head_weight(diff, op_index, dlogits);
 }
 
 /* True if the rule of an op that writes y reads the gradient of y, and neither changes it nor hands
@@ -338,11 +312,11 @@ static bool leaves_gradient(const sl_op *op)
 /* y is updated in place, so its gradient is still wanted by the ops that made it; that of x may be
  * the same value if those only read it, and if it is added to after them alone: no op from y's
  * maker on reads x. */
-static bool may_share_gradient(const sl_step *step, uint32_t op_index, uint32_t x, uint32_t y)
+static bool may_share_gradient(const sl_autodiff *diff, uint32_t op_index, uint32_t x, uint32_t y)
 {
-    const uint32_t first = step->forward->segments[forward_op(step, op_index)->segment].first_op;
+    const uint32_t first = diff->forward->segments[forward_op(diff, op_index)->segment].first_op;
     for (uint32_t o = op_index; o-- > first;) {
-        const sl_op *op = forward_op(step, o);
+        const sl_op *op = forward_op(diff, o);
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
             if (op->operand[i] == x)
                 return false;
@@ -355,103 +329,97 @@ static bool may_share_gradient(const sl_step *step, uint32_t op_index, uint32_t 
     return false;
 }
 
-static sl_status emit_add(sl_step *step, uint32_t op_index)
+static sl_status emit_add(sl_autodiff *diff, uint32_t op_index)
 {
     enum { X, Y };
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     uint32_t dy;
-    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
-    if (dy == SL_NONE || !wants_gradient(step, op->operand[X]))
+    SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
+    if (dy == SL_NONE || !wants_gradient(diff, op->operand[X]))
         return SL_OK;
-    return sl_gradient_add(step, op->operand[X], dy,
-                           may_share_gradient(step, op_index, op->operand[X], op->operand[Y]));
+    return sl_gradient_add(diff, op->operand[X], dy,
+                           may_share_gradient(diff, op_index, op->operand[X], op->operand[Y]));
 }
 
 enum { ROWS_X, ROWS_Y }; /* and columns */
 
 /* A gradient for x, made by `kind` of the gradient of y. */
-static sl_status exchange_gradient(sl_step *step, uint32_t op_index, sl_op_kind kind, uint32_t dy)
+static sl_status exchange_gradient(sl_autodiff *diff, uint32_t op_index, sl_op_kind kind,
+                                   uint32_t dy)
 {
-    const sl_op *op = forward_op(step, op_index);
-    const sl_value *x = &step->forward->values[op->operand[ROWS_X]];
+    const sl_op *op = forward_op(diff, op_index);
+    const sl_value *x = &diff->forward->values[op->operand[ROWS_X]];
     uint32_t dx;
-    SL_TRY(sl_instance_add_activation(step, "d ", x->name, x->bytes, x->type, &dx));
+    SL_TRY(sl_autodiff_add(diff, "d ", x->name, x->bytes, x->type, &dx));
     sl_op_attrs attrs = op->attrs;
     attrs.grad_type = kind == SL_OP_SCATTER_COLUMNS ? attrs.type : 0;
-    SL_TRY(sl_instance_emit(step, kind, &attrs, (uint32_t[]){dy, dx}));
-    return sl_gradient_add(step, op->operand[ROWS_X], dx, true);
+    SL_TRY(sl_autodiff_emit(diff, kind, &attrs, (uint32_t[]){dy, dx}));
+    return sl_gradient_add(diff, op->operand[ROWS_X], dx, true);
 }
 
 /* Of all rows each rank has a term, as all ranks go on with them. */
-static sl_status emit_gather_rows(sl_step *step, uint32_t op_index)
+static sl_status emit_gather_rows(sl_autodiff *diff, uint32_t op_index)
 {
     uint32_t terms;
-    SL_TRY(sl_gradient_take_terms(step, forward_op(step, op_index)->operand[ROWS_Y], &terms));
-    return terms == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_SCATTER_ROWS, terms);
+    SL_TRY(sl_gradient_take_terms(diff, forward_op(diff, op_index)->operand[ROWS_Y], &terms));
+    return terms == SL_NONE ? SL_OK : exchange_gradient(diff, op_index, SL_OP_SCATTER_ROWS, terms);
 }
 
-static sl_status emit_scatter_rows(sl_step *step, uint32_t op_index)
+static sl_status emit_scatter_rows(sl_autodiff *diff, uint32_t op_index)
 {
     uint32_t dy;
-    SL_TRY(sl_gradient_take(step, forward_op(step, op_index)->operand[ROWS_Y], &dy));
-    return dy == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_GATHER_ROWS, dy);
+    SL_TRY(sl_gradient_take(diff, forward_op(diff, op_index)->operand[ROWS_Y], &dy));
+    return dy == SL_NONE ? SL_OK : exchange_gradient(diff, op_index, SL_OP_GATHER_ROWS, dy);
 }
 
-static sl_status emit_take_rows(sl_step *step, uint32_t op_index)
+static sl_status emit_take_rows(sl_autodiff *diff, uint32_t op_index)
 {
     uint32_t dy;
-    if (!wants_gradient(step, forward_op(step, op_index)->operand[ROWS_X]))
+    if (!wants_gradient(diff, forward_op(diff, op_index)->operand[ROWS_X]))
         return SL_OK;
-    SL_TRY(sl_gradient_take(step, forward_op(step, op_index)->operand[ROWS_Y], &dy));
-    return dy == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_GATHER_ROWS, dy);
+    SL_TRY(sl_gradient_take(diff, forward_op(diff, op_index)->operand[ROWS_Y], &dy));
+    return dy == SL_NONE ? SL_OK : exchange_gradient(diff, op_index, SL_OP_GATHER_ROWS, dy);
 }
 
 /* This rank's columns of a parameter's gradient, of which each rank has the term of its rows. */
-static sl_status emit_gathered_parameter(sl_step *step, uint32_t op_index, uint32_t terms)
+static sl_status emit_gathered_parameter(sl_autodiff *diff, uint32_t op_index, uint32_t terms)
 {
-    sl_backward_op back = {.forward_op = op_index,
-                           .kind = SL_OP_SCATTER_COLUMNS,
-                           .attrs = forward_op(step, op_index)->attrs,
-                           .operand = {terms},
-                           .part = {{ROWS_X, ROWS_Y}},
-                           .part_count = 1};
-    SL_TRY(sl_gradient_open_parts(step, &back));
-    return sl_gradient_close_parts(step, &back);
+    const sl_op *op = forward_op(diff, op_index);
+    uint32_t grad;
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[ROWS_X], false, &grad));
+    return sl_autodiff_emit(diff, SL_OP_SCATTER_COLUMNS, &op->attrs, (uint32_t[]){terms, grad});
 }
 
 /* Ranks that go on with all columns alike have all of the gradient; else each has a term of it. */
-static sl_status emit_gather_columns(sl_step *step, uint32_t op_index)
+static sl_status emit_gather_columns(sl_autodiff *diff, uint32_t op_index)
 {
-    const sl_op *op = forward_op(step, op_index);
-    const bool is_partial = sl_instance_of(step, op->operand[ROWS_Y])->gradient_is_partial;
+    const sl_op *op = forward_op(diff, op_index);
+    const bool is_partial = diff->values[op->operand[ROWS_Y]].gradient_is_partial;
     uint32_t dy;
     if (!is_partial) {
-        SL_TRY(sl_gradient_take(step, op->operand[ROWS_Y], &dy));
-        return dy == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_TAKE_COLUMNS, dy);
+        SL_TRY(sl_gradient_take(diff, op->operand[ROWS_Y], &dy));
+        return dy == SL_NONE ? SL_OK : exchange_gradient(diff, op_index, SL_OP_TAKE_COLUMNS, dy);
     }
-    SL_TRY(sl_gradient_take_terms(step, op->operand[ROWS_Y], &dy));
-    if (!wants_gradient(step, op->operand[ROWS_X]))
-        return emit_gathered_parameter(step, op_index, dy);
-    return exchange_gradient(step, op_index, SL_OP_SCATTER_COLUMNS, dy);
+    SL_TRY(sl_gradient_take_terms(diff, op->operand[ROWS_Y], &dy));
+    if (!wants_gradient(diff, op->operand[ROWS_X]))
+        return emit_gathered_parameter(diff, op_index, dy);
+    return exchange_gradient(diff, op_index, SL_OP_SCATTER_COLUMNS, dy);
 }
 
 /* What came from a stage has its gradient sent there, and the other way round. */
-static sl_status emit_exchange(sl_step *step, uint32_t op_index)
+static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
 {
     enum { GIVEN, TAKEN };
-    const sl_op *op = forward_op(step, op_index);
+    const sl_op *op = forward_op(diff, op_index);
     uint32_t gradient;
     if (op->operand[GIVEN] == SL_NONE) {
-        SL_TRY(sl_gradient_take(step, op->operand[TAKEN], &gradient));
-        return sl_pipeline_give_back(step, op_index, gradient);
+        SL_TRY(sl_gradient_take(diff, op->operand[TAKEN], &gradient));
+        return sl_autodiff_emit(diff, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){gradient, SL_NONE});
     }
-    if (sl_instance_of(step, op->operand[GIVEN])->gradient != SL_NONE)
-        return SL_OK; /* it came as a later micro-batch went */
-    const sl_value *given = &step->forward->values[op->operand[GIVEN]];
-    SL_TRY(
-        sl_instance_add_activation(step, "d ", given->name, given->bytes, given->type, &gradient));
-    SL_TRY(sl_instance_emit(step, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){SL_NONE, gradient}));
-    return sl_gradient_add(step, op->operand[GIVEN], gradient, true);
+    const sl_value *given = &diff->forward->values[op->operand[GIVEN]];
+    SL_TRY(sl_autodiff_add(diff, "d ", given->name, given->bytes, given->type, &gradient));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){SL_NONE, gradient}));
+    return sl_gradient_add(diff, op->operand[GIVEN], gradient, true);
 }
 
 /* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. What
@@ -479,10 +447,10 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_EXCHANGE] = emit_exchange,
 };
 
-sl_status sl_backward_emit(sl_step *step, uint32_t op_index)
+sl_status sl_backward_emit(sl_autodiff *diff, uint32_t op_index)
 {
-    sl_op_kind kind = forward_op(step, op_index)->kind;
+    sl_op_kind kind = forward_op(diff, op_index)->kind;
     if (rules[kind] == NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "%s has no backward rule", sl_op_info_of(kind)->name);
-    return rules[kind](step, op_index);
+    return rules[kind](diff, op_index);
 }

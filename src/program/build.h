@@ -2,10 +2,18 @@
 #ifndef SL_PROGRAM_BUILD_H
 #define SL_PROGRAM_BUILD_H
 
+#include <stddef.h>
+
 #include "sluice/program.h"
+
+/* Makes room in an array for one more element of `element_bytes`; capacities double. */
+sl_status sl_build_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes);
 
 /* Appends a copy of `op` after the checks of sl_program_add_op. */
 sl_status sl_build_append_op(sl_program *program, const sl_op *op);
+
+/* Attributes of an op on all elements of a value, of its type. */
+sl_op_attrs sl_build_whole_attrs(const sl_value *value);
 
 /* As sl_program_add_tensor, without making a value. */
 sl_status sl_build_append_tensor(sl_program *program, const sl_tensor_spec *spec);

@@ -13,8 +13,7 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-/* Makes room for one more element of `element_bytes`; capacities double. */
-static sl_status grow_array(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+sl_status sl_build_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
 {
     if (count < *capacity)
         return SL_OK;
@@ -55,8 +54,8 @@ void sl_program_close(sl_program *program)
 
 sl_status sl_program_add_value(sl_program *program, const sl_value *value, uint32_t *out_value)
 {
-    SL_TRY(grow_array((void **)&program->values, program->value_count, &program->value_capacity,
-                      sizeof *program->values));
+    SL_TRY(sl_build_grow((void **)&program->values, program->value_count, &program->value_capacity,
+                         sizeof *program->values));
     *out_value = program->value_count;
     program->values[program->value_count] = *value;
     if (value->instances == 0)
@@ -73,8 +72,8 @@ sl_status sl_build_append_tensor(sl_program *program, const sl_tensor_spec *spec
     if (element_count == 0 || element_count != spec->element_count)
         SL_FAIL(SL_ERROR_INTERNAL, "tensor %s: %llu elements do not make its shape", spec->name,
                 (unsigned long long)spec->element_count);
-    SL_TRY(grow_array((void **)&program->tensors, program->tensor_count, &program->tensor_capacity,
-                      sizeof *program->tensors));
+    SL_TRY(sl_build_grow((void **)&program->tensors, program->tensor_count,
+                         &program->tensor_capacity, sizeof *program->tensors));
     program->tensors[program->tensor_count++] = *spec;
     program->has_state[SL_GROUP_PARAM] = true;
     return SL_OK;
@@ -93,18 +92,24 @@ sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
     return sl_program_add_value(program, &value, out_value);
 }
 
+sl_op_attrs sl_build_whole_attrs(const sl_value *value)
+{
+    return (sl_op_attrs){.element_count = value->bytes / sl_type_bytes(value->type),
+                         .type = (uint16_t)value->type};
+}
+
 sl_status sl_build_append_segment(sl_program *program, const sl_segment *segment)
 {
-    SL_TRY(grow_array((void **)&program->segments, program->segment_count,
-                      &program->segment_capacity, sizeof *program->segments));
+    SL_TRY(sl_build_grow((void **)&program->segments, program->segment_count,
+                         &program->segment_capacity, sizeof *program->segments));
     program->segments[program->segment_count++] = *segment;
     return SL_OK;
 }
 
 sl_status sl_build_append_section(sl_program *program, const sl_section *section)
 {
-    SL_TRY(grow_array((void **)&program->sections, program->section_count,
-                      &program->section_capacity, sizeof *program->sections));
+    SL_TRY(sl_build_grow((void **)&program->sections, program->section_count,
+                         &program->section_capacity, sizeof *program->sections));
     program->sections[program->section_count++] = *section;
     return SL_OK;
 }
@@ -141,8 +146,8 @@ sl_status sl_build_append_op(sl_program *program, const sl_op *op)
     uint32_t operand_count = sl_op_info_of(op->kind)->operand_count;
     for (uint32_t i = 0; i < operand_count; i++)
         SL_TRY(check_operand(program, op, i));
-    SL_TRY(grow_array((void **)&program->ops, program->op_count, &program->op_capacity,
-                      sizeof *program->ops));
+    SL_TRY(sl_build_grow((void **)&program->ops, program->op_count, &program->op_capacity,
+                         sizeof *program->ops));
     program->ops[program->op_count++] = *op;
     return SL_OK;
 }

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autodiff.h"
 #include "base/status.h"
-#include "step.h"
 
 static bool op_may_run_again(const sl_program *forward, const sl_op *op, sl_recompute mode)
 {
@@ -30,9 +30,9 @@ static bool op_may_run_again(const sl_program *forward, const sl_op *op, sl_reco
 }
 
 /* Values that two segments use are kept. */
-static sl_status keep_shared_values(sl_step *step)
+static sl_status keep_shared_values(sl_autodiff *diff)
 {
-    const sl_program *forward = step->forward;
+    const sl_program *forward = diff->forward;
     uint32_t *owner = malloc(((size_t)forward->value_count + 1) * sizeof *owner);
     if (owner == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a program");
@@ -46,7 +46,7 @@ static sl_status keep_shared_values(sl_step *step)
             if (owner[v] == SL_NONE)
                 owner[v] = op->segment;
             if (owner[v] != op->segment)
-                step->values[v].is_forgotten = false;
+                diff->values[v].is_forgotten = false;
         }
     }
     free(owner);
@@ -54,41 +54,41 @@ static sl_status keep_shared_values(sl_step *step)
 }
 
 /* True if `op` writes a value that is kept. */
-static bool writes_kept_value(const sl_step *step, const sl_op *op)
+static bool writes_kept_value(const sl_autodiff *diff, const sl_op *op)
 {
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
         if (op->operand[i] != SL_NONE && sl_op_writes(op, i) &&
-            !step->values[op->operand[i]].is_forgotten)
+            !diff->values[op->operand[i]].is_forgotten)
             return true;
     return false;
 }
 
 /* Keeps all that `op` writes; true if that changed anything. */
-static bool keep_written_values(sl_step *step, const sl_op *op)
+static bool keep_written_values(sl_autodiff *diff, const sl_op *op)
 {
     bool changed = false;
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
         uint32_t v = op->operand[i];
-        if (v == SL_NONE || !sl_op_writes(op, i) || !step->values[v].is_forgotten)
+        if (v == SL_NONE || !sl_op_writes(op, i) || !diff->values[v].is_forgotten)
             continue;
-        step->values[v].is_forgotten = false;
+        diff->values[v].is_forgotten = false;
         changed = true;
     }
     return changed;
 }
 
 /* An op runs again as a whole or not at all, so what it writes is forgotten or kept together. */
-static void keep_together(sl_step *step)
+static void keep_together(sl_autodiff *diff)
 {
-    const sl_program *forward = step->forward;
+    const sl_program *forward = diff->forward;
     bool changed = true;
     while (changed) {
         changed = false;
         for (uint32_t o = 0; o < forward->op_count; o++) {
             const sl_op *op = &forward->ops[o];
-            bool may_run_again = op_may_run_again(forward, op, step->options->recompute);
-            if (!may_run_again || writes_kept_value(step, op))
-                changed |= keep_written_values(step, op);
+            bool may_run_again = op_may_run_again(forward, op, diff->options->recompute);
+            if (!may_run_again || writes_kept_value(diff, op))
+                changed |= keep_written_values(diff, op);
         }
     }
 }
@@ -112,32 +112,32 @@ static bool is_given(const sl_program *forward, const sl_segment *segment, uint3
     return forward->values[value].kind == SL_VALUE_ACTIVATION;
 }
 
-static void partition_operands(sl_step *step, uint32_t op_index)
+static void partition_operands(sl_autodiff *diff, uint32_t op_index)
 {
-    const sl_program *forward = step->forward;
+    const sl_program *forward = diff->forward;
     const sl_op *op = &forward->ops[op_index];
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
         const uint32_t v = op->operand[i];
         if (v != SL_NONE && is_given(forward, &forward->segments[op->segment], v))
-            step->values[v].is_partitioned = true;
+            diff->values[v].is_partitioned = true;
     }
 }
 
 /* What blocks are given. */
-static void partition_inputs(sl_step *step)
+static void partition_inputs(sl_autodiff *diff)
 {
-    const sl_program *forward = step->forward;
-    if (!step->options->partition_activations || forward->tp_size < 2)
+    const sl_program *forward = diff->forward;
+    if (!diff->options->partition_activations || forward->tp_size < 2)
         return;
     for (uint32_t o = 0; o < forward->op_count; o++)
         if (forward->segments[forward->ops[o].segment].is_block)
-            partition_operands(step, o);
+            partition_operands(diff, o);
 }
 
 /* A value as one row a rank. */
-static sl_op_attrs part_attrs(const sl_step *step, const sl_value *whole)
+static sl_op_attrs part_attrs(const sl_autodiff *diff, const sl_value *whole)
 {
-    const uint32_t ranks = step->forward->tp_size;
+    const uint32_t ranks = diff->forward->tp_size;
     return (sl_op_attrs){.batch = ranks,
                          .seq = 1,
                          .in = whole->bytes / sl_type_bytes(whole->type) / ranks,
@@ -145,153 +145,151 @@ static sl_op_attrs part_attrs(const sl_step *step, const sl_value *whole)
                          .type = (uint16_t)whole->type};
 }
 
-static bool is_kept_whole(const sl_step *step, uint32_t forward_value)
+static bool is_kept_whole(const sl_autodiff *diff, uint32_t forward_value)
 {
-    const sl_turn_value *it = sl_instance_of(step, forward_value);
-    return step->values[forward_value].is_partitioned && it->part == SL_NONE &&
-           it->counterpart != SL_NONE;
+    const sl_autodiff_value *it = &diff->values[forward_value];
+    return it->is_partitioned && it->part == SL_NONE && it->counterpart != SL_NONE;
 }
 
-static sl_status keep_part(sl_step *step, uint32_t forward_value)
+static sl_status keep_part(sl_autodiff *diff, uint32_t forward_value)
 {
-    const sl_value *whole = &step->forward->values[forward_value];
-    const sl_op_attrs attrs = part_attrs(step, whole);
-    sl_turn_value *it = sl_instance_of(step, forward_value);
+    const sl_value *whole = &diff->forward->values[forward_value];
+    const sl_op_attrs attrs = part_attrs(diff, whole);
+    sl_autodiff_value *it = &diff->values[forward_value];
     if (attrs.in * attrs.batch * sl_type_bytes(whole->type) != whole->bytes)
         SL_FAIL(SL_ERROR_USAGE, "%s does not divide among %u tensor-parallel ranks", whole->name,
-                step->forward->tp_size);
-    SL_TRY(sl_instance_add_activation(step, "part of ", whole->name, whole->bytes / attrs.batch,
-                                      whole->type, &it->part));
+                diff->forward->tp_size);
+    SL_TRY(sl_autodiff_add(diff, "part of ", whole->name, whole->bytes / attrs.batch, whole->type,
+                           &it->part));
     SL_TRY(
-        sl_instance_emit(step, SL_OP_TAKE_ROWS, &attrs, (uint32_t[]){it->counterpart, it->part}));
+        sl_autodiff_emit(diff, SL_OP_TAKE_ROWS, &attrs, (uint32_t[]){it->counterpart, it->part}));
     it->counterpart = SL_NONE;
     return SL_OK;
 }
 
 /* All parts of a value of which this rank keeps one, whole again; does nothing to others. */
-static sl_status gather_parts(sl_step *step, uint32_t forward_value)
+static sl_status gather_parts(sl_autodiff *diff, uint32_t forward_value)
 {
-    sl_turn_value *it = sl_instance_of(step, forward_value);
-    if (!step->values[forward_value].is_partitioned || it->counterpart != SL_NONE ||
-        it->part == SL_NONE)
+    sl_autodiff_value *it = &diff->values[forward_value];
+    if (!it->is_partitioned || it->counterpart != SL_NONE || it->part == SL_NONE)
         return SL_OK;
-    const sl_value *whole = &step->forward->values[forward_value];
-    const sl_op_attrs attrs = part_attrs(step, whole);
-    SL_TRY(sl_instance_add_activation(step, "all of ", whole->name, whole->bytes, whole->type,
-                                      &it->counterpart));
-    return sl_instance_emit(step, SL_OP_GATHER_ROWS, &attrs,
+    const sl_value *whole = &diff->forward->values[forward_value];
+    const sl_op_attrs attrs = part_attrs(diff, whole);
+    SL_TRY(
+        sl_autodiff_add(diff, "all of ", whole->name, whole->bytes, whole->type, &it->counterpart));
+    return sl_autodiff_emit(diff, SL_OP_GATHER_ROWS, &attrs,
                             (uint32_t[]){it->part, it->counterpart});
 }
 
 /* ---- opening and forgetting ---- */
 
-sl_status sl_recompute_open(sl_step *step)
+sl_status sl_recompute_open(sl_autodiff *diff)
 {
-    const sl_program *forward = step->forward;
+    const sl_program *forward = diff->forward;
     for (uint32_t v = 0; v < forward->value_count; v++)
-        step->values[v].is_forgotten = forward->values[v].kind == SL_VALUE_ACTIVATION;
-    SL_TRY(keep_shared_values(step));
-    keep_together(step);
-    partition_inputs(step);
+        diff->values[v].is_forgotten = forward->values[v].kind == SL_VALUE_ACTIVATION;
+    SL_TRY(keep_shared_values(diff));
+    keep_together(diff);
+    partition_inputs(diff);
     return SL_OK;
 }
 
 /* What a segment that is a block was given. */
-static sl_status keep_parts(sl_step *step, const sl_segment *segment)
+static sl_status keep_parts(sl_autodiff *diff, const sl_segment *segment)
 {
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
-        const sl_op *op = &step->forward->ops[o];
+        const sl_op *op = &diff->forward->ops[o];
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
-            if (op->operand[i] != SL_NONE && is_kept_whole(step, op->operand[i]) &&
-                is_given(step->forward, segment, op->operand[i]))
-                SL_TRY(keep_part(step, op->operand[i]));
+            if (op->operand[i] != SL_NONE && is_kept_whole(diff, op->operand[i]) &&
+                is_given(diff->forward, segment, op->operand[i]))
+                SL_TRY(keep_part(diff, op->operand[i]));
     }
     return SL_OK;
 }
 
-sl_status sl_recompute_forget(sl_step *step, uint32_t segment_index)
+sl_status sl_recompute_forget(sl_autodiff *diff, uint32_t segment_index)
 {
-    const sl_segment *segment = &step->forward->segments[segment_index];
+    const sl_segment *segment = &diff->forward->segments[segment_index];
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
-        const sl_op *op = &step->forward->ops[o];
+        const sl_op *op = &diff->forward->ops[o];
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
             uint32_t v = op->operand[i];
-            if (v != SL_NONE && step->values[v].is_forgotten)
-                sl_instance_of(step, v)->counterpart = SL_NONE;
+            if (v != SL_NONE && diff->values[v].is_forgotten)
+                diff->values[v].counterpart = SL_NONE;
         }
     }
-    return segment->is_block ? keep_parts(step, segment) : SL_OK;
+    return segment->is_block ? keep_parts(diff, segment) : SL_OK;
 }
 
-static bool is_missing(const sl_step *step, uint32_t forward_value)
+static bool is_missing(const sl_autodiff *diff, uint32_t forward_value)
 {
-    return forward_value != SL_NONE && step->values[forward_value].is_forgotten &&
-           sl_instance_of(step, forward_value)->counterpart == SL_NONE;
+    return forward_value != SL_NONE && diff->values[forward_value].is_forgotten &&
+           diff->values[forward_value].counterpart == SL_NONE;
 }
 
-static bool writes_wanted_value(const sl_step *step, const sl_op *op)
+static bool writes_wanted_value(const sl_autodiff *diff, const sl_op *op)
 {
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
         if (op->operand[i] != SL_NONE && sl_op_writes(op, i) &&
-            step->values[op->operand[i]].is_wanted)
+            diff->values[op->operand[i]].is_wanted)
             return true;
     return false;
 }
 
 /* From the last op to the first: what a wanted op reads is wanted too, if it is not there. */
-static void want_sources(sl_step *step, const sl_segment *segment)
+static void want_sources(sl_autodiff *diff, const sl_segment *segment)
 {
     for (uint32_t o = segment->op_count; o-- > 0;) {
-        const sl_op *op = &step->forward->ops[segment->first_op + o];
-        if (!writes_wanted_value(step, op))
+        const sl_op *op = &diff->forward->ops[segment->first_op + o];
+        if (!writes_wanted_value(diff, op))
             continue;
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
-            if (is_missing(step, op->operand[i]))
-                step->values[op->operand[i]].is_wanted = true;
+            if (is_missing(diff, op->operand[i]))
+                diff->values[op->operand[i]].is_wanted = true;
     }
 }
 
-static sl_status emit_wanted(sl_step *step, const sl_segment *segment)
+static sl_status emit_wanted(sl_autodiff *diff, const sl_segment *segment)
 {
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
-        const sl_op *op = &step->forward->ops[o];
-        if (!writes_wanted_value(step, op))
+        const sl_op *op = &diff->forward->ops[o];
+        if (!writes_wanted_value(diff, op))
             continue;
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (op->operand[i] != SL_NONE)
-                SL_TRY(gather_parts(step, op->operand[i]));
-        SL_TRY(sl_instance_emit_op(step, op));
+                SL_TRY(gather_parts(diff, op->operand[i]));
+        SL_TRY(sl_autodiff_emit_op(diff, op));
     }
     return SL_OK;
 }
 
-static void want_nothing(sl_step *step, const sl_segment *segment)
+static void want_nothing(sl_autodiff *diff, const sl_segment *segment)
 {
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
-        const sl_op *op = &step->forward->ops[o];
+        const sl_op *op = &diff->forward->ops[o];
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (op->operand[i] != SL_NONE)
-                step->values[op->operand[i]].is_wanted = false;
+                diff->values[op->operand[i]].is_wanted = false;
     }
 }
 
-sl_status sl_recompute_need(sl_step *step, uint32_t forward_value, uint32_t *out_value)
+sl_status sl_recompute_need(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_value)
 {
-    if (is_missing(step, forward_value)) {
-        const sl_segment *segment = &step->forward->segments[step->segment];
-        sl_phase phase = step->phase;
-        step->phase = SL_PHASE_RECOMPUTE;
-        step->values[forward_value].is_wanted = true;
-        want_sources(step, segment);
-        sl_status status = emit_wanted(step, segment);
-        want_nothing(step, segment);
-        step->phase = phase;
+    if (is_missing(diff, forward_value)) {
+        const sl_segment *segment = &diff->forward->segments[diff->segment];
+        sl_phase phase = diff->phase;
+        diff->phase = SL_PHASE_RECOMPUTE;
+        diff->values[forward_value].is_wanted = true;
+        want_sources(diff, segment);
+        sl_status status = emit_wanted(diff, segment);
+        want_nothing(diff, segment);
+        diff->phase = phase;
         SL_TRY(status);
     }
-    sl_phase phase = step->phase;
-    step->phase = SL_PHASE_RECOMPUTE;
-    sl_status status = gather_parts(step, forward_value);
-    step->phase = phase;
+    sl_phase phase = diff->phase;
+    diff->phase = SL_PHASE_RECOMPUTE;
+    sl_status status = gather_parts(diff, forward_value);
+    diff->phase = phase;
     SL_TRY(status);
-    return sl_instance_find(step, forward_value, out_value);
+    return sl_autodiff_find(diff, forward_value, out_value);
 }

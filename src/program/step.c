@@ -1,337 +1,474 @@
-/* The schedule of a training step: which forward and backward ops stand where.
+/* Copies the tape of one micro-batch into a training step, row by row of the schedule.
  *
- * micro: each micro-batch runs forward and backward as a whole. layer: each segment runs all
- * micro-batches before the next one starts, so its parameters are needed twice a step, not twice a
- * micro-batch. Both visit micro-batches in index order, so sums come out equal.
+ * First the rows are counted (which sections use a value, how many parts a gradient has), then they
+ * are copied with the same walk. A value of the tape gets its name in the step like this:
  *
- * A stage of a pipeline has orders of its own, and this one (pipeline.c).
- *
- * Each is a row of loops over the micro-batches, and each loop a row of turns: the first
- * micro-batch, those between as one repeated section, the last one. A turn is a section of its own;
- * what comes between loops, as updates do, belongs to the turn before.
+ * - a parameter, an output and what outlives steps have one name;
+ * - an activation that only one section uses has a name for each micro-batch;
+ * - an activation that several sections use has one name at its place, for all micro-batches that
+ *   come to the place; where several repeated sections use it, it is a family of instances;
+ * - an input is filled where an op first reads it after inputs were to be filled anew: one value
+ *   that was filled for all micro-batches would be as many values.
  */
 #include "step.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/status.h"
 
-/* ---- turns and sections ---- */
+/* ---- emitting ---- */
 
-static uint32_t count_turns(const sl_step *step)
+sl_status sl_step_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *attrs,
+                       const uint32_t *operands)
 {
-    uint32_t count = step->options->micro_batch_count;
-    return count < SL_TURNS_MAX ? count : SL_TURNS_MAX;
-}
-
-static void enter_turn(sl_step *step, uint32_t turn)
-{
-    const uint32_t micro_batches = step->options->micro_batch_count;
-    step->turn = turn;
-    step->is_first = turn == 0;
-    step->is_last = turn + 1 == step->turn_count;
-    step->micro_batch = step->is_last ? micro_batches - 1 : turn;
-    step->instances = turn == 1 && step->turn_count == SL_TURNS_MAX ? micro_batches - 2 : 1;
-}
-
-static sl_status end_section(sl_step *step)
-{
-    step->section.count = step->program->op_count - step->section.first;
-    return step->section.count > 0 ? sl_build_append_section(step->program, &step->section) : SL_OK;
-}
-
-sl_status sl_step_begin_section(sl_step *step, const sl_section *next)
-{
-    SL_TRY(end_section(step));
-    step->section = *next;
-    step->section.first = step->program->op_count;
-    sl_instance_forget_inputs(step);
-    return SL_OK;
-}
-
-/* What follows belongs to `turn`; a single micro-batch is one section. */
-sl_status sl_step_begin_turn(sl_step *step, uint32_t turn)
-{
-    enter_turn(step, turn);
-    const sl_section next = {.first_micro_batch = step->micro_batch, .repeat = step->instances};
-    if (step->section.first_micro_batch == next.first_micro_batch)
-        return SL_OK;
-    return sl_step_begin_section(step, &next);
-}
-
-/* ---- one turn ---- */
-
-static sl_status emit_forward(sl_step *step, uint32_t segment_index)
-{
-    const sl_segment *segment = &step->forward->segments[segment_index];
-    step->phase = SL_PHASE_FORWARD;
-    step->segment = segment_index;
-    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
-        SL_TRY(step->forward->ops[o].kind == SL_OP_EXCHANGE
-                   ? sl_pipeline_emit_exchange(step, o)
-                   : sl_instance_emit_op(step, &step->forward->ops[o]));
-    return sl_recompute_forget(step, segment_index);
-}
-
-static sl_status emit_backward_op(sl_step *step, uint32_t segment_index, uint32_t op_index)
-{
-    step->phase = SL_PHASE_BACKWARD;
-    step->segment = segment_index;
-    SL_TRY(sl_backward_emit(step, op_index));
-    return sl_gradient_consume_complete(step);
-}
-
-static sl_status emit_backward(sl_step *step, uint32_t segment_index)
-{
-    const sl_segment *segment = &step->forward->segments[segment_index];
-    for (uint32_t o = segment->op_count; o-- > 0;)
-        SL_TRY(emit_backward_op(step, segment_index, segment->first_op + o));
-    return SL_OK;
-}
-
-static sl_status emit_terminals(sl_step *step)
-{
-    for (uint32_t s = 0; s < step->forward->segment_count; s++) {
-        if (!step->forward->segments[s].is_terminal)
-            continue;
-        SL_TRY(emit_forward(step, s));
-        SL_TRY(emit_backward(step, s));
-    }
-    return SL_OK;
-}
-
-sl_status sl_step_emit_pass_forward(sl_step *step)
-{
-    for (uint32_t s = 0; s < step->forward->segment_count; s++)
-        if (!step->forward->segments[s].is_terminal)
-            SL_TRY(emit_forward(step, s));
-    return SL_OK;
-}
-
-sl_status sl_step_emit_pass_backward(sl_step *step)
-{
-    SL_TRY(emit_terminals(step));
-    for (uint32_t s = step->forward->segment_count; s-- > 0;)
-        if (!step->forward->segments[s].is_terminal)
-            SL_TRY(emit_backward(step, s));
-    return SL_OK;
-}
-
-/* ---- loops ---- */
-
-static sl_status emit_by_micro_batch(sl_step *step)
-{
-    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
-        SL_TRY(sl_step_begin_turn(step, turn));
-        SL_TRY(sl_step_emit_pass_forward(step));
-        SL_TRY(sl_step_emit_pass_backward(step));
-    }
-    return SL_OK;
-}
-
-static bool op_uses_tensor(const sl_program *forward, const sl_op *op, uint32_t tensor)
-{
+    sl_op op = {.kind = kind,
+                .attrs = *attrs,
+                .segment = step->segment,
+                .micro_batch = step->micro_batch,
+                .phase = step->phase};
+    const uint32_t operand_count = sl_op_info_of(kind)->operand_count;
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-        if (op->operand[i] != SL_NONE && forward->values[op->operand[i]].kind == SL_VALUE_TENSOR &&
-            forward->values[op->operand[i]].index == tensor)
-            return true;
-    return false;
+        op.operand[i] = i < operand_count ? operands[i] : SL_NONE;
+    return sl_build_append_op(step->program, &op);
 }
 
-/* True if an op of the segment before `op_index` uses the tensor. */
-static bool is_used_before(const sl_program *forward, const sl_segment *segment, uint32_t op_index,
-                           uint32_t tensor)
+sl_status sl_step_emit_whole(sl_step *step, sl_op_kind kind, uint32_t like,
+                             const uint32_t *operands)
 {
-    for (uint32_t o = segment->first_op; o < op_index; o++)
-        if (op_uses_tensor(forward, &forward->ops[o], tensor))
-            return true;
-    return false;
+    const sl_op_attrs attrs = sl_build_whole_attrs(&step->program->values[like]);
+    return sl_step_emit(step, kind, &attrs, operands);
 }
 
-/* Elements of the largest activation that the segment touches, of all micro-batches. */
-static double count_activation_elements(const sl_step *step, const sl_segment *segment)
+sl_status sl_step_add_value(sl_step *step, const char *prefix, const char *name, uint64_t bytes,
+                            sl_type type, uint32_t *out_value)
 {
-    double most = 0;
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .bytes = bytes, .type = type};
+    snprintf(value.name, sizeof value.name, "%s%s", prefix, name);
+    return sl_program_add_value(step->program, &value, out_value);
+}
+
+/* ---- the walk over the schedule ---- */
+
+typedef struct visitor {
+    /* Op `index` of the tape, for the row's micro-batch. `returned` is the op whose received value
+     * comes in the same EXCHANGE, for the micro-batch that returns; SL_NONE: none does. */
+    sl_status (*visit_op)(sl_step *step, const sl_schedule_row *row, uint32_t index,
+                          uint32_t returned);
+    sl_status (*end_rule)(sl_step *step); /* all ops of one forward op have been visited */
+} visitor;
+
+enum { GIVEN, TAKEN }; /* of EXCHANGE */
+
+static bool is_exchange(const sl_step *step, uint32_t index, uint32_t only)
+{
+    const sl_op *op = &step->tape->program->ops[index];
+    return op->kind == SL_OP_EXCHANGE && op->operand[1 - only] == SL_NONE;
+}
+
+/* The EXCHANGE of the other direction of a forward op: what goes forward comes back as a gradient,
+ * where something was taken another micro-batch follows. */
+static uint32_t find_return(const sl_step *step, sl_tape_run other)
+{
+    for (uint32_t t = other.first; t < other.first + other.count; t++)
+        if (is_exchange(step, t, TAKEN))
+            return t;
+    return SL_NONE;
+}
+
+static sl_status walk_run(sl_step *step, const visitor *visit, const sl_schedule_row *row,
+                          sl_tape_run run, sl_tape_run other)
+{
+    for (uint32_t t = run.first; t < run.first + run.count; t++) {
+        const bool returns = row->returns.micro_batch != SL_NONE && is_exchange(step, t, GIVEN);
+        if (row->has_received && is_exchange(step, t, TAKEN))
+            continue;
+        SL_TRY(visit->visit_op(step, row, t, returns ? find_return(step, other) : SL_NONE));
+    }
+    return SL_OK;
+}
+
+static sl_status walk_forward(sl_step *step, const visitor *visit, const sl_schedule_row *row,
+                              const sl_segment *segment)
+{
+    const sl_tape *tape = step->tape;
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
-        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-            uint32_t v = step->forward->ops[o].operand[i];
-            if (v == SL_NONE || step->forward->values[v].kind != SL_VALUE_ACTIVATION)
-                continue;
-            const sl_value *value = &step->forward->values[v];
-            double elements = (double)value->bytes / (double)sl_type_bytes(value->type);
-            most = elements > most ? elements : most;
-        }
-    return most * step->options->micro_batch_count;
+        SL_TRY(walk_run(step, visit, row, tape->forward[o], tape->backward[o]));
+    return SL_OK;
 }
 
-/* True if it helps to run a segment's backward op by op over all micro-batches, because it uses a
- * parameter whose last site is another one, and its accumulator is larger than the gradients that
- * each op then reads again; and if that changes no sum: no two of its ops add to the same
- * accumulator. */
-static bool may_go_by_op(const sl_step *step, uint32_t segment_index)
+static sl_status walk_backward(sl_step *step, const visitor *visit, const sl_schedule_row *row,
+                               const sl_segment *segment)
+{
+    const sl_tape *tape = step->tape;
+    for (uint32_t o = segment->first_op + segment->op_count; o-- > segment->first_op;) {
+        if (row->only_op != SL_NONE && row->only_op != o)
+            continue;
+        SL_TRY(walk_run(step, visit, row, tape->backward[o], tape->forward[o]));
+        SL_TRY(visit->end_rule(step));
+    }
+    return SL_OK;
+}
+
+static sl_status walk_row(sl_step *step, const visitor *visit, const sl_schedule_row *row)
+{
+    const uint32_t count = row->segment_end - row->first_segment;
+    for (uint32_t i = 0; i < count; i++) {
+        const bool is_reversed = row->direction == SL_DIRECTION_BACKWARD;
+        const uint32_t s = is_reversed ? row->segment_end - 1 - i : row->first_segment + i;
+        const sl_segment *segment = &step->forward->segments[s];
+        if (segment->is_terminal != (row->direction == SL_DIRECTION_LOSS))
+            continue;
+        if (row->direction != SL_DIRECTION_BACKWARD)
+            SL_TRY(walk_forward(step, visit, row, segment));
+        if (row->direction != SL_DIRECTION_FORWARD)
+            SL_TRY(walk_backward(step, visit, row, segment));
+    }
+    return SL_OK;
+}
+
+/* ---- counting ---- */
+
+static sl_step_name *name_of(const sl_step *step, uint32_t place, uint32_t tape_value)
+{
+    return &step->names[(uint64_t)place * step->tape->program->value_count + tape_value];
+}
+
+static void count_use(sl_step *step, sl_placed batch, uint32_t section, uint32_t tape_value)
+{
+    const sl_section *sections = step->schedule.sections;
+    sl_step_name *name = name_of(step, batch.place, tape_value);
+    if (name->made_for == batch.serial && name->section != section) {
+        name->crosses = true;
+        name->is_family =
+            name->is_family || (sections[name->section].repeat > 1 && sections[section].repeat > 1);
+    }
+    name->made_for = batch.serial;
+    name->section = section;
+}
+
+static sl_status count_op(sl_step *step, const sl_schedule_row *row, uint32_t index,
+                          uint32_t returned)
+{
+    const sl_program *tape = step->tape->program;
+    const sl_op *op = &tape->ops[index];
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+        if (op->operand[i] != SL_NONE && tape->values[op->operand[i]].kind == SL_VALUE_ACTIVATION)
+            count_use(step, row->batch, row->section, op->operand[i]);
+    if (returned != SL_NONE)
+        count_use(step, row->returns, row->section, tape->ops[returned].operand[TAKEN]);
+    step->copies[index]++;
+    sl_sums_count(step, index);
+    return SL_OK;
+}
+
+static sl_status count_nothing(sl_step *step)
+{
+    (void)step;
+    return SL_OK;
+}
+
+static sl_status count_rows(sl_step *step)
+{
+    static const visitor counting = {count_op, count_nothing};
+    for (uint32_t r = 0; r < step->schedule.row_count; r++)
+        SL_TRY(walk_row(step, &counting, &step->schedule.rows[r]));
+    const uint64_t names = (uint64_t)step->schedule.place_count * step->tape->program->value_count;
+    for (uint64_t n = 0; n < names; n++)
+        step->names[n].made_for = SL_NONE;
+    sl_sums_open(step);
+    return SL_OK;
+}
+
+/* ---- names ---- */
+
+static sl_status add_copy(sl_step *step, uint32_t tape_value, uint32_t instances,
+                          uint32_t *out_value)
+{
+    sl_value value = step->tape->program->values[tape_value];
+    if (value.kind == SL_VALUE_INPUT || value.kind == SL_VALUE_ACTIVATION)
+        value.micro_batch = step->micro_batch;
+    value.instances = instances;
+    return sl_program_add_value(step->program, &value, out_value);
+}
+
+static sl_status name_activation(sl_step *step, sl_placed batch, uint32_t section,
+                                 uint32_t tape_value, bool is_read, uint32_t *out_value)
+{
+    const uint32_t repeat = step->schedule.sections[section].repeat;
+    sl_step_name *name = name_of(step, batch.place, tape_value);
+    const bool is_made = name->value != SL_NONE && name->made_for == batch.serial;
+    if (!is_made && is_read)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s is read before it is made",
+                step->tape->program->values[tape_value].name);
+    if (!is_made && (name->value == SL_NONE || !name->crosses))
+        SL_TRY(add_copy(step, tape_value, name->is_family ? repeat : 1, &name->value));
+    name->made_for = batch.serial;
+    *out_value = name->value;
+    return SL_OK;
+}
+
+static sl_status fill_input(sl_step *step, sl_placed batch, uint32_t tape_value,
+                            uint32_t *out_value)
+{
+    sl_step_name *name = name_of(step, batch.place, tape_value);
+    const bool is_forward = step->phase == SL_PHASE_FORWARD;
+    uint32_t *shared = &step->row_inputs[2 * tape_value + (is_forward ? 0 : 1)];
+    if (name->value == SL_NONE || name->made_for != step->refill) {
+        const sl_op_attrs attrs = {.element_count = step->tape->program->values[tape_value].bytes /
+                                                    sizeof(int32_t)};
+        if (!step->schedule.shares_inputs || *shared == SL_NONE)
+            SL_TRY(add_copy(step, tape_value, 1, shared));
+        name->value = *shared;
+        name->made_for = step->refill;
+        SL_TRY(sl_step_emit(step, SL_OP_INPUT, &attrs, &name->value));
+    }
+    *out_value = name->value;
+    return SL_OK;
+}
+
+/* What all micro-batches share is named at place 0. */
+static sl_status name_shared(sl_step *step, uint32_t tape_value, uint32_t *out_value)
+{
+    sl_step_name *name = name_of(step, 0, tape_value);
+    if (name->value == SL_NONE)
+        SL_TRY(add_copy(step, tape_value, 1, &name->value));
+    *out_value = name->value;
+    return SL_OK;
+}
+
+/* Parts of gradients are named by sums.c. */
+static sl_status name_operand(sl_step *step, const sl_schedule_row *row, const sl_op *tape_op,
+                              uint32_t operand_index, uint32_t *out_value)
+{
+    const uint32_t v = tape_op->operand[operand_index];
+    *out_value = SL_NONE;
+    if (v == SL_NONE || sl_sums_is_part(step->tape, tape_op, operand_index))
+        return SL_OK;
+    const sl_value *value = &step->tape->program->values[v];
+    switch (value->kind) {
+    case SL_VALUE_TENSOR:
+        *out_value = step->tensors[value->index].param;
+        return SL_OK;
+    case SL_VALUE_ACTIVATION:
+        return name_activation(step, row->batch, row->section, v,
+                               sl_op_reads(tape_op, operand_index), out_value);
+    case SL_VALUE_INPUT:
+        return fill_input(step, row->batch, v, out_value);
+    case SL_VALUE_OUTPUT:
+    case SL_VALUE_PERSISTENT:
+    case SL_VALUE_CHUNK:
+    case SL_VALUE_PART:
+        break;
+    }
+    return name_shared(step, v, out_value);
+}
+
+/* ---- copying ---- */
+
+/* The loss of all micro-batches is one: the first copy of an op that makes it has the flag of the
+ * tape, others add. */
+static void add_to_loss(const sl_step *step, uint32_t index, sl_op *op)
+{
+    if (op->kind == SL_OP_HEAD_LOSS && step->copied[index] > 0)
+        op->attrs.adds_output = 1;
+}
+
+static sl_status copy_op(sl_step *step, const sl_schedule_row *row, uint32_t index,
+                         uint32_t returned)
+{
+    const sl_program *tape = step->tape->program;
+    const sl_op *tape_op = &tape->ops[index];
+    sl_op op = *tape_op;
+    step->micro_batch = op.micro_batch = row->batch.micro_batch;
+    step->segment = op.segment;
+    step->phase = op.phase;
+    for (uint32_t i = 0; i < sl_op_info_of(op.kind)->operand_count; i++)
+        SL_TRY(name_operand(step, row, tape_op, i, &op.operand[i]));
+    if (returned != SL_NONE)
+        SL_TRY(name_activation(step, row->returns, row->section, tape->ops[returned].operand[TAKEN],
+                               false, &op.operand[TAKEN]));
+    if (returned != SL_NONE && row->direction == SL_DIRECTION_BACKWARD)
+        op.micro_batch = row->returns.micro_batch; /* an exchange counts for what goes forward */
+    add_to_loss(step, index, &op);
+    SL_TRY(sl_sums_open_parts(step, index, &op));
+    SL_TRY(sl_build_append_op(step->program, &op));
+    step->copied[index]++;
+    return sl_sums_close_parts(step, index);
+}
+
+static sl_status copy_section(sl_step *step, const sl_section *rows)
+{
+    static const visitor copying = {copy_op, sl_update_consume_complete};
+    const bool is_last = rows->first + rows->count == step->schedule.row_count;
+    sl_section section = *rows;
+    section.first = step->program->op_count;
+    for (uint32_t r = rows->first; r < rows->first + rows->count; r++) {
+        if (step->schedule.rows[r].refills)
+            step->refill = r;
+        SL_TRY(walk_row(step, &copying, &step->schedule.rows[r]));
+    }
+    if (is_last)
+        SL_TRY(sl_update_finish(step));
+    section.count = step->program->op_count - section.first;
+    return section.count > 0 ? sl_build_append_section(step->program, &section) : SL_OK;
+}
+
+static sl_status copy_rows(sl_step *step)
+{
+    for (uint32_t s = 0; s < step->schedule.section_count; s++)
+        SL_TRY(copy_section(step, &step->schedule.sections[s]));
+    return SL_OK;
+}
+
+/* ---- values of the step ---- */
+
+/* What a step keeps for each parameter: a master copy only where parameters are rounded. */
+static bool group_is_used(const sl_step *step, sl_group group)
+{
+    return group != SL_GROUP_MASTER || step->program->type != SL_TYPE_FP32;
+}
+
+static sl_status add_tensor_values(sl_step *step, sl_group group)
 {
     const sl_program *forward = step->forward;
-    const sl_segment *segment = &forward->segments[segment_index];
-    double deferred_elements = 0;
-    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
-        const sl_op *op = &forward->ops[o];
-        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-            const uint32_t v = op->operand[i];
-            if (v == SL_NONE || forward->values[v].kind != SL_VALUE_TENSOR)
-                continue;
-            const uint32_t tensor = forward->values[v].index;
-            if (sl_gradient_is_deferred(step, op, tensor))
-                deferred_elements += (double)forward->tensors[tensor].element_count;
-            else if (is_used_before(forward, segment, o, tensor))
-                return false;
-        }
-    }
-    return deferred_elements >= count_activation_elements(step, segment) && deferred_elements > 0;
-}
-
-/* Op by op over all micro-batches: an accumulator of a deferred use lives for one op only. */
-static sl_status emit_backward_by_op(sl_step *step, uint32_t segment_index)
-{
-    const sl_segment *segment = &step->forward->segments[segment_index];
-    for (uint32_t o = segment->op_count; o-- > 0;)
-        for (uint32_t turn = 0; turn < step->turn_count; turn++) {
-            SL_TRY(sl_step_begin_turn(step, turn));
-            SL_TRY(emit_backward_op(step, segment_index, segment->first_op + o));
-        }
-    return SL_OK;
-}
-
-/* What a stage takes from another, or gives to it, goes with the block that needs or makes it: the
- * other stage then waits for one micro-batch and not for all. */
-static bool exchanges(const sl_program *forward, uint32_t segment_index)
-{
-    return forward->ops[forward->segments[segment_index].first_op].kind == SL_OP_EXCHANGE;
-}
-
-static bool goes_with_next(const sl_program *forward, uint32_t segment_index)
-{
-    const bool takes = segment_index == 0 && exchanges(forward, segment_index);
-    const bool is_before_last = segment_index + 2 == forward->segment_count;
-    return takes || (is_before_last && exchanges(forward, segment_index + 1));
-}
-
-/* Segments [first, end) in one loop. */
-static sl_status emit_layer_forward(sl_step *step, uint32_t first, uint32_t end)
-{
-    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
-        SL_TRY(sl_step_begin_turn(step, turn));
-        for (uint32_t s = first; s < end; s++)
-            SL_TRY(emit_forward(step, s));
+    sl_type type = sl_program_group_type(step->program, group);
+    for (uint32_t t = 0; t < forward->tensor_count; t++) {
+        sl_value value = {.kind = SL_VALUE_TENSOR,
+                          .group = group,
+                          .index = t,
+                          .bytes = forward->tensors[t].element_count * sl_type_bytes(type),
+                          .type = type};
+        snprintf(value.name, sizeof value.name, "%s%.36s", group == SL_GROUP_GRAD ? "d " : "",
+                 forward->tensors[t].name);
+        SL_TRY(sl_program_add_value(step->program, &value,
+                                    group == SL_GROUP_GRAD ? &step->tensors[t].grad
+                                                           : &step->tensors[t].param));
     }
     return SL_OK;
 }
 
-static sl_status emit_layer_backward(sl_step *step, uint32_t first, uint32_t end)
+/* Where ranks keep shards of gradients, those of tensors are parts of whole chunks that live for a
+ * time. */
+static sl_status add_whole_gradients(sl_step *step)
 {
-    if (end == first + 1 && may_go_by_op(step, first))
-        return emit_backward_by_op(step, first);
-    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
-        SL_TRY(sl_step_begin_turn(step, turn));
-        for (uint32_t s = end; s-- > first;)
-            SL_TRY(emit_backward(step, s));
+    sl_program *program = step->program;
+    const sl_type type = program->grad_type;
+    char name[sizeof program->values->name];
+    uint64_t bytes;
+    SL_TRY(sl_bits_multiply(step->map->chunk_elements, sl_type_bytes(type), "chunk", &bytes));
+    for (uint32_t c = 0; c < step->map->chunk_count; c++) {
+        snprintf(name, sizeof name, "gradient of chunk %u", c);
+        SL_TRY(sl_step_add_value(step, "", name, bytes, type, &step->chunks[c].gradient));
+    }
+    for (uint32_t t = 0; t < step->forward->tensor_count; t++) {
+        sl_value *gradient = &program->values[step->tensors[t].grad];
+        gradient->kind = SL_VALUE_PART;
+        gradient->whole = step->chunks[step->map->chunk_of_tensor[t]].gradient;
     }
     return SL_OK;
 }
 
-/* The segment that runs in the loop of the terminal ones, forward before and backward behind them,
- * for what it makes is needed there alone: the last norm. SL_NONE: there is none. */
-static uint32_t find_head_segment(const sl_program *forward)
+static sl_status add_chunk_values(sl_step *step, sl_group group)
 {
-    uint32_t last = SL_NONE;
-    bool has_terminals = false;
-    for (uint32_t s = 0; s < forward->segment_count; s++) {
-        has_terminals = has_terminals || forward->segments[s].is_terminal;
-        if (!forward->segments[s].is_terminal)
-            last = s;
-    }
-    return has_terminals && last != SL_NONE && !forward->segments[last].is_block ? last : SL_NONE;
-}
-
-static sl_status emit_head(sl_step *step, uint32_t head_segment)
-{
-    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
-        SL_TRY(sl_step_begin_turn(step, turn));
-        if (head_segment != SL_NONE)
-            SL_TRY(emit_forward(step, head_segment));
-        SL_TRY(emit_terminals(step));
-        if (head_segment != SL_NONE)
-            SL_TRY(emit_backward(step, head_segment));
+    uint64_t bytes;
+    sl_type type = sl_program_group_type(step->program, group);
+    SL_TRY(
+        sl_bits_multiply(sl_program_group_elements(step->program, group, step->map->chunk_elements),
+                         sl_type_bytes(type), "chunk", &bytes));
+    for (uint32_t c = 0; c < step->map->chunk_count; c++) {
+        sl_value value = {
+            .kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes, .type = type};
+        snprintf(value.name, sizeof value.name, "%s chunk %u", sl_group_name(group), c);
+        SL_TRY(sl_program_add_value(step->program, &value, &step->chunks[c].value[group]));
     }
     return SL_OK;
 }
 
-sl_status sl_step_emit_by_layer(sl_step *step)
+static sl_status add_values(sl_step *step)
 {
-    const sl_program *forward = step->forward;
-    const uint32_t head_segment = find_head_segment(forward);
-    uint32_t first, end;
-    for (first = 0; first < forward->segment_count; first = end) {
-        end = first + 1;
-        if (first == head_segment || forward->segments[first].is_terminal)
-            continue;
-        while (goes_with_next(forward, end - 1))
-            end++;
-        SL_TRY(emit_layer_forward(step, first, end));
+    SL_TRY(add_tensor_values(step, SL_GROUP_PARAM));
+    SL_TRY(add_tensor_values(step, SL_GROUP_GRAD));
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        bool is_used = group_is_used(step, (sl_group)group);
+        step->program->has_state[group] = is_used;
+        if (is_used)
+            SL_TRY(add_chunk_values(step, (sl_group)group));
     }
-    SL_TRY(emit_head(step, head_segment));
-    for (end = forward->segment_count; end > 0; end = first) {
-        first = end - 1;
-        if (first == head_segment || forward->segments[first].is_terminal)
-            continue;
-        while (first > 0 && goes_with_next(forward, first - 1))
-            first--;
-        SL_TRY(emit_layer_backward(step, first, end));
-    }
-    return SL_OK;
+    for (uint32_t c = 0; c < step->map->chunk_count; c++)
+        step->chunks[c].gradient = step->chunks[c].value[SL_GROUP_GRAD];
+    return sl_program_shards_group(step->program, SL_GROUP_GRAD) ? add_whole_gradients(step)
+                                                                 : SL_OK;
 }
 
-/* ---- what the files work on ---- */
+/* ---- opening ---- */
 
 static sl_status allocate_arrays(sl_step *step)
 {
-    const sl_program *forward = step->forward;
-    const uint32_t chunks = step->map->chunk_count;
-    const uint64_t uses = (uint64_t)forward->op_count * SL_OPERAND_MAX;
-    const uint64_t turn_values = (uint64_t)forward->value_count * step->turn_count;
-    step->values = calloc((uint64_t)forward->value_count + 1, sizeof *step->values);
-    step->turn_values = calloc(turn_values + 1, sizeof *step->turn_values);
-    step->tensors = calloc((uint64_t)forward->tensor_count + 1, sizeof *step->tensors);
-    step->chunks = calloc((uint64_t)chunks + 1, sizeof *step->chunks);
+    const sl_program *tape = step->tape->program;
+    const uint32_t chunks = step->map->chunk_count, tensors = step->forward->tensor_count;
+    const uint64_t names = (uint64_t)step->schedule.place_count * tape->value_count;
+    const uint64_t uses = (uint64_t)tape->op_count * SL_OPERAND_MAX;
+    step->names = calloc(names + 1, sizeof *step->names);
+    step->row_inputs = calloc(2ull * tape->value_count + 1, sizeof *step->row_inputs);
+    step->copies = calloc(2ull * tape->op_count + 1, sizeof *step->copies);
     step->deferred = calloc(uses + 1, sizeof *step->deferred);
+    step->tensors = calloc((uint64_t)tensors + 1, sizeof *step->tensors);
+    step->chunks = calloc((uint64_t)chunks + 1, sizeof *step->chunks);
     step->complete = calloc((uint64_t)chunks + 1, sizeof *step->complete);
-    if (step->values == NULL || step->turn_values == NULL || step->tensors == NULL ||
-        step->chunks == NULL || step->deferred == NULL || step->complete == NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to derive a step from %u ops", forward->op_count);
-    for (uint64_t v = 0; v < turn_values; v++)
-        step->turn_values[v] =
-            (sl_turn_value){.counterpart = SL_NONE, .gradient = SL_NONE, .part = SL_NONE};
-    for (uint32_t t = 0; t < forward->tensor_count; t++)
-        step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, SL_NONE, 0, false};
-    for (uint32_t v = 0; v < forward->value_count; v++)
-        step->values[v].filled[0] = step->values[v].filled[1] = SL_NONE;
-    for (uint32_t c = 0; c < chunks; c++)
-        for (int group = 0; group < SL_GROUP_COUNT; group++)
-            step->chunks[c].value[group] = SL_NONE;
+    if (step->names == NULL || step->row_inputs == NULL || step->copies == NULL ||
+        step->deferred == NULL || step->tensors == NULL || step->chunks == NULL ||
+        step->complete == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to derive a step from %u ops", step->forward->op_count);
+    step->copied = step->copies + tape->op_count;
+    for (uint64_t n = 0; n < names; n++)
+        step->names[n].value = step->names[n].made_for = SL_NONE;
+    memset(step->row_inputs, 0xFF, 2ull * tape->value_count * sizeof *step->row_inputs);
     memset(step->deferred, 0xFF, uses * sizeof *step->deferred); /* SL_NONE */
+    for (uint32_t t = 0; t < tensors; t++)
+        step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, 0};
+    for (uint32_t c = 0; c < chunks; c++)
+        memset(step->chunks[c].value, 0xFF, sizeof step->chunks[c].value);
     return SL_OK;
 }
 
 static void free_arrays(sl_step *step)
 {
-    free(step->values);
-    free(step->turn_values);
+    sl_tape_close(step->tape);
+    sl_schedule_close(&step->schedule);
+    free(step->names);
+    free(step->row_inputs);
+    free(step->copies);
+    free(step->deferred);
     free(step->tensors);
     free(step->chunks);
-    free(step->deferred);
     free(step->complete);
-    free(step->slots);
-    free(step->links);
+}
+
+/* All of the forward program that is not values, ops and sections. */
+static sl_status copy_frame(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    sl_program *to = step->program;
+    to->micro_batch_count = step->options->micro_batch_count;
+    to->type = forward->type;
+    to->grad_type = forward->grad_type;
+    to->tp_size = forward->tp_size;
+    to->tp_rank = forward->tp_rank;
+    to->dp_size = forward->dp_size;
+    to->dp_rank = forward->dp_rank;
+    to->zero = forward->zero;
+    to->stage_count = forward->stage_count;
+    to->stage_index = forward->stage_index;
+    to->has_whole_gradients = forward->has_whole_gradients;
+    to->head_ranks = forward->head_ranks;
+    for (uint32_t t = 0; t < forward->tensor_count; t++)
+        SL_TRY(sl_build_append_tensor(to, &forward->tensors[t]));
+    for (uint32_t s = 0; s < forward->segment_count; s++)
+        SL_TRY(sl_build_append_segment(to, &forward->segments[s]));
+    return SL_OK;
 }
 
 /* ---- the request ---- */
@@ -417,44 +554,15 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
 
 /* ---- the whole step ---- */
 
-static bool is_stage(const sl_step *step)
+static sl_status make_step(sl_step *step)
 {
-    return step->forward->stage_count > 1;
-}
-
-static sl_status emit_step(sl_step *step)
-{
-    step->turn_count = step->pass_count = count_turns(step);
-    step->return_turn = SL_NONE;
-    if (is_stage(step))
-        sl_pipeline_open(step);
+    SL_TRY(sl_tape_open(step->forward, step->options, &step->tape));
+    SL_TRY(sl_schedule_build(step->forward, step->tape, step->options, &step->schedule));
     SL_TRY(allocate_arrays(step));
-    step->program->micro_batch_count = step->options->micro_batch_count;
-    step->program->type = step->forward->type;
-    step->program->grad_type = step->forward->grad_type;
-    step->program->tp_size = step->forward->tp_size;
-    step->program->tp_rank = step->forward->tp_rank;
-    step->program->dp_size = step->forward->dp_size;
-    step->program->dp_rank = step->forward->dp_rank;
-    step->program->zero = step->forward->zero;
-    step->program->stage_count = step->forward->stage_count;
-    step->program->stage_index = step->forward->stage_index;
-    step->program->has_whole_gradients = step->forward->has_whole_gradients;
-    step->program->head_ranks = step->forward->head_ranks;
-    SL_TRY(sl_instance_open(step));
-    SL_TRY(sl_recompute_open(step));
-    sl_backward_open(step);
-    SL_TRY(sl_gradient_open(step));
-    step->section.repeat = 1;
-    if (is_stage(step))
-        SL_TRY(sl_pipeline_emit(step));
-    else if (step->options->accumulation == SL_ACCUMULATE_LAYER)
-        SL_TRY(sl_step_emit_by_layer(step));
-    else
-        SL_TRY(emit_by_micro_batch(step));
-    SL_TRY(sl_gradient_finish(step));
-    SL_TRY(end_section(step));
-    return step->refills_inputs ? sl_pipeline_settle(step) : sl_instance_settle_families(step);
+    SL_TRY(copy_frame(step));
+    SL_TRY(add_values(step));
+    SL_TRY(count_rows(step));
+    return copy_rows(step);
 }
 
 sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
@@ -463,7 +571,7 @@ sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *
     SL_TRY(check_request(forward, chunks, options));
     sl_step step = {.forward = forward, .map = chunks, .options = options, .norm = SL_NONE};
     SL_TRY(sl_program_open(&step.program));
-    sl_status status = emit_step(&step);
+    sl_status status = make_step(&step);
     free_arrays(&step);
     if (status != SL_OK) {
         sl_program_close(step.program);

@@ -1,0 +1,58 @@
+/* The schedule of a step: which micro-batch goes through which segments when. Private to the room.
+ *
+ * A schedule is a table of rows, and an order of micro-batches (micro, layer, gpipe, 1f1b) is a
+ * function that writes such a table. The step copies the tape (tape.h) row by row.
+ *
+ * Rows stand in sections, which are run once or repeated; so the table of 512 micro-batches is as
+ * long as that of few. A micro-batch has a place: micro-batches at one place never live at the same
+ * time, so what they keep between sections may have one name.
+ */
+#ifndef SL_PROGRAM_SCHEDULE_H
+#define SL_PROGRAM_SCHEDULE_H
+
+#include "tape.h"
+
+typedef enum sl_direction {
+    SL_DIRECTION_FORWARD,
+    SL_DIRECTION_BACKWARD, /* from the last segment to the first */
+    SL_DIRECTION_LOSS      /* segments that end in the loss: each forward and at once backward; the
+                            * other directions leave those out */
+} sl_direction;
+
+/* A micro-batch of the first repetition of a section. */
+typedef struct sl_placed {
+    uint32_t micro_batch;
+    uint32_t place;  /* at which it lives */
+    uint32_t serial; /* micro-batches would be numbered like this if each section ran once */
+} sl_placed;
+
+typedef struct sl_schedule_row {
+    sl_direction direction;
+    uint32_t section; /* that the row belongs to */
+    uint32_t first_segment, segment_end;
+    uint32_t only_op; /* BACKWARD: this forward op alone; SL_NONE: all ops of the segments */
+    sl_placed batch;
+    /* In one EXCHANGE with what the row sends to another stage comes what that stage sends for this
+     * micro-batch; SL_NONE: nothing comes. */
+    sl_placed returns;
+    bool has_received; /* what the row would receive came with the EXCHANGE of a row before */
+    bool refills;      /* inputs are filled anew for this row and those behind */
+} sl_schedule_row;
+
+typedef struct sl_schedule_table {
+    sl_schedule_row *rows;
+    uint32_t row_count, row_capacity;
+    sl_section *sections; /* `first` and `count` are of rows */
+    uint32_t section_count, section_capacity;
+    uint32_t place_count;
+    bool shares_inputs; /* all forward rows fill one value, and all backward rows another one */
+} sl_schedule_table;
+
+/* Writes the table for a forward program. `tape` says which uses of parameters are deferred. Close
+ * with sl_schedule_close, also after a failure. */
+sl_status sl_schedule_build(const sl_program *forward, const sl_tape *tape,
+                            const sl_step_options *options, sl_schedule_table *out_schedule);
+
+void sl_schedule_close(sl_schedule_table *schedule);
+
+#endif

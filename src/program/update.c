@@ -1,0 +1,193 @@
+/* The optimizer's end of a step: what happens to a chunk whose gradient is complete.
+ *
+ * The gradient is summed over data-parallel ranks, each of which has that of its own rows, and its
+ * norm is added, which no order can change. AdamW of all chunks follows when the norm of all of
+ * them is known, or, with update_early, each chunk's at once.
+ */
+#include "base/status.h"
+#include "step.h"
+
+static sl_op_attrs chunk_attrs(const sl_step *step)
+{
+    return (sl_op_attrs){.element_count = step->map->chunk_elements,
+                         .type = (uint16_t)step->program->type,
+                         .grad_type = (uint16_t)step->program->grad_type};
+}
+
+static uint64_t find_first_block(const sl_step *step, uint32_t chunk_index)
+{
+    return chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS);
+}
+
+static sl_status add_norm_value(sl_step *step, const char *name, uint32_t *out_norm)
+{
+    return sl_step_add_value(step, name, "", sizeof(sl_norm_sum), SL_TYPE_FP32, out_norm);
+}
+
+static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t norm, bool adds)
+{
+    sl_op_attrs attrs = chunk_attrs(step);
+    attrs.adds_output = adds;
+    if (sl_program_counts_blocks(step->program))
+        attrs.first_block = find_first_block(step, chunk_index);
+    if (sl_program_shards_group(step->program, SL_GROUP_GRAD)) {
+        attrs.element_count /= step->program->dp_size;
+        attrs.first_block += step->program->dp_rank * (attrs.element_count / SL_BLOCK_ELEMENTS);
+    }
+    const uint32_t operands[] = {step->chunks[chunk_index].value[SL_GROUP_GRAD], norm};
+    return sl_step_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
+}
+
+/* The gradient of this rank's rows becomes that of all rows, in its shard or everywhere. */
+static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
+{
+    sl_op_attrs attrs = chunk_attrs(step);
+    const sl_step_chunk *chunk = &step->chunks[chunk_index];
+    const uint32_t operands[] = {chunk->gradient, chunk->value[SL_GROUP_GRAD]};
+    if (step->program->dp_size <= 1)
+        return SL_OK;
+    if (!sl_program_shards_group(step->program, SL_GROUP_GRAD))
+        return sl_step_emit(step,
+                            sl_program_has_shards(step->program) ? SL_OP_REDUCE_SCATTER_GRADIENT
+                                                                 : SL_OP_ALL_REDUCE_GRADIENT,
+                            &attrs, operands);
+    attrs.row_count = attrs.element_count / step->program->dp_size;
+    return sl_step_emit(step, SL_OP_REDUCE_SCATTER_SHARD, &attrs, operands);
+}
+
+/* Each rank has the loss of its rows, or, on other stages than the last, none. */
+static bool merges_loss(const sl_step *step)
+{
+    return step->program->dp_size > 1 || step->program->stage_count > 1;
+}
+
+/* SL_NONE: the step has none. */
+static uint32_t find_loss(const sl_step *step)
+{
+    const sl_program *program = step->program;
+    for (uint32_t v = 0; v < program->value_count; v++)
+        if (program->values[v].kind == SL_VALUE_OUTPUT &&
+            program->values[v].index == SL_OUTPUT_LOSS)
+            return v;
+    return SL_NONE;
+}
+
+/* The norm of this rank's blocks becomes that of all ranks, and the loss that of all rows. */
+static sl_status emit_norm_merge(sl_step *step, uint32_t norm)
+{
+    const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
+    const uint32_t operands[] = {norm, merges_loss(step) ? find_loss(step) : SL_NONE};
+    return sl_program_counts_blocks(step->program)
+               ? sl_step_emit(step, SL_OP_ALL_REDUCE_NORM, &attrs, operands)
+               : SL_OK;
+}
+
+static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control)
+{
+    const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
+    return sl_step_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){norm, control});
+}
+
+/* What the rank that owns a shard updated reaches the others, at once where they keep it. */
+static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
+{
+    const sl_op_attrs attrs = chunk_attrs(step);
+    const uint32_t param = step->chunks[chunk_index].value[SL_GROUP_PARAM];
+    const bool stays = sl_program_shards_group(step->program, SL_GROUP_PARAM);
+    return sl_program_has_shards(step->program) && !stays
+               ? sl_step_emit(step, SL_OP_ALL_GATHER_CHUNK, &attrs, &param)
+               : SL_OK;
+}
+
+static void cut_shard(const sl_step *step, sl_op_attrs *attrs)
+{
+    const sl_program *program = step->program;
+    attrs->element_count =
+        sl_program_group_elements(program, SL_GROUP_MOMENT1, attrs->element_count);
+    if (sl_program_has_shards(step->program))
+        attrs->first_element = program->dp_rank * attrs->element_count;
+    attrs->first_block += attrs->first_element / SL_BLOCK_ELEMENTS;
+}
+
+static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t control)
+{
+    sl_op_attrs attrs = chunk_attrs(step);
+    attrs.first_block = find_first_block(step, chunk_index);
+    cut_shard(step, &attrs);
+    const uint32_t *value = step->chunks[chunk_index].value;
+    const uint32_t operands[] = {control,
+                                 value[SL_GROUP_GRAD],
+                                 value[SL_GROUP_MOMENT1],
+                                 value[SL_GROUP_MOMENT2],
+                                 value[SL_GROUP_PARAM],
+                                 value[SL_GROUP_MASTER]};
+    SL_TRY(sl_step_emit(step, SL_OP_ADAMW, &attrs, operands));
+    return emit_gather(step, chunk_index);
+}
+
+static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
+{
+    bool is_first = step->norm == SL_NONE;
+    if (is_first)
+        SL_TRY(add_norm_value(step, "norm", &step->norm));
+    return emit_block_norm(step, chunk_index, step->norm, !is_first);
+}
+
+/* Without clipping the control of a chunk says only whether its own gradient is finite. */
+static sl_status update_chunk_early(sl_step *step, uint32_t chunk_index)
+{
+    uint32_t norm, control;
+    SL_TRY(add_norm_value(step, "chunk norm", &norm));
+    SL_TRY(sl_step_add_value(step, "chunk control", "", sizeof(sl_step_control), SL_TYPE_FP32,
+                             &control));
+    SL_TRY(emit_block_norm(step, chunk_index, norm, false));
+    SL_TRY(emit_norm_finish(step, norm, control));
+    return emit_adamw(step, chunk_index, control);
+}
+
+static void enter_update(sl_step *step)
+{
+    step->phase = SL_PHASE_UPDATE;
+    step->segment = SL_NONE;
+}
+
+/* Chunks wait for the end of a rule, because its later ops may still read their parameters. */
+sl_status sl_update_consume_complete(sl_step *step)
+{
+    enter_update(step);
+    for (uint32_t i = 0; i < step->complete_count; i++) {
+        SL_TRY(emit_replica_sum(step, step->complete[i]));
+        SL_TRY(add_to_norm(step, step->complete[i]));
+        if (step->options->update_early)
+            SL_TRY(update_chunk_early(step, step->complete[i]));
+    }
+    step->complete_count = 0;
+    return SL_OK;
+}
+
+sl_status sl_update_finish(sl_step *step)
+{
+    enter_update(step);
+    SL_TRY(sl_sums_close(step));
+    SL_TRY(sl_update_consume_complete(step));
+    for (uint32_t c = 0; c < step->map->chunk_count; c++)
+        if (step->chunks[c].open_writes > 0 || !step->chunks[c].is_cleared)
+            SL_FAIL(SL_ERROR_INTERNAL, "the gradient of chunk %u lacks %u writes", c,
+                    step->chunks[c].open_writes);
+    if (step->norm == SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "a step without parameters");
+    const sl_value value = {.kind = SL_VALUE_OUTPUT,
+                            .index = SL_OUTPUT_CONTROL,
+                            .bytes = sizeof(sl_step_control),
+                            .name = "control"};
+    uint32_t control;
+    SL_TRY(sl_program_add_value(step->program, &value, &control));
+    SL_TRY(emit_norm_merge(step, step->norm));
+    SL_TRY(emit_norm_finish(step, step->norm, control));
+    if (step->options->update_early)
+        return SL_OK;
+    /* The next iteration's forward needs chunk 0 first. */
+    for (uint32_t c = 0; c < step->map->chunk_count; c++)
+        SL_TRY(emit_adamw(step, c, control));
+    return SL_OK;
+}
