@@ -12,6 +12,7 @@
 #include "plan_stages.h"
 #include "report/explain.h"
 #include "report/page.h"
+#include "report/schedule_text.h"
 #include "session/search/plan_json.h"
 #include "train/trainer.h"
 
@@ -81,6 +82,17 @@ static void print_thumbs(const sl_blueprint *blueprint, const sl_account *accoun
     }
 }
 
+static void print_schedule(const sl_blueprint *blueprint)
+{
+    sl_schedule_text schedule;
+    sl_schedule_describe(blueprint->programs[0], &schedule);
+    printf("\nthe step, in order (segment 0 is the embedding, the last ones are the head):\n");
+    for (uint32_t i = 0; i < schedule.count; i++)
+        printf("  %s\n", schedule.lines[i]);
+    if (schedule.count == SL_SCHEDULE_LINES)
+        puts("  …");
+}
+
 /* Why the plan is as it is, after the table. */
 static sl_status print_explanation(const sl_blueprint *blueprint)
 {
@@ -92,6 +104,7 @@ static sl_status print_explanation(const sl_blueprint *blueprint)
     putchar('\n');
     for (uint32_t i = 0; i < explanation.count; i++)
         puts(explanation.lines[i]);
+    print_schedule(blueprint);
     print_thumbs(blueprint, account);
     sl_account_close(account);
     return SL_OK;

@@ -328,6 +328,10 @@ static void plan_when_asked_why_then_says_what_binds(void **state)
     assert_non_null(strstr(output, "ound by "));
     assert_non_null(strstr(output, "to be faster: "));
     assert_non_null(strstr(output, "by rule of thumb"));
+    assert_non_null(strstr(output, "\n  update of "));
+    assert_int_equal(sluice("plan " TINY "--accumulate 5 --accumulation layer --explain"), 0);
+    assert_non_null(strstr(output, " in turn: forward, for micro-batches 0-4\n"));
+    assert_non_null(strstr(output, " in turn: backward, for micro-batches 0-4\n"));
     assert_int_equal(sluice("plan " TINY), 0);
     assert_non_null(strstr(output, "auto compared "));
     assert_null(strstr(output, "to be faster: "));
