@@ -68,9 +68,10 @@ typedef struct resolver {
     moment *last_issue;             /* [body_count] */
     moment (*known)[SL_LANE_COUNT]; /* [moments]: what is over when an issue ends */
     moment lane_knows[SL_LANE_COUNT][SL_LANE_COUNT];
-    const sl_section *section;       /* the one that is issued now */
-    moment section_start;            /* its first issue in this iteration */
-    uint32_t outside[SL_LANE_COUNT]; /* the lane's first command behind the section, SL_NONE */
+    const sl_section *section;          /* the one that is issued now */
+    moment section_start;               /* its first issue in this iteration */
+    uint32_t (*outside)[SL_LANE_COUNT]; /* [sections]: each lane's first command behind the
+                                         * section, from the front again; SL_NONE: none outside */
     need *needs;
     uint64_t need_count, need_capacity;
 } resolver;
@@ -366,16 +367,19 @@ static bool is_implied(const resolver *r, const moment needs[SL_LANE_COUNT], sl_
     return false;
 }
 
+static bool is_in_section(const sl_section *section, uint32_t command)
+{
+    return command >= section->first && command - section->first < section->count;
+}
+
 /* An issue of the same section, but of the iteration before, has no name: the latest issue of its
  * command is of this loop. The lane's next command behind the section stands for it. */
 static moment name_issue(const resolver *r, sl_lane lane, moment needed)
 {
     if (needed < 0 || needed >= r->section_start || r->section->repeat == 1)
         return needed;
-    uint32_t command = r->issues[needed].command;
-    bool is_inside =
-        command >= r->section->first && command - r->section->first < r->section->count;
-    uint32_t outside = r->outside[lane];
+    const bool is_inside = is_in_section(r->section, r->issues[needed].command);
+    const uint32_t outside = r->outside[r->section - r->plan->sections][lane];
     return is_inside && outside != SL_NONE && r->last_issue[outside] > needed
                ? r->last_issue[outside]
                : needed;
@@ -437,21 +441,22 @@ static sl_status issue_command(resolver *r, uint32_t c, uint32_t repetition)
     return SL_OK;
 }
 
+/* One walk from the end of a second iteration to the front of the first one: the commands that each
+ * lane runs next are known at each end of a section. */
 static void find_outside(resolver *r)
 {
     const sl_plan *plan = r->plan;
-    uint32_t end = r->section->first + r->section->count;
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-        r->outside[lane] = SL_NONE;
-    for (uint32_t n = 0; n < plan->body_count - r->section->count; n++) {
-        uint32_t c = (end + n) % plan->body_count;
-        if (r->outside[plan->body[c].lane] == SL_NONE)
-            r->outside[plan->body[c].lane] = c;
-        bool is_done = true;
-        for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-            is_done = is_done && r->outside[lane] != SL_NONE;
-        if (is_done)
-            break;
+    uint32_t next[SL_LANE_COUNT], s = plan->section_count;
+    memset(next, 0xFF, sizeof next); /* SL_NONE */
+    for (uint64_t n = 2ull * plan->body_count; n-- > 0;) {
+        const uint32_t c = (uint32_t)(n % plan->body_count);
+        next[plan->body[c].lane] = c;
+        for (; s > 0 && plan->sections[s - 1].first + plan->sections[s - 1].count == n; s--)
+            for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+                r->outside[s - 1][lane] =
+                    next[lane] != SL_NONE && is_in_section(&plan->sections[s - 1], next[lane])
+                        ? SL_NONE
+                        : next[lane];
     }
 }
 
@@ -459,8 +464,6 @@ static sl_status issue_section(resolver *r, const sl_section *section)
 {
     r->section = section;
     r->section_start = r->now;
-    if (section->repeat > 1)
-        find_outside(r);
     for (uint32_t repetition = 0; repetition < count_replays(section); repetition++)
         for (uint32_t c = section->first; c < section->first + section->count; c++)
             SL_TRY(issue_command(r, c, repetition));
@@ -469,6 +472,7 @@ static sl_status issue_section(resolver *r, const sl_section *section)
 
 static sl_status issue_iterations(resolver *r)
 {
+    find_outside(r);
     for (int iteration = 0; iteration < 2; iteration++) {
         memset(r->lane_knows, 0xFF, sizeof r->lane_knows); /* NEVER */
         for (uint32_t s = 0; s < r->plan->section_count; s++)
@@ -526,7 +530,8 @@ static sl_status open_resolver(resolver *r)
     r->known = calloc(2 * moments + 1, sizeof *r->known);
     r->issue_count = calloc((uint64_t)plan->body_count + 1, sizeof *r->issue_count);
     r->last_issue = calloc((uint64_t)plan->body_count + 1, sizeof *r->last_issue);
-    if (!r->issues || !r->known || !r->issue_count || !r->last_issue)
+    r->outside = calloc((uint64_t)plan->section_count + 1, sizeof *r->outside);
+    if (!r->issues || !r->known || !r->issue_count || !r->last_issue || !r->outside)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
     return open_cells(r);
 }
@@ -538,6 +543,7 @@ static void close_resolver(resolver *r)
     free(r->issues);
     free(r->issue_count);
     free(r->last_issue);
+    free(r->outside);
     free(r->cells);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         free(r->slotted[tier]);
