@@ -3,10 +3,10 @@
  * Lanes work in order and beside each other. A command starts when its lane is free and its waits
  * are over. The control thread issues an iteration when the outputs of the one before are in host
  * memory and its inputs have been read, and a repetition when the compute lane is not too many
- * behind, as sl_engine_step does. Where the machine's compute and
- * host lanes share the cores they take turns in one pool of workers: each runs at half speed while
- * both are busy. The pool's threads and the copies that keep a core busy share core_count cores as
- * a fair scheduler would have it; read and write lane share the disk.
+ * behind, as sl_engine_step does. Where the machine's compute and host lanes share the cores they
+ * take turns in one pool of workers: each runs at half speed while both are busy. The pool's
+ * threads and the copies that keep a core busy share core_count cores as a fair scheduler would
+ * have it; read and write lane share the disk.
  *
  * Time is virtual and moves from one end of a command to the next, so the result depends on the
  * arguments alone. Iteration MEASURED is measured, from the end of the one before it: by then the
@@ -15,8 +15,10 @@
  * to its last command here. A stall is charged to the lane whose work was waited for in the end
  * (stall.h).
  *
- * Repetitions soon look alike: when the compute lane begins one as it began one of the two before
- * it, every lane at the same point, the rest of the loop would go on like that and is passed over.
+ * Repetitions soon look alike: when the compute lane has begun three of them with every lane at the
+ * same point, one or two repetitions apart, the rest of the loop would go on like that and is
+ * passed over. Three, not two: a wait that ends in the first period may have begun before it, and
+ * then is as long as the waits of no later one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,8 @@
 #include "stall.h"
 
 enum { MEASURED = 5, ITERATIONS = MEASURED + 2 };
-enum { SNAPSHOTS = 2, REPETITIONS_LEFT = 4, REPETITIONS_TRIED = 512 };
+enum { PERIOD_MOST = 2, SNAPSHOTS = 2 * PERIOD_MOST };
+enum { REPETITIONS_LEFT = 4, REPETITIONS_TRIED = 512 };
 
 typedef struct lane_state {
     const uint32_t *commands; /* of this lane, in order */
@@ -54,6 +57,7 @@ typedef struct snapshot {
         uint32_t next, repetition, iteration, wait_index;
         bool is_running;
         double remaining_seconds;
+        uint64_t wait_count; /* waits that were remembered, ever */
     } lane[SL_LANE_COUNT];
 } snapshot;
 
@@ -71,7 +75,7 @@ typedef struct player {
     uint64_t gates_left[ITERATIONS]; /* that hold back the iteration after this one */
     uint64_t commands_left[ITERATIONS];
     double end_seconds[ITERATIONS]; /* of each iteration */
-    snapshot snapshots[SNAPSHOTS];  /* of the last repetitions, by their parity */
+    snapshot snapshots[SNAPSHOTS];  /* of the last repetitions: number r at r % SNAPSHOTS */
     sl_lane gated_by;               /* lane of the gate that opened last */
     double now;
     lane_state lane[SL_LANE_COUNT];
@@ -503,6 +507,7 @@ static void take_snapshot(const player *p, snapshot *out)
         out->lane[index].wait_index = lane->wait_index;
         out->lane[index].is_running = lane->is_running;
         out->lane[index].remaining_seconds = lane->is_running ? lane->remaining_seconds : 0;
+        out->lane[index].wait_count = lane->waits.count;
     }
 }
 
@@ -548,14 +553,27 @@ static uint32_t count_left(const player *p, const snapshot *now)
     return repeat > most + kept ? repeat - most - kept : 0;
 }
 
-static void shift_lane(lane_state *lane, double seconds)
+/* `times` periods of a lane, each like the last. A lane that is idle and not in the loop stays as
+ * it stands: it waits all the while, and the whole wait is charged when it ends. */
+static void skip_lane(player *p, int index, const snapshot *then, const snapshot *now,
+                      uint32_t period, uint32_t times)
 {
-    lane->free_since += seconds;
-    lane->started += seconds;
-    for (int i = 0; i < SL_STALL_HISTORY; i++) {
-        lane->waits.spans[i].start += seconds;
-        lane->waits.spans[i].end += seconds;
-    }
+    lane_state *lane = &p->lane[index];
+    const bool is_inside = is_in_loop(p, lane, now);
+    const double seconds = now->now - then->now;
+    const double *waited_then = then->result.wait_seconds[index];
+    const double *waited_now = now->result.wait_seconds[index];
+    if (!is_inside && !lane->is_running)
+        return;
+    lane->free_since += times * seconds;
+    lane->started += times * seconds;
+    sl_stall_repeat(&lane->waits, then->lane[index].wait_count, seconds, times);
+    if (is_inside)
+        lane->repetition += times * period;
+    p->result.busy_seconds[index] +=
+        times * (now->result.busy_seconds[index] - then->result.busy_seconds[index]);
+    for (int cause = 0; cause < SL_LANE_COUNT; cause++)
+        p->result.wait_seconds[index][cause] += times * (waited_now[cause] - waited_then[cause]);
 }
 
 /* `times` periods of `period` repetitions, each like the last. */
@@ -563,24 +581,15 @@ static void skip_periods(player *p, const snapshot *then, const snapshot *now, u
                          uint32_t times)
 {
     const sl_section *loop = &p->plan->sections[now->section];
-    double seconds = times * (now->now - then->now);
-    p->now += seconds;
+    bool is_inside[SL_LANE_COUNT];
+    p->now += times * (now->now - then->now);
     for (int index = 0; index < SL_LANE_COUNT; index++) {
-        lane_state *lane = &p->lane[index];
-        shift_lane(lane, seconds);
-        if (is_in_loop(p, lane, now))
-            lane->repetition += times * period;
-        p->result.busy_seconds[index] +=
-            times * (now->result.busy_seconds[index] - then->result.busy_seconds[index]);
-        for (int cause = 0; cause < SL_LANE_COUNT; cause++)
-            p->result.wait_seconds[index][cause] +=
-                times *
-                (now->result.wait_seconds[index][cause] - then->result.wait_seconds[index][cause]);
+        is_inside[index] = is_in_loop(p, &p->lane[index], now);
+        skip_lane(p, index, then, now, period, times);
     }
     for (uint32_t c = loop->first; c < loop->first + loop->count; c++) {
         uint64_t passed = (uint64_t)times * period;
-        const lane_state *lane = &p->lane[p->plan->body[c].lane];
-        if (!is_in_loop(p, lane, now))
+        if (!is_inside[p->plan->body[c].lane])
             continue; /* its lane is through with the loop, or not yet there */
         p->done_count[c] += passed;
         p->commands_left[now->iteration] -= passed;
@@ -595,9 +604,18 @@ static void skip_periods(player *p, const snapshot *then, const snapshot *now, u
  * two: that is an estimate, and bounds the work. */
 static bool may_guess(const snapshot *then, const snapshot *now, uint32_t period)
 {
-    return period == SNAPSHOTS && now->repetition >= REPETITIONS_TRIED &&
+    return period == PERIOD_MOST && now->repetition >= REPETITIONS_TRIED &&
            then->section == now->section && then->iteration == now->iteration &&
            then->repetition + period == now->repetition;
+}
+
+/* Whether the last two periods were alike: then every wait that ended in the last one began in one
+ * of the two, and the next period is like the last in its waits, too. */
+static bool is_periodic(const player *p, const snapshot *then, const snapshot *now, uint32_t period)
+{
+    const snapshot *before = &p->snapshots[(now->repetition - 2 * period) % SNAPSHOTS];
+    return now->repetition >= 2 * period && stands_alike(p, then, now, period) &&
+           stands_alike(p, before, then, period);
 }
 
 /* The compute lane begins a repetition. */
@@ -605,11 +623,10 @@ static void find_period(player *p)
 {
     snapshot now;
     take_snapshot(p, &now);
-    for (uint32_t period = 1; period <= SNAPSHOTS && now.repetition >= period; period++) {
+    for (uint32_t period = 1; period <= PERIOD_MOST && now.repetition >= period; period++) {
         const snapshot then = p->snapshots[(now.repetition - period) % SNAPSHOTS];
         uint32_t times = count_left(p, &now) / period;
-        if (times == 0 ||
-            (!stands_alike(p, &then, &now, period) && !may_guess(&then, &now, period)))
+        if (times == 0 || (!is_periodic(p, &then, &now, period) && !may_guess(&then, &now, period)))
             continue;
         skip_periods(p, &then, &now, period, times);
         take_snapshot(p, &now);

@@ -6,6 +6,26 @@ void sl_stall_remember(sl_stall_history *history, const sl_stall_span *span)
     history->spans[history->count++ % SL_STALL_HISTORY] = *span;
 }
 
+/* Only what is kept in the end is written: a period of more spans than that is kept in part, and
+ * the spans that are read are then among the last ones of it. */
+void sl_stall_repeat(sl_stall_history *history, uint64_t first, double seconds, uint32_t times)
+{
+    const sl_stall_history old = *history;
+    const uint64_t period = old.count - first;
+    history->count += times * period;
+    uint64_t next = old.count;
+    if (history->count > next + SL_STALL_HISTORY)
+        next = history->count - SL_STALL_HISTORY;
+    for (; next < history->count; next++) {
+        const uint64_t from = first + (next - old.count) % period;
+        const double later = seconds * (double)((next - old.count) / period + 1);
+        sl_stall_span span = old.spans[from % SL_STALL_HISTORY];
+        span.start += later;
+        span.end += later;
+        history->spans[next % SL_STALL_HISTORY] = span;
+    }
+}
+
 static uint32_t add_part(sl_stall_span *parts, uint32_t count, double start, double end,
                          sl_lane cause)
 {

@@ -28,6 +28,10 @@ typedef struct sl_stall_history {
 /* Adds a span; the oldest gives way. */
 void sl_stall_remember(sl_stall_history *history, const sl_stall_span *span);
 
+/* Adds the spans from number `first` on again, `times` times, each time `seconds` later than the
+ * time before. */
+void sl_stall_repeat(sl_stall_history *history, uint64_t first, double seconds, uint32_t times);
+
 /* Divides a wait of lane `waiter` by the history of the lane it waited for, which `wait->cause`
  * names. Writes the parts in the order of time, none of them empty; returns how many. */
 uint32_t sl_stall_divide(const sl_stall_history *history, sl_lane waiter, const sl_stall_span *wait,

@@ -2,7 +2,9 @@
  * loses or invents work, stalls put on the wrong lane, or time that depends on anything but the
  * plan. Small plans with times in whole seconds are checked by hand; random ones against a
  * recurrence that needs no events: without sharing, a command starts at the latest of what it waits
- * for.
+ * for. Loops, of which the simulator passes over most repetitions, are checked against the same
+ * plan with every repetition written out: step, work and waits of each lane, by what they are
+ * charged to, and what the observer is told of each command; random plans, and the planner's.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,109 +16,9 @@
 
 #include <cmocka.h>
 
-#include "sluice/plan.h"
-#include "spec_programs.h"
-
-enum {
-    COMMANDS_MAX = 64,
-    WAITS_MAX = 256,
-    SECTIONS_MAX = 64,
-    VALUE_CHUNK = 0,
-    VALUE_OUTPUT = 1,
-    UNIT = 1000
-};
+#include "simulate_scene.h"
 
 static const sl_lane copy_lanes[] = {SL_LANE_H2D, SL_LANE_D2H, SL_LANE_READ, SL_LANE_WRITE};
-
-/* A plan made by hand: op i takes seconds[i] on its lane. */
-typedef struct scene {
-    sl_op ops[COMMANDS_MAX];
-    sl_command body[COMMANDS_MAX];
-    sl_wait waits[WAITS_MAX];
-    sl_section sections[SECTIONS_MAX];
-    sl_value values[2];
-    sl_program program;
-    sl_plan plan;
-    sl_machine machine;
-} scene;
-
-/* Rates at which CLEAR of UNIT elements, or a copy of UNIT bytes, takes one second. */
-static void open_scene(scene *s)
-{
-    memset(s, 0, sizeof *s);
-    sl_op_attrs one_second = {.element_count = UNIT};
-    double bytes = (double)sl_op_traffic_bytes(SL_OP_CLEAR, &one_second);
-    s->machine = (sl_machine){.name = "test"};
-    for (int type = 0; type < SL_TYPE_COUNT; type++) {
-        for (int kind = 0; kind < SL_OP_COUNT; kind++)
-            s->machine.op[kind][type].byte_rate = bytes;
-        s->machine.host_adamw[type].byte_rate = bytes;
-    }
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-        s->machine.copy_rate[lane] = UNIT;
-    s->values[VALUE_CHUNK].kind = SL_VALUE_CHUNK;
-    s->values[VALUE_OUTPUT].kind = SL_VALUE_OUTPUT;
-    s->program.ops = s->ops;
-    s->program.values = s->values;
-    s->program.value_count = 2;
-    s->plan.body = s->body;
-    s->plan.waits = s->waits;
-    s->plan.sections = s->sections;
-}
-
-static sl_command *add_command(scene *s, sl_lane lane)
-{
-    sl_command *command = &s->body[s->plan.body_count++];
-    command->lane = lane;
-    command->first_wait = s->plan.wait_count;
-    command->chunk_index = SL_NONE;
-    command->value = SL_NONE;
-    return command;
-}
-
-static uint32_t add_run(scene *s, sl_lane lane, uint64_t seconds)
-{
-    sl_command *command = add_command(s, lane);
-    command->kind = SL_COMMAND_RUN;
-    command->tick = s->program.op_count;
-    s->ops[s->program.op_count++] =
-        (sl_op){.kind = SL_OP_CLEAR, .attrs.element_count = seconds * UNIT};
-    return s->plan.body_count - 1;
-}
-
-static uint32_t add_copy(scene *s, sl_lane lane, uint32_t value, uint64_t seconds)
-{
-    sl_command *command = add_command(s, lane);
-    command->kind = SL_COMMAND_COPY;
-    command->value = value;
-    command->from.bytes = command->to.bytes = seconds * UNIT;
-    return s->plan.body_count - 1;
-}
-
-/* The command added last waits for `command`. */
-static void add_wait(scene *s, uint32_t command, uint32_t age)
-{
-    s->waits[s->plan.wait_count++] = (sl_wait){command, age};
-    s->body[s->plan.body_count - 1].wait_count++;
-}
-
-static sl_simulation play(scene *s)
-{
-    if (s->plan.section_count <= 1) {
-        s->plan.section_count = 1;
-        s->sections[0] = (sl_section){0, s->plan.body_count, 0, 1};
-    }
-    sl_simulation simulation;
-    assert_int_equal(sl_plan_simulate(&s->program, &s->plan, &s->machine, &simulation), SL_OK);
-    return simulation;
-}
-
-/* Times here are sums of some hundred doubles below 2^12: errors stay under 1e-9 s. */
-static void assert_seconds(double found, double expected)
-{
-    if (!(fabs(found - expected) < 1e-9))
-        fail_msg("%.12f s instead of %.12f s", found, expected);
-}
 
 static void ops_of_one_lane_take_the_sum_of_their_times(void **state)
 {
@@ -442,24 +344,6 @@ static double duration_of(const scene *s, const sl_command *command)
     return (double)(units / UNIT);
 }
 
-static void fill_at_random(scene *s, uint64_t *random)
-{
-    static const sl_lane lanes[] = {SL_LANE_COMPUTE, SL_LANE_COMPUTE, SL_LANE_HOST, SL_LANE_H2D,
-                                    SL_LANE_D2H,     SL_LANE_READ,    SL_LANE_WRITE};
-    uint32_t count = 1 + (uint32_t)spec_random(random, COMMANDS_MAX - 1);
-    for (uint32_t i = 0; i < count; i++) {
-        sl_lane lane = lanes[spec_random(random, 7)];
-        uint64_t seconds = spec_random(random, 9);
-        if (lane == SL_LANE_COMPUTE || lane == SL_LANE_HOST)
-            add_run(s, lane, seconds);
-        else
-            add_copy(s, lane, spec_random(random, 4) == 0 ? VALUE_OUTPUT : VALUE_CHUNK, seconds);
-        for (uint64_t w = spec_random(random, 4); w > 0; w--) {
-            add_wait(s, (uint32_t)spec_random(random, count), (uint32_t)spec_random(random, 2));
-        }
-    }
-}
-
 /* End of iteration 4 and 5 of 0 .. 5, without sharing: waits name earlier issues, so one pass in
  * issue order knows every start. */
 static double step_by_recurrence(const scene *s, double *out_compute_seconds)
@@ -532,124 +416,6 @@ static void random_plans_take_what_the_recurrence_says(void **state)
     }
 }
 
-/* ---- repeated sections ---- */
-
-/* Three sections, the middle one repeated. */
-static void cut_at_random(scene *s, uint64_t *random, uint32_t repeat)
-{
-    uint32_t count = s->plan.body_count;
-    uint32_t first = (uint32_t)spec_random(random, count);
-    uint32_t last = first + 1 + (uint32_t)spec_random(random, count - first);
-    s->plan.section_count = 3;
-    s->sections[0] = (sl_section){0, first, 0, 1};
-    s->sections[1] = (sl_section){first, last - first, 1, repeat};
-    s->sections[2] = (sl_section){last, count - last, repeat + 1, 1};
-}
-
-enum { UNROLLED_MAX = 12288, UNROLLED_WAITS = 49152 };
-
-/* The same plan with every repetition a section of its own. */
-typedef struct unrolled {
-    sl_command body[UNROLLED_MAX];
-    sl_wait waits[UNROLLED_WAITS];
-    sl_section sections[UNROLLED_MAX];
-    sl_plan plan;
-} unrolled;
-
-static bool is_inside(const sl_section *section, uint32_t command)
-{
-    return command >= section->first && command < section->first + section->count;
-}
-
-/* Where repetition r of a command stands. */
-static uint32_t find_unrolled(const scene *s, uint32_t command, uint32_t r)
-{
-    const sl_section *loop = &s->sections[1];
-    if (command < loop->first)
-        return command;
-    if (is_inside(loop, command))
-        return command + r * loop->count;
-    return command + (loop->repeat - 1) * loop->count;
-}
-
-static sl_wait unroll_wait(const scene *s, uint32_t waiter, uint32_t r, sl_wait wait)
-{
-    const sl_section *loop = &s->sections[1];
-    int64_t issues = is_inside(loop, wait.command) ? loop->repeat : 1, latest;
-    if (is_inside(loop, wait.command) && is_inside(loop, waiter))
-        latest = (int64_t)r - (wait.command >= waiter);
-    else
-        latest = wait.command < waiter ? issues - 1 : -1;
-    latest -= wait.age;
-    uint32_t back = 0;
-    for (; latest < 0; latest += issues)
-        back++; /* iterations */
-    uint32_t target = find_unrolled(s, wait.command, (uint32_t)latest);
-    return (sl_wait){target, target < find_unrolled(s, waiter, r) ? back : back - 1};
-}
-
-static void unroll(const scene *s, unrolled *out)
-{
-    memset(out, 0, sizeof *out);
-    sl_plan *plan = &out->plan;
-    *plan = (sl_plan){.body = out->body, .waits = out->waits, .sections = out->sections};
-    for (uint32_t n = 0; n < 3; n++) {
-        const sl_section *section = &s->sections[n];
-        for (uint32_t r = 0; r < section->repeat; r++) {
-            out->sections[plan->section_count++] =
-                (sl_section){plan->body_count, section->count, 0, 1};
-            for (uint32_t c = section->first; c < section->first + section->count; c++) {
-                sl_command *command = &out->body[plan->body_count++];
-                *command = s->body[c];
-                command->first_wait = plan->wait_count;
-                for (uint32_t w = 0; w < command->wait_count; w++)
-                    out->waits[plan->wait_count++] =
-                        unroll_wait(s, c, r, s->waits[s->body[c].first_wait + w]);
-            }
-        }
-    }
-}
-
-static void compare_with_unrolled(scene *s, unrolled *flat)
-{
-    sl_simulation found = play(s), expected;
-    unroll(s, flat);
-    assert_int_equal(sl_plan_simulate(&s->program, &flat->plan, &s->machine, &expected), SL_OK);
-    assert_seconds(found.step_seconds, expected.step_seconds);
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        assert_seconds(found.busy_seconds[lane], expected.busy_seconds[lane]);
-        assert_seconds(found.stall_seconds[lane], expected.stall_seconds[lane]);
-    }
-}
-
-static void few_repetitions_take_what_they_take_unrolled(void **state)
-{
-    (void)state;
-    static unrolled flat;
-    uint64_t random = spec_seed(6);
-    for (uint32_t round = 0; round < spec_count(1000, 30000); round++) {
-        scene s;
-        open_scene(&s);
-        fill_at_random(&s, &random);
-        cut_at_random(&s, &random, 1 + (uint32_t)spec_random(&random, 9));
-        compare_with_unrolled(&s, &flat);
-    }
-}
-
-static void many_repetitions_take_what_they_take_unrolled(void **state)
-{
-    (void)state;
-    static unrolled flat;
-    uint64_t random = spec_seed(7);
-    for (uint32_t round = 0; round < spec_count(300, 10000); round++) {
-        scene s;
-        open_scene(&s);
-        fill_at_random(&s, &random);
-        cut_at_random(&s, &random, 20 + (uint32_t)spec_random(&random, 160));
-        compare_with_unrolled(&s, &flat);
-    }
-}
-
 static void default_machine_is_usable_and_grows_with_workers(void **state)
 {
     (void)state;
@@ -715,8 +481,6 @@ int main(void)
         cmocka_unit_test(stall_belongs_to_the_wait_that_is_over_last),
         cmocka_unit_test(plans_that_name_what_is_not_there_are_refused),
         cmocka_unit_test(random_plans_take_what_the_recurrence_says),
-        cmocka_unit_test(few_repetitions_take_what_they_take_unrolled),
-        cmocka_unit_test(many_repetitions_take_what_they_take_unrolled),
         cmocka_unit_test(default_machine_is_usable_and_grows_with_workers),
         cmocka_unit_test(parts_that_a_rank_takes_cost_a_copy),
         cmocka_unit_test(default_gpu_rates_attention_below_products_and_grows_with_multiprocessors),

@@ -139,12 +139,44 @@ static void stall_when_the_disk_stands_behind_the_copy_then_is_the_disks(void **
     assert_true(found.stall_seconds[SL_LANE_H2D] == 1);
 }
 
+/* Periods of more spans than are kept, and of fewer; whatever was remembered before. */
+static void spans_that_are_repeated_are_as_if_they_were_remembered_one_by_one(void **state)
+{
+    (void)state;
+    uint64_t random = 7;
+    for (int round = 0; round < 500; round++) {
+        const uint64_t before = scratch_below(&random, 300), spans = scratch_below(&random, 300);
+        const uint32_t times = (uint32_t)scratch_below(&random, 400);
+        const double seconds = 3.0 * (double)spans + 1;
+        sl_stall_history expected = {.count = 0}, found;
+        for (uint64_t i = 0; i < before; i++)
+            sl_stall_remember(&expected, &(sl_stall_span){(double)i, (double)i + 1, SL_LANE_READ});
+        found = expected;
+        for (uint32_t period = 0; period <= times; period++)
+            for (uint64_t i = 0; i < spans; i++) {
+                const double start = 1000 + period * seconds + 3.0 * (double)i;
+                const sl_stall_span span = {start, start + 2, (sl_lane)(i % SL_LANE_COUNT)};
+                sl_stall_remember(&expected, &span);
+                if (period == 0)
+                    sl_stall_remember(&found, &span);
+            }
+        sl_stall_repeat(&found, before, seconds, times);
+        assert_int_equal(found.count, expected.count);
+        for (int i = 0; i < SL_STALL_HISTORY; i++) {
+            assert_true(found.spans[i].start == expected.spans[i].start);
+            assert_true(found.spans[i].end == expected.spans[i].end);
+            assert_int_equal(found.spans[i].cause, expected.spans[i].cause);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waits_when_divided_then_every_unit_is_charged_to_its_cause),
         cmocka_unit_test(wait_when_nothing_is_remembered_then_stays_whole),
         cmocka_unit_test(stall_when_the_disk_stands_behind_the_copy_then_is_the_disks),
+        cmocka_unit_test(spans_that_are_repeated_are_as_if_they_were_remembered_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
