@@ -130,10 +130,11 @@ static sl_status open_verify(sl_verify *verify)
     verify->family_value =
         calloc(objects - verify->first_family_object, sizeof *verify->family_value);
     verify->version = calloc(objects, sizeof *verify->version);
+    verify->written_rows = calloc(objects, sizeof *verify->written_rows);
     verify->is_defined = calloc(objects, sizeof *verify->is_defined);
     verify->is_used_up = calloc(objects, sizeof *verify->is_used_up);
-    if (!verify->values || !verify->family_value || !verify->version || !verify->is_defined ||
-        !verify->is_used_up)
+    if (!verify->values || !verify->family_value || !verify->version || !verify->written_rows ||
+        !verify->is_defined || !verify->is_used_up)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands",
                 verify->plan->body_count);
     number_instances(verify);
@@ -146,6 +147,7 @@ static void close_verify(sl_verify *verify)
     sl_verify_cells_close(verify);
     free(verify->is_used_up);
     free(verify->is_defined);
+    free(verify->written_rows);
     free(verify->version);
     free(verify->family_value);
     free(verify->values);

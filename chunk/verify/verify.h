@@ -42,6 +42,9 @@ typedef struct sl_verify_access {
     uint32_t object; /* SL_NONE: workspace; of a family: its value, whatever the repetition */
     bool reads, writes;
     bool defines; /* a write that needs nothing of what was there */
+    /* Rows of the object, of which only those from 0 on may have been written; UINT64_MAX: all. The
+     * access needs those before needed_rows, and leaves those before end_row written. */
+    uint64_t needed_rows, end_row;
 } sl_verify_access;
 
 typedef struct sl_verify_cell {
@@ -103,6 +106,7 @@ typedef struct sl_verify {
     uint32_t first_family_object; /* the objects from here on are instances of families */
     uint32_t *family_value;       /* [object_count - first_family_object] */
     uint32_t *version;            /* the newest */
+    uint64_t *written_rows;       /* of it: those before this one; UINT64_MAX: all */
     bool *is_defined;             /* has a meaning */
     bool *is_used_up; /* a gradient that AdamW reads: means nothing once the iteration is over */
 

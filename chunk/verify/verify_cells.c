@@ -75,6 +75,16 @@ sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_
     return home;
 }
 
+/* An op that writes a row range needs what earlier ones wrote; one that adds, its own rows too. */
+static void find_rows(const sl_op *op, uint32_t operand_index, sl_verify_access *access)
+{
+    const sl_mode mode = sl_op_info_of(op->kind)->operand[operand_index].mode;
+    uint64_t first;
+    sl_op_find_rows(op, operand_index, &first, &access->end_row);
+    const bool makes_rows = mode == SL_MODE_ADD && !op->attrs.adds_output;
+    access->needed_rows = makes_rows ? first : access->end_row;
+}
+
 static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op *op,
                                             uint32_t operand_index, const sl_place *place)
 {
@@ -83,6 +93,7 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
     access.object = sl_verify_value_object(verify, op->operand[operand_index]);
     access.reads = sl_op_reads(op, operand_index);
     access.writes = sl_op_writes(op, operand_index);
+    find_rows(op, operand_index, &access);
     if (value->kind == SL_VALUE_TENSOR) {
         access.whole.offset -= sl_verify_tensor_offset(verify, value);
         access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
@@ -114,6 +125,7 @@ static uint32_t list_run(const sl_verify *verify, const sl_command *command,
     return count;
 }
 
+/* A copy moves what is there: rows that were not written yet are not missed. */
 uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *command,
                                  sl_verify_access out_accesses[SL_VERIFY_ACCESS_MAX])
 {

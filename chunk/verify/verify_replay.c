@@ -15,12 +15,13 @@
  * Why four repetitions of a section stand for any greater even number, and five for any odd one:
  *
  * - Say that a byte's state is whose copy it holds, from which base, and whether that is of the
- *   newest version. One repetition sets the state of the bytes that it writes by its own text, and
- *   of the others it only makes copies stale of objects that it writes. Two in a row (for rings of
- *   two have period two) are one such step U, the same each time, and U after U is U: so the states
- *   before repetitions 2 and 3 are those before 4 and 5, and so on. What is read is asked for in
- *   repetitions 0 to 3, or the odd last one, which finds what repetition 2 found. After the last
- *   one the state is that after the replay's last one, for the parities agree.
+ *   newest version; an object's, how many of its rows were written. One repetition sets the state
+ * of the bytes that it writes by its own text, and of the others it only makes copies stale of
+ * objects that it writes. Two in a row (for rings of two have period two) are one such step U, the
+ * same each time, and U after U is U: so the states before repetitions 2 and 3 are those before 4
+ * and 5, and so on. What is read is asked for in repetitions 0 to 3, or the odd last one, which
+ * finds what repetition 2 found. After the last one the state is that after the replay's last one,
+ * for the parities agree.
  * - That leaves the instances of families, whose names change. A repetition touches its own alone.
  *   At home instance r meets repetition r of each section; what that one does depends on the state
  *   above, so instances 0 to 3 meet whatever any of them does. In a ring, or a place for all, a
@@ -52,6 +53,7 @@ static void define_object(sl_verify *verify, uint32_t object, const sl_place *pl
 {
     verify->version[object]++;
     verify->is_defined[object] = true;
+    verify->written_rows[object] = UINT64_MAX;
     put_version(verify, object, place);
 }
 
@@ -102,6 +104,35 @@ static sl_status check_content(sl_verify *verify, uint32_t object, const sl_plac
     return SL_OK;
 }
 
+/* Were the rows before `needed` of the object written, where it holds its newest version? */
+static sl_status check_rows(const sl_verify *verify, uint32_t object, uint64_t needed)
+{
+    char name[SL_VERIFY_NAME_BYTES], rows[48] = "all rows";
+    const uint64_t written = verify->written_rows[object];
+    const char *who = verify->command_index == SL_NONE ? "the end of an iteration " : "";
+    if (needed <= written)
+        return SL_OK;
+    if (needed != UINT64_MAX)
+        snprintf(rows, sizeof rows, "the first %llu rows", (unsigned long long)needed);
+    return sl_verify_reject(verify, "%sneeds %s of %s, of which only the first %llu were written",
+                            who, rows, sl_verify_name_object(verify, object, name),
+                            (unsigned long long)written);
+}
+
+/* Is the newest version at `place`, all of it? */
+static sl_status check_complete(sl_verify *verify, uint32_t object, const sl_place *place)
+{
+    SL_TRY(check_content(verify, object, place, place));
+    return check_rows(verify, object, UINT64_MAX);
+}
+
+static sl_status check_read(sl_verify *verify, const sl_verify_access *access)
+{
+    const uint32_t object = sl_verify_instance(verify, access->object);
+    SL_TRY(check_content(verify, object, &access->whole, &access->place));
+    return check_rows(verify, object, access->needed_rows);
+}
+
 static sl_status apply_write(sl_verify *verify, const sl_verify_access *access)
 {
     if (access->object == SL_NONE) {
@@ -109,9 +140,11 @@ static sl_status apply_write(sl_verify *verify, const sl_verify_access *access)
         return SL_OK;
     }
     uint32_t object = sl_verify_instance(verify, access->object);
+    const uint64_t written = access->defines ? 0 : verify->written_rows[object];
     if (!access->defines)
         SL_TRY(check_content(verify, object, &access->whole, &access->whole));
     define_object(verify, object, &access->whole);
+    verify->written_rows[object] = access->end_row > written ? access->end_row : written;
     return SL_OK;
 }
 
@@ -127,8 +160,7 @@ static sl_status step_data(sl_verify *verify, const sl_command *command)
     uint32_t count = sl_verify_list_accesses(verify, command, accesses);
     for (uint32_t i = 0; i < count; i++)
         if (accesses[i].reads)
-            SL_TRY(check_content(verify, sl_verify_instance(verify, accesses[i].object),
-                                 &accesses[i].whole, &accesses[i].place));
+            SL_TRY(check_read(verify, &accesses[i]));
     if (command->kind == SL_COMMAND_COPY) {
         write_copy(verify, command);
         return SL_OK;
@@ -201,7 +233,7 @@ static sl_status check_outputs(sl_verify *verify)
             continue;
         if (it->buffer.bytes == 0)
             return sl_verify_reject(verify, "it has no buffer on the host for output value %u", i);
-        SL_TRY(check_content(verify, i, &it->buffer, &it->buffer));
+        SL_TRY(check_complete(verify, i, &it->buffer));
     }
     return SL_OK;
 }
@@ -216,7 +248,7 @@ static sl_status end_iteration(sl_verify *verify)
             uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
             if (verify->is_used_up[object])
                 continue;
-            SL_TRY(check_content(verify, object, &home, &home));
+            SL_TRY(check_complete(verify, object, &home));
         }
     return check_outputs(verify);
 }

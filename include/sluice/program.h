@@ -380,6 +380,13 @@ SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 /* True if `op` writes operand i (all but READ). */
 SL_API bool sl_op_writes(const sl_op *op, uint32_t operand_index);
 
+/* The rows of operand i that `op` uses, from *out_first on and before *out_end: those of its row
+ * range, where op_list.h says ROW_RANGE; UINT64_MAX: up to the last one. Else all: 0 and
+ * UINT64_MAX.
+ */
+SL_API void sl_op_find_rows(const sl_op *op, uint32_t operand_index, uint64_t *out_first,
+                            uint64_t *out_end);
+
 /* Bytes of operand i by the op's shapes; 0 where the shapes leave it open: it may have more than
  * the least. */
 SL_API uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs,

@@ -161,6 +161,22 @@ uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t
     return sl_op_least_bytes(kind, attrs, operand_index);
 }
 
+/* ---- row ranges ---- */
+
+void sl_op_find_rows(const sl_op *op, uint32_t operand_index, uint64_t *out_first,
+                     uint64_t *out_end)
+{
+    const sl_op_attrs *attrs = &op->attrs;
+    const uint64_t all = multiply_saturated(attrs->batch, attrs->seq);
+    *out_first = 0;
+    *out_end = UINT64_MAX;
+    if (!(table[op->kind].operands[operand_index].how & ROW_RANGE))
+        return;
+    *out_first = attrs->first_row;
+    if (attrs->first_row > all || attrs->row_count != all - attrs->first_row)
+        *out_end = attrs->first_row + attrs->row_count;
+}
+
 /* ---- costs ---- */
 
 uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs)

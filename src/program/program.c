@@ -141,11 +141,27 @@ static sl_status check_operand(const sl_program *program, const sl_op *op, uint3
     return SL_OK;
 }
 
+/* A row range lies within the rows of its operand. */
+static sl_status check_rows(const sl_op *op, uint32_t operand_index)
+{
+    const sl_op_info *info = sl_op_info_of(op->kind);
+    const uint64_t all = op->attrs.batch * op->attrs.seq; /* its bytes were checked */
+    uint64_t first, end;
+    sl_op_find_rows(op, operand_index, &first, &end);
+    if (first > all || (end != UINT64_MAX && (end < first || end > all)))
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s has %llu rows, not %llu from row %llu on",
+                info->name, info->operand[operand_index].name, (unsigned long long)all,
+                (unsigned long long)op->attrs.row_count, (unsigned long long)first);
+    return SL_OK;
+}
+
 sl_status sl_build_append_op(sl_program *program, const sl_op *op)
 {
     uint32_t operand_count = sl_op_info_of(op->kind)->operand_count;
-    for (uint32_t i = 0; i < operand_count; i++)
+    for (uint32_t i = 0; i < operand_count; i++) {
         SL_TRY(check_operand(program, op, i));
+        SL_TRY(check_rows(op, i));
+    }
     SL_TRY(sl_build_grow((void **)&program->ops, program->op_count, &program->op_capacity,
                          sizeof *program->ops));
     program->ops[program->op_count++] = *op;

@@ -417,7 +417,53 @@ static void op_reads_when_mode_accumulates_then_depends_on_attrs(void **state)
     assert_false(sl_op_reads(&later, 2));
 }
 
+static void op_rows_when_it_has_a_range_then_those_of_the_range(void **state)
+{
+    (void)state;
+    sl_op op = {.kind = SL_OP_HEAD_INPUT_BACKWARD,
+                .attrs = {.batch = 4, .seq = 8, .first_row = 8, .row_count = 16}};
+    uint64_t first, end;
+    sl_op_find_rows(&op, 2, &first, &end);
+    assert_true(first == 8 && end == 24);
+    sl_op_find_rows(&op, 0, &first, &end); /* logits of these rows alone: all that it has */
+    assert_true(first == 0 && end == UINT64_MAX);
+    op.attrs.row_count = 24;
+    sl_op_find_rows(&op, 2, &first, &end);
+    assert_true(first == 8 && end == UINT64_MAX);
+}
+
 /* ---- errors ---- */
+
+/* Of 4 * 8 rows of 6 features, by a range of ROWS from `first` on. */
+static sl_status add_row_range(uint64_t first, uint64_t rows)
+{
+    const sl_op_attrs attrs = {
+        .batch = 4, .seq = 8, .in = 6, .id_count = 128, .first_row = first, .row_count = rows};
+    const uint64_t bytes[] = {4 * rows * 128, 4 * 128 * 6, 4 * 32 * 6};
+    sl_program *program;
+    uint32_t operands[3];
+    assert_int_equal(sl_program_open(&program), SL_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        const sl_value value = {.kind = SL_VALUE_ACTIVATION, .bytes = bytes[i]};
+        assert_int_equal(sl_program_add_value(program, &value, &operands[i]), SL_OK);
+    }
+    const sl_status status =
+        sl_program_add_op(program, SL_OP_HEAD_INPUT_BACKWARD, &attrs, operands, 3);
+    sl_program_close(program);
+    return status;
+}
+
+static void add_op_when_its_rows_lie_outside_then_names_them(void **state)
+{
+    (void)state;
+    assert_int_equal(add_row_range(0, 32), SL_OK);
+    assert_int_equal(add_row_range(20, 12), SL_OK);
+    static const uint64_t outside[] = {21, 32, 33, UINT64_MAX - 12, UINT64_MAX - 11, UINT64_MAX};
+    for (size_t i = 0; i < sizeof outside / sizeof outside[0]; i++) {
+        assert_int_equal(add_row_range(outside[i], 12), SL_ERROR_INTERNAL);
+        assert_non_null(strstr(sl_status_message(), "head_input_backward: operand dx has 32 rows"));
+    }
+}
 
 static void add_op_when_bytes_differ_then_names_op_and_operand(void **state)
 {
@@ -514,6 +560,8 @@ int main(void)
         cmocka_unit_test(recompute_when_selective_then_only_cheap_ops_repeat),
         cmocka_unit_test(layer_order_when_many_micro_batches_then_blocks_are_contiguous),
         cmocka_unit_test(add_op_when_bytes_differ_then_names_op_and_operand),
+        cmocka_unit_test(add_op_when_its_rows_lie_outside_then_names_them),
+        cmocka_unit_test(op_rows_when_it_has_a_range_then_those_of_the_range),
         cmocka_unit_test(derive_when_no_micro_batch_then_usage_error),
         cmocka_unit_test(derive_when_segments_share_a_site_then_only_terminal_ones_may),
     };

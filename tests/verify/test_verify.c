@@ -334,19 +334,91 @@ static void plan_when_program_is_another_then_rejected(void **state)
 }
 
 /* Two row ranges write dx; the second one, and who reads it, use a place without the first rows. */
+/* Rows that an op makes, or adds to, of four. */
+typedef struct row_range {
+    uint64_t first, count;
+    bool adds;
+} row_range;
+
+/* The small request, but ops 5 and 6 make dx by row ranges. */
+typedef struct row_request {
+    sl_op ops[SMALL_OP_COUNT];
+    sl_program program;
+    sl_plan_request request;
+} row_request;
+
+static void open_row_request(row_request *it, const row_range ranges[2])
+{
+    it->program = small_program;
+    it->request = small_request;
+    memcpy(it->ops, small_ops, sizeof it->ops);
+    for (uint32_t i = 0; i < 2; i++)
+        it->ops[5 + i] = (sl_op){.kind = SL_OP_HEAD_INPUT_BACKWARD,
+                                 .attrs = {.batch = 2,
+                                           .seq = 2,
+                                           .row_count = ranges[i].count,
+                                           .first_row = ranges[i].first,
+                                           .adds_output = ranges[i].adds},
+                                 .operand = {Y, P2, DX}};
+    it->program.ops = it->ops;
+    it->request.program = &it->program;
+}
+
+static void rows_when_none_is_left_out_then_accepted(void **state)
+{
+    (void)state;
+    static const row_range cases[][2] = {
+        {{0, 2, false}, {2, 2, false}}, /* one behind the other */
+        {{0, 4, false}, {0, 4, true}},  /* added to */
+        {{0, 4, false}, {1, 2, true}},
+        {{0, 3, false}, {1, 3, false}}, /* rows that were written are written again */
+        {{0, 2, false}, {0, 4, false}}, /* made anew */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        row_request it;
+        open_row_request(&it, cases[i]);
+        sl_plan plan = make_small_plan_of(&it.request);
+        expect_accepted(&it.request, &plan);
+        plan_close(&plan);
+    }
+}
+
+static void rows_when_some_are_left_out_then_rejected(void **state)
+{
+    (void)state;
+    static const struct {
+        row_range ranges[2];
+        const char *message;
+    } cases[] = {
+        {{{0, 2, false}, {3, 1, false}},
+         "tick 6) needs the first 3 rows of value 9 (dx), of which only the first 2 were"},
+        {{{0, 2, false}, {2, 1, false}},
+         "tick 8) needs all rows of value 9 (dx), of which only the first 3 were"},
+        {{{0, 2, false}, {2, 2, true}},
+         "tick 6) needs all rows of value 9 (dx), of which only the first 2 were"},
+        {{{0, 2, false}, {1, 2, true}},
+         "tick 6) needs the first 3 rows of value 9 (dx), of which only the first 2 were"},
+        {{{0, 4, false}, {0, 2, false}},
+         "tick 8) needs all rows of value 9 (dx), of which only the first 2 were"},
+        {{{2, 2, false}, {0, 2, false}}, "tick 5) needs value 9 (dx), which nothing has written"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        row_request it;
+        open_row_request(&it, cases[i].ranges);
+        sl_plan plan = make_small_plan_of(&it.request);
+        expect_rejected(&it.request, &plan, cases[i].message);
+        plan_close(&plan);
+    }
+}
+
 static void rows_when_others_are_elsewhere_then_rejected(void **state)
 {
     (void)state;
-    sl_op ops[SMALL_OP_COUNT];
-    sl_program program = small_program;
-    sl_plan_request request = small_request;
-    memcpy(ops, small_ops, sizeof ops);
-    for (uint32_t row = 0; row < 2; row++)
-        ops[5 + row] = (sl_op){.kind = SL_OP_HEAD_INPUT_BACKWARD,
-                               .attrs = {.batch = 1, .seq = 2, .row_count = 1, .first_row = row},
-                               .operand = {Y, P2, DX}};
-    program.ops = ops;
-    request.program = &program;
+    static const row_range ranges[2] = {{0, 2, false}, {2, 2, false}};
+    row_request it;
+    open_row_request(&it, ranges);
+    const sl_plan_request request = it.request;
+    const sl_op *ops = it.ops;
     sl_plan plan = make_small_plan_of(&request);
     expect_accepted(&request, &plan);
     for (uint32_t i = 0; i < plan.body_count; i++)
@@ -452,6 +524,8 @@ int main(void)
         cmocka_unit_test(hand_plan_when_damaged_by_hand_then_rejected_for_its_reason),
         cmocka_unit_test(plan_when_homes_are_others_then_rejected),
         cmocka_unit_test(plan_when_program_is_another_then_rejected),
+        cmocka_unit_test(rows_when_none_is_left_out_then_accepted),
+        cmocka_unit_test(rows_when_some_are_left_out_then_rejected),
         cmocka_unit_test(rows_when_others_are_elsewhere_then_rejected),
         cmocka_unit_test(plan_when_an_output_is_unused_then_accepted),
         cmocka_unit_test(plan_when_its_lists_end_at_a_page_then_nothing_behind_is_read),

@@ -2,6 +2,9 @@
  * policies, budgets and orders. Every plan must be accepted. Then each fault of plan_faults.h is
  * planted in it, wherever it has a place, and must be rejected for its own reason.
  *
+ * The rows of a gradient that the head makes range by range: programs with ranges that leave rows
+ * out are planned like any other, and the verifier refuses the plan.
+ *
  * A fault that found no place in any plan would test nothing, so each must have been planted. The
  * seed is printed; SL_TEST_SEED repeats one plan.
  */
@@ -139,6 +142,132 @@ static void forward_plan_when_faulty_then_rejected_for_its_reason(void **state)
         }
 }
 
+/* ---- the rows of the head's gradient ---- */
+
+typedef struct order {
+    const char *name;
+    uint32_t micro_batch_count;
+    sl_accumulation accumulation;
+    sl_recompute recompute;
+    uint32_t stage_count;
+    sl_schedule schedule;
+} order;
+
+/* 384 rows in three ranges of 128, over three panels of the token table. */
+static void open_order(const order *it, plan_case *out)
+{
+    *out = (plan_case){.shape = {2, 12, 3, 160, 300}};
+    out->emit = (sl_gpt2_emit_options){.batch = 3,
+                                       .seq = 128,
+                                       .tp_size = 1,
+                                       .mode = SL_GPT2_LOSS,
+                                       .head_logits = 1,
+                                       .stage_count = it->stage_count,
+                                       .stage_index = it->stage_count - 1};
+    out->step = (sl_step_options){.micro_batch_count = it->micro_batch_count,
+                                  .accumulation = it->accumulation,
+                                  .recompute = it->recompute,
+                                  .schedule = it->schedule};
+    out->request.prefetch = SL_PREFETCH_AUTO;
+    if (plan_case_build(out) != SL_OK)
+        fail_msg("%s: %s", it->name, sl_status_message());
+}
+
+/* Changes the rows of one op; false: this fault has no place there. */
+static bool leave_out_rows(sl_op_attrs *attrs, int fault)
+{
+    enum { RANGE = 128, ALL = 384 };
+    const bool is_last = attrs->first_row + RANGE == ALL;
+    switch (fault) {
+    case 0: /* behind the first range */
+        attrs->row_count -= attrs->first_row == 0;
+        return attrs->first_row == 0;
+    case 1: /* before the second */
+        if (attrs->first_row != RANGE)
+            return false;
+        attrs->first_row++;
+        attrs->row_count--;
+        return true;
+    case 2: /* the last ones */
+        attrs->row_count -= is_last;
+        return is_last;
+    default: /* added to what is not there */
+        if (attrs->first_row == 0 || attrs->adds_output)
+            return false;
+        attrs->adds_output = 1;
+        return true;
+    }
+}
+
+/* In one section: how many ops were changed. */
+static uint32_t leave_out_section_rows(sl_program *program, uint32_t section_index, int fault)
+{
+    const sl_section section = sl_program_section(program, section_index);
+    uint32_t changed = 0;
+    for (uint32_t o = section.first; o < section.first + section.count; o++)
+        if (program->ops[o].kind == SL_OP_HEAD_INPUT_BACKWARD)
+            changed += leave_out_rows(&program->ops[o].attrs, fault);
+    return changed;
+}
+
+static void expect_rows_missed(const plan_case *it, const char *name, int fault)
+{
+    sl_shortage shortage;
+    sl_plan *plan = NULL;
+    assert_int_equal(sl_plan_build(&it->request, &plan, &shortage), SL_OK);
+    const sl_status status = sl_plan_verify(&it->request, plan);
+    if (status != SL_ERROR_INTERNAL || !strstr(sl_status_message(), " rows of value "))
+        fail_msg("%s, fault %d: %s", name, fault,
+                 status == SL_OK ? "accepted" : sl_status_message());
+    sl_plan_close(plan);
+}
+
+/* Every fault in every section of its own: the first, the repeated and the last one. */
+static void leave_out_all_rows(const order *it)
+{
+    uint32_t planted_count[4] = {0};
+    for (int fault = 0; fault < 4; fault++)
+        for (uint32_t section = 0;; section++) {
+            plan_case c;
+            open_order(it, &c);
+            const bool is_over = section == sl_program_section_count(c.program);
+            if (!is_over && leave_out_section_rows(c.program, section, fault) > 0) {
+                expect_rows_missed(&c, it->name, fault);
+                planted_count[fault]++;
+            }
+            plan_case_close(&c);
+            if (is_over)
+                break;
+        }
+    for (int fault = 0; fault < 4; fault++)
+        assert_true(planted_count[fault] >= (it->micro_batch_count > 2 ? 3 : 1));
+}
+
+static void rows_when_a_range_leaves_some_out_then_rejected_in_every_order(void **state)
+{
+    (void)state;
+    static const order orders[] = {
+        {"one", 1, SL_ACCUMULATE_MICRO, SL_RECOMPUTE_NONE, 1, SL_SCHEDULE_1F1B},
+        {"micro", 6, SL_ACCUMULATE_MICRO, SL_RECOMPUTE_FULL, 1, SL_SCHEDULE_1F1B},
+        {"layer", 6, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_SELECTIVE, 1, SL_SCHEDULE_1F1B},
+        {"1f1b", 6, SL_ACCUMULATE_MICRO, SL_RECOMPUTE_NONE, 2, SL_SCHEDULE_1F1B},
+        {"gpipe", 6, SL_ACCUMULATE_MICRO, SL_RECOMPUTE_NONE, 2, SL_SCHEDULE_GPIPE},
+        {"gpipe by layer", 6, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_NONE, 2, SL_SCHEDULE_GPIPE},
+    };
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        sl_shortage shortage;
+        sl_plan *plan = NULL;
+        plan_case c;
+        open_order(&orders[i], &c);
+        assert_int_equal(sl_plan_build(&c.request, &plan, &shortage), SL_OK);
+        if (sl_plan_verify(&c.request, plan) != SL_OK)
+            fail_msg("%s: a right plan was rejected: %s", orders[i].name, sl_status_message());
+        sl_plan_close(plan);
+        plan_case_close(&c);
+        leave_out_all_rows(&orders[i]);
+    }
+}
+
 static void faults_when_all_plans_are_done_then_each_was_planted(void **state)
 {
     (void)state;
@@ -159,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_plan_when_faulty_then_rejected_for_its_reason),
         cmocka_unit_test(forward_plan_when_faulty_then_rejected_for_its_reason),
+        cmocka_unit_test(rows_when_a_range_leaves_some_out_then_rejected_in_every_order),
         cmocka_unit_test(faults_when_all_plans_are_done_then_each_was_planted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
