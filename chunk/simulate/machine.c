@@ -110,14 +110,6 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
     return machine;
 }
 
-/* True for ops that exchange data with other ranks. The collectives that take rows or columns do
- * not: a rank copies its part of a tensor that it has whole, in its own memory. */
-static bool exchanges(sl_op_kind kind)
-{
-    return sl_op_info_of(kind)->is_collective && kind != SL_OP_TAKE_ROWS &&
-           kind != SL_OP_TAKE_COLUMNS;
-}
-
 static double smaller(double a, double b)
 {
     return a < b ? a : b;
@@ -133,7 +125,7 @@ static void scale_ops(sl_machine *machine, double flops, double bytes)
 {
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
         for (int type = 0; type < SL_TYPE_COUNT; type++) {
-            if (exchanges((sl_op_kind)kind))
+            if (sl_op_exchanges((sl_op_kind)kind))
                 continue;
             scale_rate(&machine->op[kind][type], flops, bytes);
             scale_rate(&machine->adding_op[kind].rate[type], flops, bytes);
@@ -182,7 +174,7 @@ void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_
 {
     static const sl_op_kind halves[] = {SL_OP_REDUCE_SCATTER_GRADIENT, SL_OP_ALL_GATHER_CHUNK};
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
-        if (exchanges((sl_op_kind)kind))
+        if (sl_op_exchanges((sl_op_kind)kind))
             machine->op[kind][type] = all_reduce;
     for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++)
         machine->op[halves[i]][type].byte_rate *= 2;

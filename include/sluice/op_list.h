@@ -18,8 +18,9 @@
  * how: OPTIONAL: may be absent (NULL). MASTER: absent in fp32. FROM_MASTER: updated in fp32; in
  * half precision written and not read. AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows
  * only the R rows from first_row on; ranges of one value are written in row order, the one at row 0
- * makes the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: no more bytes are touched than the op's smallest LOOKUP operand
- * has, unless this one is written whole.
+ * makes the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: no
+ * more bytes are touched than the op's smallest LOOKUP operand has, unless this one is written
+ * whole.
  *
  * element: TYPE: attrs.type, the compute type, of parameters and activations. GRAD:
  * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,

@@ -402,6 +402,14 @@ SL_API uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);
 /* Bytes that the op reads and writes in memory at least; what a memory-bound op costs. */
 SL_API uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
+/* True for ops that exchange data with other ranks. Those of the comm lane that take rows or
+ * columns do not: a rank copies its part of a tensor that it has whole, in its own memory. */
+static inline bool sl_op_exchanges(sl_op_kind kind)
+{
+    return sl_op_info_of(kind)->is_collective && kind != SL_OP_TAKE_ROWS &&
+           kind != SL_OP_TAKE_COLUMNS;
+}
+
 /* True for an op that adds to an output or a gradient instead of making it. */
 static inline bool sl_op_adds(const sl_op_attrs *attrs)
 {

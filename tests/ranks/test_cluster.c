@@ -124,6 +124,24 @@ static void ways_when_groups_cross_nodes_then_what_leaves_a_node_is_shared(void 
     assert_true(fabs(data.byte_seconds * network - 8 * 8.0 / 16) < 1e-9);
 }
 
+/* What a rank takes of its own memory costs a copy; what ranks exchange costs the link. */
+static void machine_when_a_rank_takes_its_own_part_then_the_link_is_not_paid(void **state)
+{
+    (void)state;
+    const sl_cluster cluster = load_example("dgx-a100-80gb.json");
+    const sl_comm_layout layout = {8, 1, 1};
+    const sl_machine machine = sl_cluster_machine(&cluster, &layout, 4);
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        const sl_op_rate local = machine.op[SL_OP_CLEAR][type];
+        const sl_op_rate rows = machine.op[SL_OP_TAKE_ROWS][type];
+        const sl_op_rate columns = machine.op[SL_OP_TAKE_COLUMNS][type];
+        assert_true(rows.byte_rate == local.byte_rate && rows.seconds == local.seconds);
+        assert_true(columns.byte_rate == local.byte_rate && columns.seconds == local.seconds);
+        assert_true(machine.op[SL_OP_ALL_REDUCE][type].byte_rate < local.byte_rate);
+        assert_true(machine.op[SL_OP_GATHER_ROWS][type].byte_rate < local.byte_rate);
+    }
+}
+
 /* ---- published measurements ---- */
 
 typedef struct published {
@@ -411,6 +429,7 @@ int main(void)
         cmocka_unit_test(pipeline_when_a_stage_is_slow_then_it_sets_the_pace),
         cmocka_unit_test(stages_when_layers_do_not_divide_then_first_ones_have_one_more),
         cmocka_unit_test(ways_when_groups_cross_nodes_then_what_leaves_a_node_is_shared),
+        cmocka_unit_test(machine_when_a_rank_takes_its_own_part_then_the_link_is_not_paid),
         cmocka_unit_test(plan_when_gemm_is_fixed_by_one_row_then_the_example_has_it),
         cmocka_unit_test(
             plan_when_compared_with_table_1_then_rows_without_pipelines_are_within_10_percent),

@@ -95,7 +95,7 @@ static void set_exchanges(const sl_cluster_way *tensor, const sl_cluster_way *da
 {
     const double stored = grad_bytes, wire = (double)sl_type_bytes(type);
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
-        if (sl_op_info_of((sl_op_kind)kind)->is_collective)
+        if (sl_op_exchanges((sl_op_kind)kind))
             machine->op[kind][type] = exchange_rate(tensor, 2, 2);
     const sl_op_kind rows[] = {SL_OP_GATHER_ROWS, SL_OP_SCATTER_ROWS, SL_OP_GATHER_COLUMNS,
                                SL_OP_SCATTER_COLUMNS};
