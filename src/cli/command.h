@@ -57,6 +57,10 @@ static inline sl_command_size sl_command_format_size(uint64_t bytes)
     return size;
 }
 
+/* A word as a shell takes it: in quotes where it has other than letters, digits and ./_-+=:,@%.
+ * Bytes that a terminal obeys are written as \xNN. */
+void sl_command_quote(const char *word, char *out_text, size_t capacity);
+
 /* What this processor can do that matters here, such as "avx2 fma avx512f". */
 void sl_command_describe_cpu(char *out_text, size_t capacity);
 

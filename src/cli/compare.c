@@ -11,8 +11,9 @@
 #include "plan_stages.h"
 #include "report/page.h"
 #include "session/search/plan_json.h"
+#include "terminal.h"
 
-enum { SETTING_BYTES = 256 };
+enum { SETTING_BYTES = 256, NAME_COLUMNS = 16 };
 
 /* What one item came to. */
 typedef struct compared {
@@ -142,15 +143,23 @@ static sl_status plan_item(const sl_trainer *trainer, compared *out)
 static void print_item(const compared *item, bool is_fastest)
 {
     if (!item->fits) {
-        printf("  %-28s does not fit: %s\n", item->name, item->failure);
+        sl_terminal_print(stdout, NAME_COLUMNS + 3, "  %-*s does not fit: %s", NAME_COLUMNS,
+                          item->name, item->failure);
         return;
     }
-    printf("%s %-28s %11s %11s %11s %11s %11s %11.2f ms  %s\n", is_fastest ? "*" : " ", item->name,
-           sl_command_format_size(item->peak_bytes[SL_TIER_DEVICE]).text,
+    const bool is_long = strlen(item->name) > NAME_COLUMNS;
+    if (is_long)
+        printf("  %s\n", item->name);
+    printf("%s %-*s %10s %10s %10s %10.2f ms  %s%s%s\n", is_fastest ? "*" : " ", NAME_COLUMNS,
+           is_long ? "" : item->name, sl_command_format_size(item->peak_bytes[SL_TIER_DEVICE]).text,
            sl_command_format_size(item->peak_bytes[SL_TIER_HOST]).text,
-           sl_command_format_size(item->peak_bytes[SL_TIER_DISK]).text,
-           sl_command_format_size(item->link_bytes).text,
-           sl_command_format_size(item->disk_bytes).text, 1e3 * item->seconds, item->bound_by);
+           sl_command_format_size(item->peak_bytes[SL_TIER_DISK]).text, 1e3 * item->seconds,
+           sl_terminal_begin(stdout, SL_TERMINAL_BOUND), item->bound_by,
+           sl_terminal_begin(stdout, SL_TERMINAL_PLAIN));
+    if (item->link_bytes > 0 || item->disk_bytes > 0)
+        printf("    moves a step: link %s, disk %s\n",
+               sl_command_format_size(item->link_bytes).text,
+               sl_command_format_size(item->disk_bytes).text);
 }
 
 static void print_rows(const compared *items, uint32_t count, const sl_search *search)
@@ -162,16 +171,18 @@ static void print_rows(const compared *items, uint32_t count, const sl_search *s
     for (uint32_t i = 0; i < count; i++)
         if (items[i].fits && (fastest == count || items[i].seconds < items[fastest].seconds))
             fastest = i;
-    printf("  %-28s %11s %11s %11s %11s %11s %14s  %s\n", "", "device", "host", "disk",
-           "link moves", "disk moves", "predicted step", "bound by");
+    printf("%s  %-*s %10s %10s %10s %13s  %s%s\n", sl_terminal_begin(stdout, SL_TERMINAL_HEADING),
+           NAME_COLUMNS, "", "device", "host", "disk", "predicted", "bound by",
+           sl_terminal_begin(stdout, SL_TERMINAL_PLAIN));
     for (uint32_t i = 0; i < count; i++)
         print_item(&items[i], i == fastest);
     if (has_stages)
-        puts("of stages: the bytes of the fullest one, the moves of the one that takes most "
-             "memory, and the time of all with their waits");
-    printf("times are predicted by %s%s\n", sl_machine_basis(&search->task.machine),
-           search->task.machine.is_measured ? ""
-                                            : ": this machine was not measured (sluice bench)");
+        sl_terminal_print(stdout, 2,
+                          "of stages: the bytes of the fullest one, the moves of the one that "
+                          "takes most memory, and the time of all with their waits");
+    sl_terminal_print(
+        stdout, 2, "times are predicted by %s%s", sl_machine_basis(&search->task.machine),
+        search->task.machine.is_measured ? "" : ": this machine was not measured (sluice bench)");
 }
 
 static sl_status print_json(compared *items, uint32_t count)

@@ -10,6 +10,7 @@
 
 #include "loading.h"
 #include "meter.h"
+#include "terminal.h"
 #include "train/data/tokenizer.h"
 
 enum { MB = 1000000 };
@@ -78,11 +79,13 @@ static void print_report(const sl_config *config, const sl_model_reader *reader,
                          const sl_convert_report *report, double seconds)
 {
     static const char *const formats[] = {"hf", "gguf", "llmc", "weights", "megatron"};
-    printf("%s, %s: %u tensors, %" PRIu64 " parameters of %s, %.1f MB in %.1f s, %.1f MB/s: %s\n",
-           formats[config->convert_format], sl_encoding_name((sl_encoding)config->convert_type),
-           report->tensor_count, sl_gpt2_parameter_count(&reader->shape), reader->kind,
-           (double)report->bytes / MB, seconds, (double)report->bytes / MB / seconds,
-           sl_files_show(config->to).text);
+    sl_terminal_print(
+        stdout, 2,
+        "%s, %s: %u tensors, %" PRIu64 " parameters of %s, %.1f MB in %.1f s, %.1f MB/s: %s",
+        formats[config->convert_format], sl_encoding_name((sl_encoding)config->convert_type),
+        report->tensor_count, sl_gpt2_parameter_count(&reader->shape), reader->kind,
+        (double)report->bytes / MB, seconds, (double)report->bytes / MB / seconds,
+        sl_files_show(config->to).text);
 }
 
 static sl_status run(sl_config *config, const sl_model_reader *reader,
@@ -101,7 +104,7 @@ static sl_status run(sl_config *config, const sl_model_reader *reader,
                                   .progress = sl_meter_show,
                                   .user = progress};
     sl_status status = sl_convert_run(&args, &report);
-    sl_meter_end_line(progress);
+    sl_terminal_end_line();
     SL_TRY(status);
     if (!config->quiet)
         print_report(config, reader, &report, sl_meter_seconds(progress));

@@ -1,15 +1,39 @@
 /* Choices and wear in words: shares are named where they are part of the policy. */
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "command.h"
 #include "session/search/search.h"
+#include "terminal.h"
+
+enum { EXPLANATION_INDENT = 4 };
 
 void sl_command_explain(const sl_config *config)
 {
     if (config->explanation && !config->quiet && !config->json)
-        fputs(config->explanation, stdout);
+        sl_terminal_print_lines(stdout, EXPLANATION_INDENT, config->explanation);
+}
+
+void sl_command_quote(const char *word, char *out_text, size_t capacity)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "./_-+=:,@%";
+    static const char quote[] = "'\\''"; /* ends the quotes, and begins them again behind it */
+    char quoted[2 * PATH_MAX] = "'";
+    size_t used = 1;
+    if (*word && word[strspn(word, plain)] == '\0') {
+        snprintf(out_text, capacity, "%s", word);
+        return;
+    }
+    for (; *word && used + sizeof quote + 1 < sizeof quoted; word++) {
+        const bool is_quote = *word == '\'';
+        memcpy(quoted + used, is_quote ? quote : word, is_quote ? sizeof quote - 1 : 1);
+        used += is_quote ? sizeof quote - 1 : 1;
+    }
+    memcpy(quoted + used, "'", 2);
+    sl_status_escape(quoted, out_text, capacity);
 }
 
 static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT], char *out_text,

@@ -12,6 +12,7 @@
 #include "loading.h"
 #include "prompt.h"
 #include "signals.h"
+#include "terminal.h"
 
 /* What a sample said before its turn to be printed came. */
 typedef struct waiting_text {
@@ -130,21 +131,26 @@ static void close_printer(printer *self)
 
 /* ---- speed ---- */
 
-static void print_rate(const char *what, uint64_t all, uint64_t timed, double seconds)
+enum { RATE_BYTES = 96 };
+
+static void format_rate(const char *what, uint64_t all, uint64_t timed, double seconds,
+                        char out_text[RATE_BYTES])
 {
-    fprintf(stderr, "%s %" PRIu64 " token%s", what, all, all == 1 ? "" : "s");
+    char rate[32] = "";
     if (timed > 0 && seconds > 0)
-        fprintf(stderr, " (%.1f tokens/s)", (double)timed / seconds);
+        snprintf(rate, sizeof rate, " (%.1f tokens/s)", (double)timed / seconds);
+    snprintf(out_text, RATE_BYTES, "%s %" PRIu64 " token%s%s", what, all, all == 1 ? "" : "s",
+             rate);
 }
 
 static void print_times(const sl_config *config, sl_generate_times times)
 {
+    char prompt[RATE_BYTES], generated[RATE_BYTES];
     if (config->quiet)
         return;
-    fputs("sluice: ", stderr);
-    print_rate("prompt", times.prompt_tokens, times.prompt_tokens, times.prompt_seconds);
-    print_rate(", generated", times.new_tokens, times.later_tokens, times.later_seconds);
-    fputc('\n', stderr);
+    format_rate("prompt", times.prompt_tokens, times.prompt_tokens, times.prompt_seconds, prompt);
+    format_rate("generated", times.new_tokens, times.later_tokens, times.later_seconds, generated);
+    sl_terminal_say(SL_TERMINAL_PLAIN, "%s, %s", prompt, generated);
 }
 
 /* ---- a conversation ---- */
@@ -155,7 +161,7 @@ static const sl_signal_texts stopping = {.stops = "", .stops_in_save = "", .leav
 static void say(const sl_config *config, const char *text)
 {
     if (!config->quiet)
-        fprintf(stderr, "sluice: %s\n", text);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "%s", text);
 }
 
 /* Another answer begins where the printer is new. */

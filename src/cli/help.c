@@ -2,7 +2,10 @@
 #include "help.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "terminal.h"
 
 enum { OPTION_COLUMN = 29, HEAD_BYTES = 128, TEXT_BYTES = 1024 };
 
@@ -13,27 +16,11 @@ static void begin_line(uint32_t indent, FILE *stream)
 
 void sl_help_print_text(const char *text, uint32_t column, uint32_t indent, FILE *stream)
 {
-    bool is_first = true; /* of its line */
-    for (;;) {
-        const uint32_t length = (uint32_t)strcspn(text, " \n");
-        if (!is_first && column + 1 + length >= SL_HELP_COLUMNS) {
-            begin_line(indent, stream);
-            column = indent;
-            is_first = true;
-        }
-        fprintf(stream, "%s%.*s", is_first ? "" : " ", (int)length, text);
-        column += length + !is_first;
-        is_first = false;
-        text += length;
-        if (*text == '\0')
-            break;
-        if (*text++ != '\n')
-            continue;
-        begin_line(indent, stream);
-        column = indent;
-        is_first = true;
-    }
-    fputc('\n', stream);
+    const sl_terminal_shape shape = {
+        .columns = SL_HELP_COLUMNS - 1, .column = column, .indent = indent};
+    char *lines = sl_terminal_break(text, &shape);
+    fprintf(stream, "%s\n", lines ? lines : text);
+    free(lines);
 }
 
 void sl_help_print_row(const char *head, const char *text, uint32_t indent, FILE *stream)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "files/files.h"
+#include "terminal.h"
 
 enum { EXIT_RANK = 75, EXIT_MISSING = 66, MACHINES_MAX = 4096, NAME_BYTES = 254, WORDS_OWN = 12 };
 enum { LINE_BYTES = 1024, LINES_MAX = 65536 };
@@ -279,12 +280,21 @@ static sl_status make_words(const sl_hosts *hosts, bool is_mpich, run *it)
 
 /* ---- running it ---- */
 
-static void say_start(const sl_hosts *hosts, const run *it)
+static sl_status say_start(const sl_hosts *hosts, const run *it)
 {
-    fprintf(stderr, "sluice: starts %u ranks of %s:", hosts->rank_count, hosts->words[0]);
-    for (size_t i = 0; i < it->count; i++)
-        fprintf(stderr, " %s", it->words[i]);
-    fputc('\n', stderr);
+    char *all = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&all, &bytes);
+    for (size_t i = 0; stream && i < it->count; i++)
+        fprintf(stream, "%s%s", i > 0 ? " " : "", it->words[i]);
+    const bool is_whole = stream && fclose(stream) == 0;
+    if (is_whole)
+        sl_terminal_say(SL_TERMINAL_PLAIN, "starts %u ranks of %s: %s", hosts->rank_count,
+                        hosts->words[0], all);
+    free(all);
+    if (!is_whole)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the words of mpirun");
+    return SL_OK;
 }
 
 /* In the child. A group of its own: what is typed at a terminal comes by this process alone. */
@@ -300,7 +310,7 @@ static void become_mpirun(const sl_hosts *hosts, const run *it, pid_t parent)
     sigprocmask(SIG_SETMASK, hosts->in_mpirun, NULL);
     signal(SIGXFSZ, SIG_DFL); /* which this program ignores */
     execvp(it->words[0], it->words);
-    fprintf(stderr, "sluice: cannot start mpirun: %s\n", strerror(errno));
+    sl_terminal_say(SL_TERMINAL_ERROR, "cannot start mpirun: %s", strerror(errno));
     _exit(EXIT_MISSING);
 }
 
@@ -330,9 +340,10 @@ sl_status sl_hosts_launch(const sl_hosts *hosts, int *out_code)
         status = find_mpi(&is_mpich);
     if (status == SL_OK)
         status = make_words(hosts, is_mpich, &it);
+    if (status == SL_OK)
+        status = say_start(hosts, &it);
     if (status == SL_OK) {
         const pid_t parent = getpid();
-        say_start(hosts, &it);
         pid_t child = fork();
         if (child == 0)
             become_mpirun(hosts, &it, parent);

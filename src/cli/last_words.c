@@ -7,6 +7,9 @@
 
 #include "base/status.h"
 #include "comm/board.h"
+#include "terminal.h"
+
+enum { RANKS_BYTES = 4 * SL_LAST_WORDS_RANKS_MAX + 4 };
 
 typedef char message[SL_STATUS_MESSAGE_BYTES];
 
@@ -27,10 +30,28 @@ static bool repeats_another(const message *all, uint32_t rank_count, uint32_t ra
     return is_repeated;
 }
 
+/* Writes "0-2,5": the ranks that are marked, from `first` on. same[rank_count] is false. */
+static void list_ranks(const bool *same, uint32_t rank_count, uint32_t first,
+                       char out_text[RANKS_BYTES])
+{
+    size_t length = 0;
+    for (uint32_t i = first; i < rank_count; i++) {
+        uint32_t last = i;
+        if (!same[i])
+            continue;
+        while (same[last + 1])
+            last++;
+        length += (size_t)snprintf(out_text + length, RANKS_BYTES - length,
+                                   last > i ? "%s%u-%u" : "%s%u", length > 0 ? "," : "", i, last);
+        i = last;
+    }
+}
+
 /* Prints "sluice: ranks 0-2,5: TEXT" for all ranks whose message is that of `first`, and marks them
  * as said. */
 static void say_once(sl_last_words *words, const message *all, uint32_t rank_count, uint32_t first)
 {
+    char ranks[RANKS_BYTES];
     bool same[SL_LAST_WORDS_RANKS_MAX + 1] = {false};
     uint32_t count = 0;
     for (uint32_t i = 0; i < rank_count; i++) {
@@ -38,19 +59,8 @@ static void say_once(sl_last_words *words, const message *all, uint32_t rank_cou
         words->is_said[i] = words->is_said[i] || same[i];
         count += same[i];
     }
-    fprintf(stderr, "sluice: rank%s", count > 1 ? "s" : "");
-    const char *between = " ";
-    for (uint32_t i = first; i < rank_count; i++) {
-        uint32_t last = i;
-        if (!same[i])
-            continue;
-        while (same[last + 1])
-            last++;
-        fprintf(stderr, last > i ? "%s%u-%u" : "%s%u", between, i, last);
-        between = ",";
-        i = last;
-    }
-    fprintf(stderr, ": %s\n", all[first]);
+    list_ranks(same, rank_count, first, ranks);
+    sl_terminal_say(SL_TERMINAL_ERROR, "rank%s %s: %s", count > 1 ? "s" : "", ranks, all[first]);
 }
 
 void sl_last_words_say(sl_last_words *words, int file, uint32_t rank_count)

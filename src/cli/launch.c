@@ -35,6 +35,7 @@
 #include "options.h"
 #include "restarts.h"
 #include "signals.h"
+#include "terminal.h"
 
 enum {
     EXIT_USAGE = 64,
@@ -281,18 +282,21 @@ static void describe_cores(const cpu_set_t *cores, char *text, size_t capacity)
 
 static void say_start(const launch *it)
 {
-    fprintf(stderr, "sluice: starts %u ranks of %s on this machine; cores:", it->options.rank_count,
-            it->options.words[0]);
+    static char all[RANKS_MAX * LIST_BYTES];
+    size_t length = 0;
     for (uint32_t i = 0; i < it->options.rank_count; i++) {
         char text[LIST_BYTES];
         cpu_set_t cores;
         choose_cores(it, i, &cores);
-        describe_cores(&cores, text, sizeof text);
-        fprintf(stderr, "%s %s", i > 0 ? " |" : "", text);
+        describe_cores(&cores, text, sizeof text - sizeof " | ");
+        length +=
+            (size_t)snprintf(all + length, sizeof all - length, "%s%s", i > 0 ? " | " : "", text);
     }
-    if (sl_workers_usable_cpu_count() < it->options.rank_count)
-        fputs(" (fewer cores than ranks: they take turns)", stderr);
-    fputc('\n', stderr);
+    sl_terminal_say(SL_TERMINAL_PLAIN, "starts %u ranks of %s on this machine; cores: %s%s",
+                    it->options.rank_count, it->options.words[0], all,
+                    sl_workers_usable_cpu_count() < it->options.rank_count
+                        ? " (fewer cores than ranks: they take turns)"
+                        : "");
 }
 
 /* ---- starting ---- */
@@ -334,8 +338,10 @@ static void become_rank(const launch *it, uint32_t rank, pid_t parent)
         words[0] = "sluice";
         execv("/proc/self/exe", it->options.restarts.done > 0 ? it->options.restarts.words : words);
     }
-    fprintf(stderr, "sluice: cannot start %s: %s\n", it->options.words[0], strerror(errno));
-    _exit(errno == ENOENT ? 66 : 71);
+    const int error = errno;
+    sl_terminal_say(SL_TERMINAL_ERROR, "cannot start %s: %s", it->options.words[0],
+                    strerror(error));
+    _exit(error == ENOENT ? 66 : 71);
 }
 
 static sl_status start_ranks(launch *it)
@@ -391,8 +397,8 @@ static void note_failure(launch *it, uint32_t rank, int state)
     if (it->is_killed)
         return;
     if (WIFSIGNALED(state))
-        fprintf(stderr, "sluice: rank %u was ended by signal %d (%s)\n", rank, WTERMSIG(state),
-                strsignal(WTERMSIG(state)));
+        sl_terminal_say(SL_TERMINAL_ERROR, "rank %u was ended by signal %d (%s)", rank,
+                        WTERMSIG(state), strsignal(WTERMSIG(state)));
     if (!it->has_failed || (WIFSIGNALED(state) && !it->was_signalled))
         describe_death(it, rank, state);
     it->was_signalled |= WIFSIGNALED(state);
@@ -429,7 +435,7 @@ static void kill_stopped(const launch *it)
             waitid(P_PID, (id_t)it->ranks[i].id, &info, WSTOPPED | WNOHANG | WNOWAIT) != 0 ||
             info.si_pid == 0)
             continue;
-        fprintf(stderr, "sluice: rank %u is stopped by a signal: killed\n", i);
+        sl_terminal_say(SL_TERMINAL_ERROR, "rank %u is stopped by a signal: killed", i);
         kill(it->ranks[i].id, SIGKILL);
     }
 }
@@ -438,9 +444,9 @@ static void kill_rest(launch *it)
 {
     for (uint32_t i = 0; i < it->options.rank_count; i++)
         if (it->ranks[i].id > 0)
-            fprintf(stderr,
-                    "sluice: rank %u has not ended %d s after another rank failed: killed\n", i,
-                    GRACE_S);
+            sl_terminal_say(SL_TERMINAL_ERROR,
+                            "rank %u has not ended %d s after another rank failed: killed", i,
+                            GRACE_S);
     it->is_killed = true;
     if (it->group > 0)
         kill(-it->group, SIGKILL);
@@ -529,7 +535,8 @@ static bool prepare_restart(launch *it)
     if (restarts->limit == 0 || end_launch(it) != EXIT_RANK || it->is_told)
         return false;
     if (restarts->done == restarts->limit) {
-        fprintf(stderr, "sluice: %s: no restart is left of %u\n", it->died, restarts->limit);
+        sl_terminal_say(SL_TERMINAL_ERROR, "%s: no restart is left of %u", it->died,
+                        restarts->limit);
         return false;
     }
     const uint32_t next_count =
@@ -541,7 +548,7 @@ static bool prepare_restart(launch *it)
     }
     pause_before_restart(it);
     if (it->is_told) {
-        fputs("sluice: told to end: there is no restart\n", stderr);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "told to end: there is no restart");
         return false;
     }
     *it = (launch){

@@ -18,6 +18,7 @@
 #include "pages.h"
 #include "session/config/words.h"
 #include "signals.h"
+#include "terminal.h"
 
 enum { EXIT_USAGE = 64 };
 
@@ -62,7 +63,7 @@ int sl_command_end(sl_status status)
         return 0;
     snprintf(message, sizeof message, "%s", sl_status_message());
     if (!leave_to_launch(message))
-        fprintf(stderr, "sluice: %s\n", message);
+        sl_terminal_say(SL_TERMINAL_ERROR, "%s", message);
     return sl_status_exit_code(status);
 }
 
@@ -81,7 +82,7 @@ sl_status sl_command_print_json(const json_t *object, int digits)
 static void print_remark(sl_log_level level, const char *line, void *user)
 {
     (void)user;
-    fprintf(stderr, "sluice: %s%s\n", level == SL_LOG_WARNING ? "warning: " : "", line);
+    sl_terminal_say(level == SL_LOG_WARNING ? SL_TERMINAL_WARNING : SL_TERMINAL_PLAIN, "%s", line);
 }
 
 static void print_warning(sl_log_level level, const char *line, void *user)
@@ -243,7 +244,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = EXIT_USAGE;
     sl_log_set_callback(print_remark, NULL);
     if (argc < 2) {
-        fprintf(stderr, "sluice: no command given (see sluice --help)\n");
+        sl_terminal_say(SL_TERMINAL_ERROR, "no command given (see sluice --help)");
         return EXIT_USAGE;
     }
     const char *word = argv[1];

@@ -6,24 +6,20 @@
 #include "command.h"
 #include "signals.h"
 
-/* Whether a line of a stream can be written over: it goes to a terminal that is not dumb. */
-bool sl_meter_is_live(int fd);
+enum { SL_METER_TIME_BYTES = 32 };
 
-/* Columns that a live line may have: the last one stays empty, for there some terminals wrap. */
-size_t sl_meter_width(int fd);
+/* "1:02:03" or "2:03". */
+void sl_meter_format_time(double seconds, char out_text[SL_METER_TIME_BYTES]);
 
 typedef struct sl_meter {
     const char *what;
-    bool is_quiet, is_live, is_line_open;
+    bool is_quiet, is_live;
     double started, shown; /* seconds */
     const volatile sig_atomic_t *stop;
 } sl_meter;
 
 /* Begins, and watches signals with these texts. */
 sl_meter sl_meter_start(const sl_config *config, const char *what, const sl_signal_texts *texts);
-
-/* Ends a live line, so that other text starts on a line of its own. */
-void sl_meter_end_line(sl_meter *meter);
 
 /* SL_ERROR_SYSTEM after the first signal; the command leaves with 130 then. */
 sl_status sl_meter_check_stop(const sl_meter *meter);

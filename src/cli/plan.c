@@ -14,7 +14,10 @@
 #include "report/page.h"
 #include "report/schedule_text.h"
 #include "session/search/plan_json.h"
+#include "terminal.h"
 #include "train/trainer.h"
+
+enum { RULE_COLUMN = 29 };
 
 static void print_row(const char *name, const char *note, const uint64_t bytes[SL_TIER_COUNT])
 {
@@ -30,7 +33,8 @@ static void print_tiers(const sl_blueprint *blueprint)
         peak[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
         live[tier] = sl_blueprint_live_peak_bytes(blueprint, (sl_tier)tier);
     }
-    printf("  %-12s %14s %14s %14s\n", "bytes", "device", "host", "disk");
+    printf("%s  %-12s %14s %14s %14s%s\n", sl_terminal_begin(stdout, SL_TERMINAL_HEADING), "bytes",
+           "device", "host", "disk", sl_terminal_begin(stdout, SL_TERMINAL_PLAIN));
     for (int kind = 0; kind < SL_MEMORY_KIND_COUNT; kind++) {
         uint64_t bytes[SL_TIER_COUNT], any = 0;
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
@@ -38,14 +42,15 @@ static void print_tiers(const sl_blueprint *blueprint)
         if (any)
             print_row(sl_plan_json_kind_names[kind], "", bytes);
     }
-    print_row("live peak", "   (a lower bound of the peak)", live);
+    print_row("live peak", "  (a lower bound)", live);
     print_row("peak", "", peak);
     print_row("budget", "", blueprint->budget_bytes);
 }
 
 static void print_lanes(const sl_blueprint *blueprint, const sl_simulation *simulation)
 {
-    printf("\n  %-12s %14s %14s %14s\n", "lane", "moved a step", "busy", "compute waits");
+    printf("\n%s  %-12s %14s %14s %14s%s\n", sl_terminal_begin(stdout, SL_TERMINAL_HEADING), "lane",
+           "moved a step", "busy", "compute waits", sl_terminal_begin(stdout, SL_TERMINAL_PLAIN));
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (simulation->busy_seconds[lane] <= 0)
             continue;
@@ -64,7 +69,7 @@ static void print_wear(const sl_blueprint *blueprint, const sl_simulation *simul
     sl_wear wear =
         sl_wear_project((double)written, simulation->step_seconds, blueprint->task.disk_endurance);
     sl_command_describe_wear(&wear, text, sizeof text);
-    printf("disk: %s\n", text);
+    sl_terminal_print(stdout, 2, "disk: %s", text);
 }
 
 static void print_thumbs(const sl_blueprint *blueprint, const sl_account *account)
@@ -75,10 +80,12 @@ static void print_thumbs(const sl_blueprint *blueprint, const sl_account *accoun
     for (int i = 0; i < SL_EXPLAIN_THUMBS; i++) {
         const sl_thumb *thumb = &thumbs[i];
         if (thumb->is_bytes)
-            printf("  %12s %12s  %s\n", sl_command_format_size((uint64_t)thumb->says).text,
-                   sl_command_format_size((uint64_t)thumb->planned).text, thumb->rule);
+            sl_terminal_print(stdout, RULE_COLUMN, "  %12s %12s  %s",
+                              sl_command_format_size((uint64_t)thumb->says).text,
+                              sl_command_format_size((uint64_t)thumb->planned).text, thumb->rule);
         else
-            printf("  %12.0f %12.0f  %s\n", thumb->says, thumb->planned, thumb->rule);
+            sl_terminal_print(stdout, RULE_COLUMN, "  %12.0f %12.0f  %s", thumb->says,
+                              thumb->planned, thumb->rule);
     }
 }
 
@@ -88,7 +95,7 @@ static void print_schedule(const sl_blueprint *blueprint)
     sl_schedule_describe(blueprint->programs[0], &schedule);
     printf("\nthe step, in order (segment 0 is the embedding, the last ones are the head):\n");
     for (uint32_t i = 0; i < schedule.count; i++)
-        printf("  %s\n", schedule.lines[i]);
+        sl_terminal_print(stdout, 4, "  %s", schedule.lines[i]);
     if (schedule.count == SL_SCHEDULE_LINES)
         puts("  …");
 }
@@ -103,7 +110,7 @@ static sl_status print_explanation(const sl_blueprint *blueprint)
     sl_explain_plan(blueprint, account, &explanation);
     putchar('\n');
     for (uint32_t i = 0; i < explanation.count; i++)
-        puts(explanation.lines[i]);
+        sl_terminal_print(stdout, 2, "%s", explanation.lines[i]);
     print_schedule(blueprint);
     print_thumbs(blueprint, account);
     sl_account_close(account);
@@ -123,9 +130,9 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
            sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
            blueprint->task.seq, sl_type_name(blueprint->task.type));
     sl_command_describe_device(&blueprint->task, text, sizeof text);
-    printf("on %s\n", text);
+    sl_terminal_print(stdout, 2, "on %s", text);
     sl_command_describe_choice(choice, text, sizeof text);
-    puts(text);
+    sl_terminal_print(stdout, 2, "%s", text);
     printf("%u chunks of %" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
            layout->chunk_elements,
            sl_command_format_size(layout->chunk_elements *
@@ -134,8 +141,11 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
            100 * layout->padding_fraction);
     print_tiers(blueprint);
     print_lanes(blueprint, &simulation);
-    printf("\npredicted step: %.2f ms (%s)\n", 1e3 * simulation.step_seconds,
-           blueprint->machine.name);
+    putchar('\n');
+    sl_terminal_print(stdout, 2, "%spredicted step%s: %.2f ms (%s)",
+                      sl_terminal_begin(stdout, SL_TERMINAL_HEADING),
+                      sl_terminal_begin(stdout, SL_TERMINAL_PLAIN), 1e3 * simulation.step_seconds,
+                      blueprint->machine.name);
     print_wear(blueprint, &simulation);
     sl_plan_candidates_print(&trainer->search, blueprint);
     SL_TRY(sl_plan_ranks_print(&trainer->ranks.layout, stages));

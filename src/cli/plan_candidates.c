@@ -4,6 +4,9 @@
 
 #include "command.h"
 #include "report/account.h"
+#include "terminal.h"
+
+enum { CHOICE_COLUMN = 16 };
 
 static bool has_candidates(const sl_search *search)
 {
@@ -23,17 +26,20 @@ void sl_plan_candidates_print(const sl_search *search, const sl_blueprint *bluep
     char text[512];
     if (!has_candidates(search))
         return;
-    printf("auto compared %u plan%s; the best, by %s%s:\n", candidates->planned_count,
-           candidates->planned_count == 1 ? "" : "s", sl_machine_basis(&blueprint->machine),
-           blueprint->machine.is_measured ? "" : " (this machine was not measured: sluice bench)");
+    sl_terminal_print(
+        stdout, 2, "auto compared %u plan%s; the best, by %s%s:", candidates->planned_count,
+        candidates->planned_count == 1 ? "" : "s", sl_machine_basis(&blueprint->machine),
+        blueprint->machine.is_measured ? "" : " (this machine was not measured: sluice bench)");
     for (uint32_t i = 0; i < candidates->count; i++) {
         const sl_search_candidate *it = &candidates->best[i];
         sl_command_describe_choice(&it->choice, text, sizeof text);
-        printf("  %10.2f ms, bound by %s; device %s, host %s, disk %s: %s\n", 1e3 * it->seconds,
-               find_bound(it, &blueprint->machine),
-               sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text,
-               sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text,
-               sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text, text);
+        sl_terminal_print(
+            stdout, CHOICE_COLUMN, "  %10.2f ms, bound by %s%s%s; device %s, host %s, disk %s: %s",
+            1e3 * it->seconds, sl_terminal_begin(stdout, SL_TERMINAL_BOUND),
+            find_bound(it, &blueprint->machine), sl_terminal_begin(stdout, SL_TERMINAL_PLAIN),
+            sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text,
+            sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text,
+            sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text, text);
     }
 }
 

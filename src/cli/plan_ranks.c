@@ -10,6 +10,7 @@
 #include "base/bits.h"
 #include "comm/comm.h"
 #include "command.h"
+#include "terminal.h"
 
 /* "[0,1] [2,3]": the groups of one kind. */
 static sl_status print_groups(const sl_comm_layout *layout, sl_comm_group group)
@@ -36,7 +37,7 @@ static void print_shape(const char *note, const sl_tensor_spec *spec, const uint
         snprintf(text, sizeof text, "[%" PRIu64 "]", shape[0]);
     else
         snprintf(text, sizeof text, "[%" PRIu64 ", %" PRIu64 "]", shape[0], shape[1]);
-    printf("%s%-18s", note, text);
+    printf("%s%-14s", note, text);
 }
 
 /* One block stands for all, and one panel for all of its tensor: they have the same shapes, but for
@@ -74,7 +75,7 @@ static void print_splits(const sl_program *program, uint32_t first_layer)
         const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
         if (!is_shown(program, i, first_layer))
             continue;
-        printf("  %-24s", spec->name);
+        printf("  %-22s", spec->name);
         print_shape("", spec, spec->whole_shape);
         print_shape(" -> ", spec, local);
         printf(" %s\n", split_names[spec->split]);
@@ -204,16 +205,18 @@ static void print_shards(const sl_program *program)
             printf(" %s", sl_group_name((sl_group)group));
     printf("\n");
     if (program->zero > 1 && program->has_whole_gradients)
-        printf("gradients are whole, in fp32, for micro-batches add up in them one after the other "
-               "(--accumulation layer keeps shards)\n");
+        sl_terminal_print(
+            stdout, 2,
+            "gradients are whole, in fp32, for micro-batches add up in them one after "
+            "the other (--accumulation layer keeps shards)");
 }
 
-static void print_ranks(uint32_t first, uint32_t count)
+static void add_ranks(sl_terminal_text *line, uint32_t first, uint32_t count)
 {
     if (count == 1)
-        printf("rank %u", first);
+        sl_terminal_add(line, "rank %u", first);
     else
-        printf("ranks %u-%u", first, first + count - 1);
+        sl_terminal_add(line, "ranks %u-%u", first, first + count - 1);
 }
 
 /* What a step waits for is beside the prediction, which knows one stage. */
@@ -224,20 +227,28 @@ static void print_stages(const sl_comm_layout *layout, const sl_plan_stages *sta
         return;
     for (uint32_t s = 0; s < stages->count; s++) {
         const sl_plan_stage *it = &stages->items[s];
-        printf("  stage %u: ", s);
-        print_ranks(s * count, count);
-        printf(", layers %u-%u%s", it->first_layer, it->first_layer + it->layer_count - 1,
-               s == 0      ? ", embedding"
-               : s == last ? ", norm and head"
-                           : "");
-        printf("; peak of device %s,", sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text);
-        printf(" host %s,", sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text);
-        printf(" disk %s\n", sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text);
+        sl_terminal_text line = {.used = 0};
+        sl_terminal_add(&line, "  stage %u: ", s);
+        add_ranks(&line, s * count, count);
+        sl_terminal_add(&line, ", layers %u-%u%s", it->first_layer,
+                        it->first_layer + it->layer_count - 1,
+                        s == 0      ? ", embedding"
+                        : s == last ? ", norm and head"
+                                    : "");
+        sl_terminal_add(&line, "; peak of device %s,",
+                        sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text);
+        sl_terminal_add(&line, " host %s,",
+                        sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text);
+        sl_terminal_add(&line, " disk %s",
+                        sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text);
+        sl_terminal_print(stdout, 11, "%s", line.text);
     }
-    printf("the plan above and the tensors below are those of stage %u, which takes most memory; "
-           "its step is predicted as if it waited for no other stage; that of all, waits included, "
-           "takes %.2f ms\n",
-           stages->shown, 1e3 * stages->step_seconds);
+    sl_terminal_print(
+        stdout, 2,
+        "the plan above and the tensors below are those of stage %u, which takes most memory; "
+        "its step is predicted as if it waited for no other stage; that of all, waits included, "
+        "takes %.2f ms",
+        stages->shown, 1e3 * stages->step_seconds);
 }
 
 static sl_status print_layout(const sl_comm_layout *layout)
@@ -260,19 +271,22 @@ sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages
         return SL_OK;
     SL_TRY(print_layout(layout));
     print_stages(layout, stages);
-    printf("each rank%s holds %" PRIu64 " of %" PRIu64
-           " parameters, padding counted; the bytes above are of one rank\n",
-           layout->stages > 1 ? " of it" : "", count_local(blueprint),
-           sl_gpt2_parameter_count(&blueprint->task.shape));
-    printf("each computes with %u thread%s, and takes %s more for the windows through which ranks "
-           "of one machine exchange\n",
-           blueprint->task.target.worker_count, blueprint->task.target.worker_count == 1 ? "" : "s",
-           sl_command_format_size(blueprint->task.window_bytes).text);
+    sl_terminal_print(stdout, 2,
+                      "each rank%s holds %" PRIu64 " of %" PRIu64
+                      " parameters, padding counted; the bytes above are of one rank",
+                      layout->stages > 1 ? " of it" : "", count_local(blueprint),
+                      sl_gpt2_parameter_count(&blueprint->task.shape));
+    sl_terminal_print(
+        stdout, 2,
+        "each computes with %u thread%s, and takes %s more for the windows through which ranks "
+        "of one machine exchange",
+        blueprint->task.target.worker_count, blueprint->task.target.worker_count == 1 ? "" : "s",
+        sl_command_format_size(blueprint->task.window_bytes).text);
     if (layout->data > 1)
-        printf("each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows\n",
-               layout->tensor, layout->tensor == 1 ? "" : "s",
-               (uint64_t)layout->data * blueprint->choice.accumulate *
-                   blueprint->choice.micro_batch);
+        sl_terminal_print(
+            stdout, 2, "each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows",
+            layout->tensor, layout->tensor == 1 ? "" : "s",
+            (uint64_t)layout->data * blueprint->choice.accumulate * blueprint->choice.micro_batch);
     print_shards(program);
     print_splits(program, stages->items[stages->shown].first_layer);
     return SL_OK;

@@ -13,6 +13,7 @@
 #include "profile_table.h"
 #include "report/page.h"
 #include "signals.h"
+#include "terminal.h"
 
 #ifdef SL_HAS_JEMALLOC
 #include <jemalloc/jemalloc.h>
@@ -59,13 +60,14 @@ static void print_head(const sl_trainer *trainer, const sl_blueprint *blueprint)
     char text[512];
     const sl_choice *choice = &blueprint->choice;
     sl_command_describe_device(&blueprint->task, text, sizeof text);
-    printf("device   %s\n", text);
-    printf("model    %" PRIu64 " parameters; a step is %u x %u rows of %u tokens, in %s%s\n",
-           sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
-           blueprint->task.seq, sl_type_name(blueprint->task.type),
-           trainer->loader.row ? "" : "; random tokens");
+    sl_terminal_print(stdout, 9, "device   %s", text);
+    sl_terminal_print(
+        stdout, 9, "model    %" PRIu64 " parameters; a step is %u x %u rows of %u tokens, in %s%s",
+        sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
+        blueprint->task.seq, sl_type_name(blueprint->task.type),
+        trainer->loader.row ? "" : "; random tokens");
     sl_command_describe_choice(choice, text, sizeof text);
-    printf("plan     %s, %u chunks\n", text, blueprint->layout->chunk_count);
+    sl_terminal_print(stdout, 9, "plan     %s, %u chunks", text, blueprint->layout->chunk_count);
     fflush(stdout);
 }
 
@@ -73,10 +75,10 @@ static void tell_step(void *user, uint32_t step, double seconds)
 {
     const sl_config *config = user;
     if (step <= SL_MEASURE_WARM_UP)
-        fprintf(stderr, "sluice: warm-up %.2f s\n", seconds);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "warm-up %.2f s", seconds);
     else
-        fprintf(stderr, "sluice: step %u of %" PRIu64 ": %.2f s\n", step - SL_MEASURE_WARM_UP,
-                config->profile_steps, seconds);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "step %u of %" PRIu64 ": %.2f s",
+                        step - SL_MEASURE_WARM_UP, config->profile_steps, seconds);
 }
 
 static const sl_output_file_kind json_kind = {

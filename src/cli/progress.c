@@ -4,17 +4,18 @@
 #include "progress.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "command.h"
 #include "meter.h"
 #include "signals.h"
+#include "terminal.h"
 
-enum { TIME_BYTES = 32, PART_BYTES = 48, PART_MAX = 16, LINE_BYTES = PART_MAX * PART_BYTES };
+enum { PART_BYTES = 48, PART_MAX = 16, LINE_BYTES = PART_MAX * PART_BYTES };
 enum { NO_WIDTH = LINE_BYTES };
 
 static const double live_seconds = 0.1, plain_seconds = 10;
@@ -23,16 +24,6 @@ static const double long_seconds = 2, live_within_seconds = 0.5, plain_within_se
 static double read_seconds(void)
 {
     return 1e-9 * (double)sl_clock_now_ns();
-}
-
-static void format_time(double seconds, char out_text[TIME_BYTES])
-{
-    unsigned long long rounded = seconds < 1e9 ? (unsigned long long)(seconds + 0.5) : 999999999;
-    if (rounded >= 3600)
-        snprintf(out_text, TIME_BYTES, "%llu:%02llu:%02llu", rounded / 3600, rounded / 60 % 60,
-                 rounded % 60);
-    else
-        snprintf(out_text, TIME_BYTES, "%llu:%02llu", rounded / 60, rounded % 60);
 }
 
 /* ---- lines ---- */
@@ -69,24 +60,14 @@ static size_t join_parts(const line *from, uint32_t highest, char out_text[LINE_
     return used;
 }
 
-static void break_line(sl_progress *progress)
-{
-    if (progress->is_line_open)
-        printf("\n");
-    progress->is_line_open = false;
-}
-
 static void print_line(sl_progress *progress, const line *what)
 {
     char text[LINE_BYTES];
-    size_t width = progress->is_live ? sl_meter_width(STDOUT_FILENO) : NO_WIDTH;
+    const size_t width = progress->is_live ? sl_terminal_columns(stdout) : NO_WIDTH;
     uint32_t highest = PART_MAX;
     while (join_parts(what, highest, text) > width && highest > 0)
         highest--;
-    printf("%s%.*s%s", progress->is_live ? "\r\033[K" : "", (int)width, text,
-           progress->is_live ? "" : "\n");
-    fflush(stdout);
-    progress->is_line_open = progress->is_live;
+    sl_terminal_draw(stdout, text);
 }
 
 /* ---- steps ---- */
@@ -103,11 +84,11 @@ static void add_tiers(line *to, const sl_step_report *report)
 /* Times are means since the line before. */
 static void add_times(const sl_progress *progress, double now, line *to)
 {
-    char left[TIME_BYTES];
+    char left[SL_METER_TIME_BYTES];
     double steps_done = (double)(progress->done_step + 1 - progress->first_step);
     double steps_left = (double)(progress->last_step - progress->done_step);
     double step_ms = progress->ms / (double)progress->steps;
-    format_time(steps_left * (now - progress->started) / steps_done, left);
+    sl_meter_format_time(steps_left * (now - progress->started) / steps_done, left);
     add_part(to, 6, "%.*f ms", step_ms < 100 ? 1 : 0, step_ms);
     add_part(to, 2, "%.0f tok/s", 1e3 * progress->tokens / progress->ms);
     add_part(to, 3, "left %s", left);
@@ -192,7 +173,7 @@ static sl_status show_eval(void *self, const sl_eval_report *report)
     sl_progress *progress = self;
     if (progress->is_quiet)
         return SL_OK;
-    break_line(progress);
+    sl_terminal_end_line();
     printf("%s at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " of %" PRIu64
            " tokens)\n",
            report->set, report->step, report->loss, report->perplexity, report->tokens,
@@ -211,19 +192,22 @@ static sl_status begin_save(void *self)
 static sl_status end_save(void *self, uint64_t step)
 {
     sl_progress *progress = self;
+    char saved[PATH_MAX];
     sl_signals_end_save();
     if (progress->is_quiet)
         return SL_OK;
-    break_line(progress);
-    printf("saved step %" PRIu64 "\n", step);
+    sl_command_quote(progress->save, saved, sizeof saved);
+    sl_terminal_end_line();
+    sl_terminal_print(stdout, 2, "saved step %" PRIu64 " in %s", step, saved);
     fflush(stdout);
     return SL_OK;
 }
 
 static sl_status end(void *self, const sl_end_report *report)
 {
+    (void)self;
     (void)report;
-    break_line(self);
+    sl_terminal_end_line();
     return SL_OK;
 }
 
@@ -238,7 +222,8 @@ void sl_progress_listen(sl_progress *progress, const sl_config *config, sl_sinks
                                     .saved = end_save,
                                     .end = end};
     *progress = (sl_progress){.is_quiet = config->quiet,
-                              .is_live = sl_meter_is_live(STDOUT_FILENO),
+                              .save = config->save,
+                              .is_live = sl_terminal_is_live(stdout),
                               .log_every = config->log_every};
     sl_sinks_add(sinks, &ops, progress);
 }

@@ -10,6 +10,7 @@
 typedef struct sl_progress {
     bool is_quiet, is_live;
     uint64_t log_every;             /* steps from one plain line to the next; SL_CONFIG_UNSET */
+    const char *save;               /* the directory of checkpoints, of the configuration */
     uint64_t first_step, last_step; /* of this run */
     uint64_t done_step;             /* the last one that is over */
     uint64_t skipped;               /* of this run */
@@ -17,7 +18,6 @@ typedef struct sl_progress {
     double begun, within_shown;     /* the step that runs, and the last line from within it */
     double ms, tokens;              /* of the steps since the last line */
     uint64_t steps;                 /* so many */
-    bool is_line_open;              /* a live line stands unfinished */
 } sl_progress;
 
 /* Adds it to the sinks of a run; `progress` must outlive them. */

@@ -11,6 +11,7 @@
 #include "files/files.h"
 #include "options.h"
 #include "session/checkpoint/checkpoint.h"
+#include "terminal.h"
 
 enum { ACCUMULATE_MAX = 100000 }; /* as of the option */
 
@@ -129,14 +130,13 @@ sl_status sl_restarts_announce(sl_restarts *restarts, const char *died, uint32_t
     uint64_t step = 0;
     SL_TRY(sl_checkpoint_newest_step(restarts->config.save, &is_found, &step));
     restarts->done++;
-    fprintf(stderr, "sluice: %s: ", died);
+    char found[64] = "";
     if (is_found)
-        fprintf(stderr, "going on from the checkpoint of step %" PRIu64 " in %s", step,
-                sl_files_show(restarts->config.save).text);
-    else
-        fprintf(stderr, "beginning anew, as %s holds no checkpoint yet",
-                sl_files_show(restarts->config.save).text);
-    fprintf(stderr, ", with %u rank%s, in 1 s: restart %u of %u\n", rank_count,
-            rank_count == 1 ? "" : "s", restarts->done, restarts->limit);
+        snprintf(found, sizeof found, "going on from the checkpoint of step %" PRIu64 " in ", step);
+    sl_terminal_say(SL_TERMINAL_PLAIN, "%s: %s%s%s, with %u rank%s, in 1 s: restart %u of %u", died,
+                    is_found ? found : "beginning anew, as ",
+                    sl_files_show(restarts->config.save).text,
+                    is_found ? "" : " holds no checkpoint yet", rank_count,
+                    rank_count == 1 ? "" : "s", restarts->done, restarts->limit);
     return SL_OK;
 }

@@ -5,12 +5,13 @@
 #include "signals.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_SECOND_SIGNAL = 130, TEXT_BYTES = 512 };
+#include "terminal.h"
+
+enum { EXIT_SECOND_SIGNAL = 130, TEXT_BYTES = 768 };
 
 /* Within so long the same number is the same signal: a terminal that closes, and timeout(1), say it
  * twice. */
@@ -21,20 +22,14 @@ static volatile sig_atomic_t last_number; /* of the last signal; 0: none yet */
 static struct timespec last_time;         /* and when, on the monotonic clock */
 static volatile sig_atomic_t leaves_at_first;
 static char stops_text[TEXT_BYTES], stops_in_save_text[TEXT_BYTES], leaves_now_text[TEXT_BYTES];
-static const char *line_start = "sluice: "; /* on a terminal it replaces the live line */
+static bool replaces_line; /* what is said takes the place of a live line */
+static char save_first_text[TEXT_BYTES], leaves_save_text[TEXT_BYTES];
 
+/* The texts are whole lines. */
 static void say(const char *text)
 {
-    char line[TEXT_BYTES + 32] = "";
-    if (!*text)
-        return;
-    size_t length = strlen(line_start), text_length = strlen(text);
-    memcpy(line, line_start, length);
-    memcpy(line + length, text, text_length);
-    length += text_length;
-    line[length++] = '\n';
-    if (write(STDERR_FILENO, line, length) < 0)
-        return; /* there is nobody to tell */
+    if (write(STDERR_FILENO, text, strlen(text)) > 0 && replaces_line)
+        sl_terminal_forget_line();
 }
 
 static bool is_said_again(int number)
@@ -64,11 +59,9 @@ static void take_signal(int number)
             _exit(0);
     } else if (is_saving && !must_leave) {
         must_leave = 1;
-        say("a checkpoint is being written: leaving when it is whole; another signal leaves now, "
-            "and this checkpoint is lost (older ones are not)");
+        say(save_first_text);
     } else {
-        say(is_saving ? "leaving amid a save: that checkpoint is lost, older ones are not"
-                      : leaves_now_text);
+        say(is_saving ? leaves_save_text : leaves_now_text);
         _exit(EXIT_SECOND_SIGNAL);
     }
     errno = error;
@@ -76,12 +69,16 @@ static void take_signal(int number)
 
 static void keep_texts(const sl_signal_texts *texts)
 {
-    snprintf(stops_text, sizeof stops_text, "%s", texts->stops);
-    snprintf(stops_in_save_text, sizeof stops_in_save_text, "%s", texts->stops_in_save);
-    snprintf(leaves_now_text, sizeof leaves_now_text, "%s", texts->leaves_now);
-    if (isatty(STDERR_FILENO))
-        line_start = "\r\033[Ksluice: ";
+    sl_terminal_keep(texts->stops, stops_text, TEXT_BYTES);
+    sl_terminal_keep(texts->stops_in_save, stops_in_save_text, TEXT_BYTES);
+    sl_terminal_keep(texts->leaves_now, leaves_now_text, TEXT_BYTES);
+    sl_terminal_keep("a checkpoint is being written: leaving when it is whole; another signal "
+                     "leaves now, and this checkpoint is lost (older ones are not)",
+                     save_first_text, TEXT_BYTES);
+    sl_terminal_keep("leaving amid a save: that checkpoint is lost, older ones are not",
+                     leaves_save_text, TEXT_BYTES);
     leaves_at_first = texts->leaves;
+    replaces_line = sl_terminal_is_live(stderr);
 }
 
 const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts)

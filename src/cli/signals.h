@@ -12,7 +12,8 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* What is said, "" for nothing: kept. Each is one line, without the name in front and its end. */
+/* What is said, "" or NULL for nothing: kept. Each is one line, without the name in front and its
+ * end. */
 typedef struct sl_signal_texts {
     const char *stops;         /* at the first signal, between saves */
     const char *stops_in_save; /* amid one */

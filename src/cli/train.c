@@ -1,5 +1,6 @@
 /* sluice train: from options to a loop, and what a person sees on the way. */
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +13,10 @@
 #include "session/config/config_json.h"
 #include "session/search/plan_json.h"
 #include "signals.h"
+#include "terminal.h"
 #include "train/loop.h"
 
-enum { EXIT_SECOND_SIGNAL = 130 };
+enum { EXIT_SECOND_SIGNAL = 130, INDENT = 9 };
 
 static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 {
@@ -26,21 +28,26 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 /* The rates of the machine by which auto chose and the step is predicted. */
 static void print_basis(const sl_trainer *trainer, const sl_machine *machine)
 {
-    printf("rates   %s%s%s\n", machine->name,
-           trainer->search.auto_policy ? ": auto chose by them" : "",
-           machine->is_measured ? "" : "; sluice bench measures this machine in a minute");
+    sl_terminal_print(stdout, INDENT - 1, "rates   %s%s%s", machine->name,
+                      trainer->search.auto_policy ? ": auto chose by them" : "",
+                      machine->is_measured ? ""
+                                           : "; sluice bench measures this machine in a minute");
 }
 
 static void print_save(const sl_config *config)
 {
     if (!config->save)
-        printf("save    nothing is kept: without --save DIR the model is gone when the run ends\n");
+        sl_terminal_print(
+            stdout, INDENT - 1,
+            "save    nothing is kept: without --save DIR the model is gone when the run ends");
     else if (config->save_every > 0)
-        printf("save    in %s, after every %" PRIu64 " steps and the last\n", config->save,
-               config->save_every);
+        sl_terminal_print(stdout, INDENT - 1,
+                          "save    in %s, after every %" PRIu64 " steps and the last", config->save,
+                          config->save_every);
     else
-        printf("save    in %s, after the last step (--save-every N: after every N too)\n",
-               config->save);
+        sl_terminal_print(stdout, INDENT - 1,
+                          "save    in %s, after the last step (--save-every N: after every N too)",
+                          config->save);
 }
 
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
@@ -48,20 +55,24 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
     const sl_choice *choice = &blueprint->choice;
     char text[512];
     sl_command_describe_device(&blueprint->task, text, sizeof text);
-    printf("device  %s\n", text);
-    printf("model   %" PRIu64 " parameters: %u layers, %u wide, %u heads, context %u, vocab %u\n",
-           sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
-           trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);
+    sl_terminal_print(stdout, INDENT - 1, "device  %s", text);
+    sl_terminal_print(
+        stdout, INDENT - 1,
+        "model   %" PRIu64 " parameters: %u layers, %u wide, %u heads, context %u, vocab %u",
+        sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
+        trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);
     printf("step    %u x %u rows of %" PRIu64 " tokens, in %s\n", choice->accumulate,
            choice->micro_batch, trainer->config->seq, sl_type_name(blueprint->task.type));
     sl_command_describe_choice(choice, text, sizeof text);
-    printf("plan    %s, %u chunks\n", text, blueprint->layout->chunk_count);
+    sl_terminal_print(stdout, INDENT - 1, "plan    %s, %u chunks", text,
+                      blueprint->layout->chunk_count);
     print_basis(trainer, &blueprint->machine);
     print_tier(blueprint, SL_TIER_DEVICE);
     print_tier(blueprint, SL_TIER_HOST);
     if (sl_blueprint_peak_bytes(blueprint, SL_TIER_DISK) > 0) {
         print_tier(blueprint, SL_TIER_DISK);
-        printf("  %-6s %s\n", "", sl_engine_disk_description(trainer->session->engine));
+        sl_terminal_print(stdout, INDENT, "  %-6s %s", "",
+                          sl_engine_disk_description(trainer->session->engine));
     }
     print_save(trainer->config);
     fflush(stdout);
@@ -102,31 +113,73 @@ static void print_wear(const sl_trainer *trainer, const sl_end_report *end)
         sl_wear_project(written / (double)end->run_steps, end->seconds / (double)end->run_steps,
                         trainer->config->disk_endurance);
     sl_command_describe_wear(&wear, text, sizeof text);
-    printf("  %-6s %s\n", "wear", text);
+    sl_terminal_print(stdout, INDENT, "  %-6s %s", "wear", text);
+}
+
+/* Bytes that differ may read the same in MiB: those that are equal are called so. */
+static void print_peak(const sl_end_report *end, sl_tier tier)
+{
+    const uint64_t planned = end->planned_peak_bytes[tier];
+    const uint64_t measured = end->measured_peak_bytes[tier];
+    printf("  %-6s planned peak %s, measured %s%s\n", sl_tier_name(tier),
+           sl_command_format_size(planned).text, sl_command_format_size(measured).text,
+           planned == measured ? ": equal to the byte" : "");
+}
+
+static void print_step_time(const sl_trainer *trainer, const sl_end_report *end)
+{
+    const sl_machine *machine = &trainer->session->blueprint->machine;
+    const double measured_ms = 1e3 * end->seconds / (double)end->run_steps;
+    if (machine->is_measured)
+        sl_terminal_print(
+            stdout, INDENT,
+            "  step   predicted %.1f ms by %s, measured %.1f ms (mean of %" PRIu64 ")",
+            1e3 * trainer->step_seconds, sl_machine_basis(machine), measured_ms, end->run_steps);
+    else
+        sl_terminal_print(stdout, INDENT,
+                          "  step   measured %.1f ms (mean of %" PRIu64 "); the predicted %.1f ms "
+                          "were a guess, because sluice bench has not measured this machine",
+                          measured_ms, end->run_steps, 1e3 * trainer->step_seconds);
+}
+
+/* What may follow, as commands to copy: they are not broken, so that each is copied as one line. */
+static void print_next(const sl_trainer *trainer, const sl_end_report *end)
+{
+    const sl_config *config = trainer->config;
+    char save[PATH_MAX], start[32] = "", more[40] = "";
+    if (!config->save || trainer->saved_step != end->step)
+        return;
+    sl_command_quote(config->save, save, sizeof save);
+    if (trainer->ranks.world)
+        snprintf(start, sizeof start, "launch -n %u -- ", sl_comm_size(trainer->ranks.world));
+    if (end->step >= config->steps)
+        snprintf(more, sizeof more, " --steps %" PRIu64, 2 * config->steps);
+    printf("go on   sluice %strain --resume --save %s%s\n", start, save, more);
+    printf("sample  sluice generate %s --prompt TEXT\n", save);
 }
 
 static void print_end(const sl_trainer *trainer, const sl_end_report *end)
 {
     bool was_stopped = strcmp(end->reason, "signal") == 0;
     if (was_stopped && end->run_steps == 0)
-        printf("stopped by a signal before the first step; there is nothing to save\n");
+        sl_terminal_print(stdout, 2,
+                          "stopped by a signal before the first step; there is nothing to save");
     else if (was_stopped && !trainer->config->save)
-        printf("stopped by a signal after step %" PRIu64 "; nothing was saved (no --save)\n",
-               end->step);
+        sl_terminal_print(
+            stdout, 2, "stopped by a signal after step %" PRIu64 "; nothing was saved (no --save)",
+            end->step);
     else if (was_stopped)
-        printf("stopped by a signal after step %" PRIu64 "; saved in %s\n", end->step,
-               trainer->config->save);
+        sl_terminal_print(stdout, 2, "stopped by a signal after step %" PRIu64 "; saved in %s",
+                          end->step, trainer->config->save);
     if (trainer->config->quiet)
         return;
     bool has_disk = end->planned_peak_bytes[SL_TIER_DISK] > 0;
     for (int tier = SL_TIER_DEVICE; tier <= (has_disk ? SL_TIER_DISK : SL_TIER_HOST); tier++)
-        printf("  %-6s planned peak %" PRIu64 " bytes, measured %" PRIu64 " bytes\n",
-               sl_tier_name(tier), end->planned_peak_bytes[tier], end->measured_peak_bytes[tier]);
+        print_peak(end, (sl_tier)tier);
     print_wear(trainer, end);
     if (end->run_steps)
-        printf("  step   predicted %.1f ms by %s, measured %.1f ms (mean of %" PRIu64 ")\n",
-               1e3 * trainer->step_seconds, sl_machine_basis(&trainer->session->blueprint->machine),
-               1e3 * end->seconds / (double)end->run_steps, end->run_steps);
+        print_step_time(trainer, end);
+    print_next(trainer, end);
 }
 
 /* For signals before the first step: nothing of the preparation is worth keeping. One process
@@ -255,7 +308,8 @@ static int run_train(sl_config *config)
     sl_signals_ignore_failed_output();
     sl_status status = sl_environment_read(&environment);
     const volatile sig_atomic_t *stop = watch_early_signals(environment.size > 1);
-    sl_command_explain(config);
+    if (environment.rank == 0)
+        sl_command_explain(config);
     if (status == SL_OK)
         status = train(config, stop, &trainer, &progress);
     int code = sl_command_end(status);

@@ -594,7 +594,7 @@ static void plan_when_auto_then_shows_the_best_three_and_that_times_are_a_guess(
     assert_non_null(strstr(output, "bound by "));
     assert_code(sluice("train %s --steps 2", options), 0);
     assert_has(output, "a guess: auto chose by them; sluice bench");
-    assert_has(output, "by a guess, measured");
+    assert_has(output, "the predicted ");
 }
 
 static void plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run(void **state)

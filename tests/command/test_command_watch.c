@@ -5,19 +5,16 @@
 #define _GNU_SOURCE
 #include "command_run.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <time.h>
 
 #include "base/rng.h"
 #include "event_decoder.h"
+#include "screen.h"
 
 #define LOGS "--log-json log --log-csv table --tensorboard events "
 
-enum { CELL_MAX = 64, ROW_MAX = 64, SCREEN_BYTES = 1 << 16 };
+enum { CELL_MAX = 64, ROW_MAX = 64 };
 
 /* ---- logs of the same run ---- */
 
@@ -296,13 +293,6 @@ static void table_when_it_takes_no_more_then_the_run_is_saved_and_74(void **stat
 
 /* ---- on a terminal ---- */
 
-typedef struct screen {
-    int master;
-    pid_t child;
-    char text[SCREEN_BYTES];
-    size_t used;
-} screen;
-
 /* Letters that no two words share, so that each costs its merges. */
 static void write_noise(const char *name, uint64_t bytes)
 {
@@ -311,65 +301,6 @@ static void write_noise(const char *name, uint64_t bytes)
     for (uint64_t i = 0; i < bytes; i++)
         putc(i % 12 == 11 ? ' ' : 'a' + (int)sl_rng_below(1, 0, i, 26), file);
     assert_int_equal(fclose(file), 0);
-}
-
-static void set_width(int terminal, unsigned short columns)
-{
-    const struct winsize size = {.ws_row = 24, .ws_col = columns};
-    assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0);
-}
-
-/* Starts a run on a terminal of its own. */
-static void start_on_terminal(screen *self, unsigned short columns, const char *kind,
-                              const char *arguments)
-{
-    char command[COMMAND_BYTES], name[64];
-    memset(self, 0, sizeof *self);
-    self->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    assert_true(self->master >= 0);
-    assert_int_equal(grantpt(self->master), 0);
-    assert_int_equal(unlockpt(self->master), 0);
-    assert_int_equal(ptsname_r(self->master, name, sizeof name), 0);
-    int slave = open(name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-    assert_true(slave >= 0);
-    set_width(slave, columns);
-    snprintf(command, sizeof command, "exec '%s' %s 2>err </dev/null", binary, arguments);
-    self->child = fork();
-    assert_true(self->child >= 0);
-    if (self->child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no endless run */
-        setenv("TERM", kind, 1);
-        dup2(slave, STDOUT_FILENO);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    close(slave);
-}
-
-/* Reads what comes next; false: the run has ended. */
-static bool read_screen(screen *self)
-{
-    if (self->used == sizeof self->text - 1)
-        self->used = 0;
-    ssize_t count;
-    do {
-        count = read(self->master, self->text + self->used, sizeof self->text - 1 - self->used);
-    } while (count < 0 && errno == EINTR);
-    if (count <= 0)
-        return false;
-    self->used += (size_t)count;
-    self->text[self->used] = '\0';
-    return true;
-}
-
-static int end_screen(screen *self)
-{
-    int status;
-    while (read_screen(self))
-        ;
-    assert_int_equal(waitpid(self->child, &status, 0), self->child);
-    close(self->master);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 #define DRAWN "\r\033[K"

@@ -3,10 +3,16 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "cli/terminal.h"
 #include "files/json_file.h"
 #include "findings.h"
 
 static const char *const state_names[SL_FINDING_STATE_COUNT] = {"ok", "degraded", "missing"};
+
+static const sl_terminal_style state_styles[SL_FINDING_STATE_COUNT] = {
+    SL_TERMINAL_PLAIN, SL_TERMINAL_WARNING, SL_TERMINAL_ERROR};
+
+enum { VALUE_COLUMN = 26, COST_COLUMN = VALUE_COLUMN + 9 };
 
 sl_finding *sl_findings_add(sl_findings *all, const char *name, const char *format, ...)
 {
@@ -44,11 +50,14 @@ static void print_text(const sl_findings *all)
     for (uint32_t i = 0; i < all->count; i++) {
         const sl_finding *one = &all->items[i];
         counts[one->state]++;
-        printf("%-9s %-15s %s\n", state_names[one->state], one->name, one->value);
+        sl_terminal_print(stdout, VALUE_COLUMN, "%s%-9s%s %-15s %s",
+                          sl_terminal_begin(stdout, state_styles[one->state]),
+                          state_names[one->state], sl_terminal_begin(stdout, SL_TERMINAL_PLAIN),
+                          one->name, one->value);
         if (*one->cost)
-            printf("%-25s   costs: %s\n", "", one->cost);
+            sl_terminal_print(stdout, COST_COLUMN, "%*scosts: %s", VALUE_COLUMN + 2, "", one->cost);
         if (*one->mend)
-            printf("%-25s   mend:  %s\n", "", one->mend);
+            sl_terminal_print(stdout, COST_COLUMN, "%*smend:  %s", VALUE_COLUMN + 2, "", one->mend);
     }
     printf("\n%u ok, %u degraded, %u missing\n", counts[SL_FINDING_OK], counts[SL_FINDING_DEGRADED],
            counts[SL_FINDING_MISSING]);
