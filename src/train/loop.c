@@ -34,8 +34,6 @@ typedef struct evaluation {
     bool is_test;
 } evaluation;
 
-static const volatile sig_atomic_t goes_on = 0;
-
 typedef struct loop {
     sl_trainer *trainer;
     const volatile sig_atomic_t *stop; /* of this process */
@@ -277,8 +275,7 @@ static sl_status run_evaluation(loop *run, const evaluation *what)
                                    .set_index = trainer->ranks.place.data,
                                    .stages = (uint32_t)trainer->config->pp,
                                    .range = what->range,
-                                   .stop = run->has_others ? &goes_on : run->stop};
-    bool is_whole = false;
+                                   .watch = {.stop = run->has_others ? NULL : run->stop}};
     sl_engine_statistics late, of_evaluation;
     if (!what->loader->row)
         return SL_OK;
@@ -287,9 +284,9 @@ static sl_status run_evaluation(loop *run, const evaluation *what)
     SL_TRY(draw_timeline(run));
     sl_engine_take_statistics(trainer->session->engine, &late);
     add_statistics(&late, &run->late);
-    SL_TRY(sl_evaluate_pass(&args, &report, &is_whole));
+    SL_TRY(sl_evaluate_pass(&args, &report));
     sl_engine_take_statistics(trainer->session->engine, &of_evaluation); /* not of the next step */
-    if (!is_whole) /* a signal: the loss of some rows would look like that of all */
+    if (report.is_partial) /* a signal: the loss of some rows would look like that of all */
         return SL_OK;
     if (!what->is_test)
         run->evaluated_step = report.step;

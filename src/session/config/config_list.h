@@ -79,8 +79,9 @@
       "by token?")                                                                                 \
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
       "evaluate after every N steps; 0: after the last one")                                       \
-    X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, T, DATA,                              \
-      "micro-batches, each of --micro-batch rows, that an evaluation covers (all of its data)")
+    X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, TE, DATA,                             \
+      "micro-batches, each of --micro-batch rows (not single rows), that an evaluation covers, "   \
+      "from the first on (all of its data)")
 
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
@@ -258,6 +259,8 @@
       "tables are left out then; docs/profile.md has its keys")                                    \
     X(COUNT, profile_steps, "profile-steps", "3", "N", 1, 1e6, R, OUTPUT,                          \
       "steps that are measured, after one that warms up")                                          \
+    X(SWITCH, verbose, "verbose", "false", NULL, 0, 0, B, OUTPUT,                                  \
+      "print every row that was measured before the summary")                                      \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
     X(LIST, only, "only", "", "FIGURE,...", 0, 0, B, OUTPUT,                                       \
       "measure these alone: gemm, adamw, op, memory, copy, comm, disk, numa; the other rates of "  \

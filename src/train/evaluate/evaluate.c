@@ -59,42 +59,74 @@ static uint32_t count_sets(const sl_evaluate_args *args, uint64_t left)
     return left < sets ? (uint32_t)left : sets;
 }
 
-sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report, bool *out_is_whole)
+static uint64_t count_rows(const sl_evaluate_range *range)
+{
+    return range->micro_batch_count * range->rows_per_batch + range->tail_rows;
+}
+
+/* The figures of the first `row_count` rows. */
+static void note_rows(const sl_evaluate_args *args, uint64_t row_count, double loss_sum,
+                      sl_eval_report *report)
+{
+    const uint64_t seq = args->loader->seq, total = count_rows(&args->range) * seq;
+    report->tokens = row_count * seq;
+    report->loss = loss_sum / (double)report->tokens;
+    report->perplexity = exp(report->loss);
+    report->is_partial = report->tokens < total;
+    sl_eval_watch_pass(&args->watch, &(sl_eval_progress){.done = report->tokens,
+                                                         .total = total,
+                                                         .unit = "tokens",
+                                                         .figure = "loss",
+                                                         .value = report->loss});
+}
+
+void sl_eval_watch_pass(const sl_eval_watch *watch, const sl_eval_progress *progress)
+{
+    if (watch->passed)
+        watch->passed(watch->user, progress);
+}
+
+bool sl_eval_watch_stops(const sl_eval_watch *watch)
+{
+    return watch->stop && *watch->stop;
+}
+
+sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
 {
     const sl_evaluate_range *range = &args->range;
     sl_row_range rows = {.count = range->rows_per_batch};
     double loss_sum = 0;
-    *out_is_whole = false;
+    report->data_tokens = sl_data_loader_token_count(args->loader);
+    note_rows(args, 0, 0, report);
     for (uint64_t i = 0; i < range->micro_batch_count;) {
         const uint32_t count = count_sets(args, range->micro_batch_count - i);
-        if (args->stop && *args->stop)
+        if (sl_eval_watch_stops(&args->watch))
             return SL_OK;
         SL_TRY(add_rows(args, args->plan_index, rows, count, &loss_sum));
         rows.first += (uint64_t)count * rows.count;
         i += count;
+        note_rows(args, rows.first, loss_sum, report);
     }
     rows.count = range->tail_rows;
-    if (rows.count)
-        SL_TRY(add_rows(args, args->tail_plan_index, rows, 1, &loss_sum));
-    report->tokens = (rows.first + rows.count) * args->loader->seq;
-    report->data_tokens = sl_data_loader_token_count(args->loader);
-    report->loss = loss_sum / (double)report->tokens;
-    report->perplexity = exp(report->loss);
-    *out_is_whole = true;
+    if (!rows.count || sl_eval_watch_stops(&args->watch))
+        return SL_OK;
+    SL_TRY(add_rows(args, args->tail_plan_index, rows, 1, &loss_sum));
+    note_rows(args, rows.first + rows.count, loss_sum, report);
     return SL_OK;
 }
 
-static sl_status evaluate_file(sl_session *session, const sl_data_loader *loader,
+static sl_status evaluate_file(const sl_config *config, const sl_eval_watch *watch,
+                               sl_session *session, const sl_data_loader *loader,
                                sl_eval_report *report)
 {
-    bool is_whole;
     const sl_evaluate_args args = {
         .session = session,
         .tail_plan_index = 1,
         .loader = loader,
+        .watch = *watch,
         .range = sl_evaluate_cover(sl_data_loader_row_count(loader),
-                                   session->blueprint->choice.micro_batch, SL_CONFIG_UNSET)};
-    return sl_evaluate_pass(&args, report, &is_whole);
+                                   session->blueprint->choice.micro_batch, config->eval_iters)};
+    return sl_evaluate_pass(&args, report);
 }
 
 /* A task whose micro-batches cover `row_count` rows exactly. */
@@ -106,7 +138,7 @@ static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, 
     if (search.fixed.micro_batch > row_count)
         search.fixed.micro_batch = (uint32_t)row_count;
     search.task.tail_rows =
-        sl_evaluate_cover(row_count, search.fixed.micro_batch, SL_CONFIG_UNSET).tail_rows;
+        sl_evaluate_cover(row_count, search.fixed.micro_batch, config->eval_iters).tail_rows;
     return sl_search_find(&search, out_blueprint, out_refusal);
 }
 
@@ -181,15 +213,15 @@ static sl_status open_rows(const sl_config *config, const sl_eval_data *data,
 }
 
 static sl_status evaluate_source(sl_config *config, const sl_source *source,
-                                 const sl_eval_data *data, sl_eval_report *out_report,
-                                 sl_refusal *out_refusal)
+                                 const sl_eval_data *data, const sl_eval_watch *watch,
+                                 sl_eval_report *out_report, sl_refusal *out_refusal)
 {
     sl_data_loader loader = {0};
     sl_blueprint *blueprint = NULL;
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
     if (config->overlap > 0)
-        return sl_windows_run(config, source, data, out_report, out_refusal);
+        return sl_windows_run(config, source, data, watch, out_report, out_refusal);
     SL_TRY(open_rows(config, data, &loader));
     sl_status status;
     SL_TRY_GOTO(status,
@@ -198,7 +230,7 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source,
                 close_loader);
     SL_TRY_GOTO(status, sl_session_open(blueprint, NULL, &session), close_loader);
     SL_TRY_GOTO(status, sl_source_load(source, session), close_session);
-    SL_TRY_GOTO(status, evaluate_file(session, &loader, out_report), close_session);
+    SL_TRY_GOTO(status, evaluate_file(config, watch, session, &loader, out_report), close_session);
 close_session:
     sl_session_close(session);
 close_loader:
@@ -206,8 +238,8 @@ close_loader:
     return status;
 }
 
-sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text_count *out_text,
-                          sl_refusal *out_refusal)
+sl_status sl_evaluate_run(sl_config *config, const sl_eval_watch *watch, sl_eval_report *out_report,
+                          sl_text_count *out_text, sl_refusal *out_refusal)
 {
     sl_source source;
     SL_TRY(sl_source_open(config->checkpoint, config->checks_checkpoints, &source));
@@ -230,7 +262,7 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
     if (status == SL_OK)
         status = cut_share(config, &files, &data);
     if (status == SL_OK)
-        status = evaluate_source(config, &source, &data, out_report, out_refusal);
+        status = evaluate_source(config, &source, &data, watch, out_report, out_refusal);
     if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
         status = sl_text_count_tokens(tokens, data.part.first_token + 1, out_report->tokens,
                                       vocabulary, out_text);

@@ -21,6 +21,26 @@ typedef struct sl_evaluate_range {
 /* All `row_count` rows, or the first `limit` micro-batches (SL_CONFIG_UNSET: all). */
 sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit);
 
+/* How far an evaluation has come. */
+typedef struct sl_eval_progress {
+    uint64_t done, total;
+    const char *unit;   /* of these: "tokens" or "documents" */
+    const char *figure; /* what is known of them: "loss" or "accuracy" */
+    double value;       /* so far; of nothing it is no number */
+} sl_eval_progress;
+
+/* Who watches an evaluation, and may end it. */
+typedef struct sl_eval_watch {
+    const volatile sig_atomic_t *stop; /* not 0: it ends after a micro-batch; NULL: it never does */
+    /* Called when the model is loaded and nothing is done yet, then after each micro-batch. */
+    void (*passed)(void *user, const sl_eval_progress *progress); /* or NULL */
+    void *user;
+} sl_eval_watch;
+
+/* For what evaluates. */
+void sl_eval_watch_pass(const sl_eval_watch *watch, const sl_eval_progress *progress);
+bool sl_eval_watch_stops(const sl_eval_watch *watch);
+
 /* What is evaluated. */
 typedef struct sl_eval_data {
     const sl_tokens *tokens;
@@ -34,7 +54,7 @@ typedef struct sl_evaluate_args {
     uint32_t plan_index, tail_plan_index; /* the loss of a micro-batch; of the rows that are left */
     const sl_data_loader *loader;
     sl_evaluate_range range;
-    const volatile sig_atomic_t *stop; /* ends early when not 0; NULL: never */
+    sl_eval_watch watch;
     /* With data-parallel ranks, which share the micro-batches out: all ranks of the run, how many
      * sets of rows there are (0: one), and which is this rank's. */
     const sl_engine_ranks *ranks;
@@ -42,15 +62,14 @@ typedef struct sl_evaluate_args {
     uint32_t stages; /* of a pipeline; 0: one */
 } sl_evaluate_args;
 
-/* Fills in loss, perplexity and what was covered. `*out_is_whole` is false if it was stopped. */
-sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report,
-                           bool *out_is_whole);
+/* Fills in loss and perplexity of what was covered; if it was stopped, that is a part. */
+sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report);
 
 /* The `eval` command: the weights of --checkpoint over every whole row of --data, or of the --share
- * of --split; with --overlap over windows. `config` was checked; its row length is filled in.
- * *out_text: what text the counted tokens are, of data that are text alone. SL_ERROR_FIT fills
- * *out_refusal. */
-sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text_count *out_text,
-                          sl_refusal *out_refusal);
+ * of --split; with --overlap over windows; with --eval-iters over the first micro-batches of these.
+ * `config` was checked; its row length is filled in. *out_text: what text the counted tokens are,
+ * of data that are text alone. SL_ERROR_FIT fills *out_refusal. */
+sl_status sl_evaluate_run(sl_config *config, const sl_eval_watch *watch, sl_eval_report *out_report,
+                          sl_text_count *out_text, sl_refusal *out_refusal);
 
 #endif

@@ -26,6 +26,8 @@ typedef struct words {
     document *documents;
     uint64_t count, capacity;
     uint32_t seq;
+    uint64_t asked; /* documents that are evaluated: all, or as --eval-iters says */
+    const sl_eval_watch *watch;
     sl_word_report *report;
     double loss_sum;
 } words;
@@ -173,18 +175,34 @@ static void take_row(void *user, uint64_t row, const sl_token_score *scores)
     self->report->tokens += of->word;
 }
 
+static void note_rows(void *user, uint64_t row_count)
+{
+    words *self = user;
+    sl_word_report *report = self->report;
+    report->document_count = row_count;
+    report->accuracy = (double)report->right_count / (double)row_count;
+    report->perplexity = exp(self->loss_sum / (double)row_count);
+    report->is_partial = row_count < self->asked;
+    sl_eval_watch_pass(self->watch, &(sl_eval_progress){.done = row_count,
+                                                        .total = self->asked,
+                                                        .unit = "documents",
+                                                        .figure = "accuracy",
+                                                        .value = report->accuracy});
+}
+
 static sl_status score_words(words *self, sl_refusal *out_refusal)
 {
     SL_TRY(read_all(self));
     SL_TRY(choose_seq(self));
-    const sl_score_rows rows = {
-        .count = self->count, .seq = self->seq, .fill = fill_row, .take = take_row, .user = self};
-    SL_TRY(sl_score_run(self->config, self->source, &rows, out_refusal));
-    sl_word_report *report = self->report;
-    report->document_count = self->count;
-    report->accuracy = (double)report->right_count / (double)self->count;
-    report->perplexity = exp(self->loss_sum / (double)self->count);
-    return SL_OK;
+    self->asked = sl_score_count_rows(self->config, self->count);
+    const sl_score_rows rows = {.count = self->asked,
+                                .seq = self->seq,
+                                .fill = fill_row,
+                                .take = take_row,
+                                .passed = note_rows,
+                                .user = self,
+                                .watch = self->watch};
+    return sl_score_run(self->config, self->source, &rows, out_refusal);
 }
 
 /* ---- opening ---- */
@@ -219,10 +237,11 @@ static sl_status run_words(sl_config *config, words *self, sl_refusal *out_refus
     return status;
 }
 
-sl_status sl_last_word_run(sl_config *config, sl_word_report *out_report, sl_refusal *out_refusal)
+sl_status sl_last_word_run(sl_config *config, const sl_eval_watch *watch,
+                           sl_word_report *out_report, sl_refusal *out_refusal)
 {
     sl_source source;
-    words self = {.config = config, .source = &source, .report = out_report};
+    words self = {.config = config, .source = &source, .watch = watch, .report = out_report};
     *out_report = (sl_word_report){0};
     SL_TRY(sl_source_open(config->checkpoint, config->checks_checkpoints, &source));
     if (source.checkpoint)

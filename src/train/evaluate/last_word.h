@@ -4,19 +4,22 @@
 #ifndef SL_TRAIN_LAST_WORD_H
 #define SL_TRAIN_LAST_WORD_H
 
+#include "evaluate.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 
 typedef struct sl_word_report {
-    uint64_t step; /* of the checkpoint */
-    uint64_t document_count, right_count;
-    uint64_t tokens;   /* of the words */
-    double accuracy;   /* right ones of all documents */
+    uint64_t step;                        /* of the checkpoint */
+    uint64_t document_count, right_count; /* of those that were evaluated */
+    bool is_partial;                      /* a signal ended it before all were */
+    uint64_t tokens;                      /* of the words */
+    double accuracy;                      /* right ones of all documents */
     double perplexity; /* exp of the mean loss of a word, which is the sum over its tokens */
 } sl_word_report;
 
 /* `config` was checked. SL_ERROR_DATA: a document without two words, one that is no JSON line, none
  * at all. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_last_word_run(sl_config *config, sl_word_report *out_report, sl_refusal *out_refusal);
+sl_status sl_last_word_run(sl_config *config, const sl_eval_watch *watch,
+                           sl_word_report *out_report, sl_refusal *out_refusal);
 
 #endif

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "evaluate.h"
+#include "base/bits.h"
 #include "session/session.h"
 
 enum { STATS_A_ROW = 4 }; /* largest logit, sum of exponentials, the target's logit, 0 */
@@ -72,16 +72,30 @@ static sl_status score_rows(const scorer *self, uint32_t plan_index, uint64_t fi
 
 static sl_status score_all(scorer *self)
 {
+    const sl_score_rows *rows = self->rows;
     const uint32_t batch = self->session->blueprint->choice.micro_batch;
-    const sl_evaluate_range range = sl_evaluate_cover(self->rows->count, batch, SL_CONFIG_UNSET);
+    const sl_evaluate_range range = sl_evaluate_cover(rows->count, batch, SL_CONFIG_UNSET);
     self->scores = calloc((size_t)batch * self->rows->seq, sizeof *self->scores);
     if (!self->scores)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the losses of tokens");
-    for (uint64_t i = 0; i < range.micro_batch_count; i++)
-        SL_TRY(score_rows(self, 0, i * batch, batch));
-    if (range.tail_rows)
-        SL_TRY(score_rows(self, 1, range.micro_batch_count * batch, range.tail_rows));
+    rows->passed(rows->user, 0);
+    for (uint64_t done = 0; done < rows->count && !sl_eval_watch_stops(rows->watch);) {
+        const bool is_tail = done == range.micro_batch_count * batch;
+        const uint32_t count = is_tail ? range.tail_rows : batch;
+        SL_TRY(score_rows(self, is_tail, done, count));
+        done += count;
+        rows->passed(rows->user, done);
+    }
     return sl_engine_drain(self->session->engine);
+}
+
+uint64_t sl_score_count_rows(const sl_config *config, uint64_t count)
+{
+    uint64_t limit;
+    if (config->eval_iters == SL_CONFIG_UNSET ||
+        sl_bits_multiply(config->eval_iters, config->micro_batch, "rows", &limit) != SL_OK)
+        return count;
+    return limit < count ? limit : count;
 }
 
 sl_status sl_score_run(const sl_config *config, const sl_source *source, const sl_score_rows *rows,

@@ -3,6 +3,7 @@
 #ifndef SL_TRAIN_SCORE_H
 #define SL_TRAIN_SCORE_H
 
+#include "evaluate.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/weights/source.h"
@@ -19,11 +20,17 @@ typedef struct sl_score_rows {
     sl_status (*fill)(void *user, uint64_t row, int32_t *tokens, int32_t *targets);
     /* Takes the scores of a row, [T]; rows come in order. */
     void (*take)(void *user, uint64_t row, const sl_token_score *scores);
+    /* After the rows of a micro-batch were taken, and once before the first. */
+    void (*passed)(void *user, uint64_t row_count);
     void *user;
+    const sl_eval_watch *watch; /* ends it early, and then some rows are not taken */
 } sl_score_rows;
 
-/* Plans, opens an engine with these weights, and scores every row, --micro-batch of them at a time.
- * SL_ERROR_FIT fills *out_refusal. */
+/* Rows that --micro-batch and --eval-iters leave of `count`. */
+uint64_t sl_score_count_rows(const sl_config *config, uint64_t count);
+
+/* Plans, opens an engine with these weights, and scores every row, --micro-batch of them at a time
+ * and --eval-iters times at most. SL_ERROR_FIT fills *out_refusal. */
 sl_status sl_score_run(const sl_config *config, const sl_source *source, const sl_score_rows *rows,
                        sl_refusal *out_refusal);
 

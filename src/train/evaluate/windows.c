@@ -14,6 +14,9 @@ typedef struct windows {
     uint32_t seq, overlap;
     int32_t *window; /* [T] */
     double loss_sum;
+    uint64_t total; /* tokens that are to be counted */
+    const sl_eval_watch *watch;
+    sl_eval_report *report;
 } windows;
 
 uint64_t sl_windows_count(uint64_t token_count, uint32_t seq, uint32_t overlap)
@@ -53,6 +56,29 @@ static void take_window(void *user, uint64_t row, const sl_token_score *scores)
     }
 }
 
+/* Tokens that so many windows count: all up to the end of the last one, but the first. */
+static uint64_t count_counted(const windows *self, uint64_t window_count)
+{
+    const uint64_t last = (window_count - 1) * (self->seq - self->overlap);
+    return last + count_tokens(self, last) - 1;
+}
+
+static void note_windows(void *user, uint64_t row_count)
+{
+    windows *self = user;
+    sl_eval_report *report = self->report;
+    (void)row_count;
+    report->tokens = self->counted;
+    report->loss = self->loss_sum / (double)self->counted;
+    report->perplexity = exp(report->loss);
+    report->is_partial = self->counted < self->total;
+    sl_eval_watch_pass(self->watch, &(sl_eval_progress){.done = self->counted,
+                                                        .total = self->total,
+                                                        .unit = "tokens",
+                                                        .figure = "loss",
+                                                        .value = report->loss});
+}
+
 static sl_status check_windows(const windows *self)
 {
     if (self->overlap >= self->seq)
@@ -65,28 +91,32 @@ static sl_status check_windows(const windows *self)
 }
 
 sl_status sl_windows_run(const sl_config *config, const sl_source *source, const sl_eval_data *data,
-                         sl_eval_report *report, sl_refusal *out_refusal)
+                         const sl_eval_watch *watch, sl_eval_report *report,
+                         sl_refusal *out_refusal)
 {
     windows self = {.tokens = data->tokens,
                     .first_token = data->part.first_token,
                     .token_count = data->part.token_count,
                     .seq = (uint32_t)config->seq,
-                    .overlap = (uint32_t)config->overlap};
+                    .overlap = (uint32_t)config->overlap,
+                    .watch = watch,
+                    .report = report};
     SL_TRY(check_windows(&self));
-    const sl_score_rows rows = {.count = sl_windows_count(self.token_count, self.seq, self.overlap),
+    const uint64_t count =
+        sl_score_count_rows(config, sl_windows_count(self.token_count, self.seq, self.overlap));
+    const sl_score_rows rows = {.count = count,
                                 .seq = self.seq,
                                 .fill = fill_window,
                                 .take = take_window,
-                                .user = &self};
+                                .passed = note_windows,
+                                .user = &self,
+                                .watch = watch};
+    self.total = count_counted(&self, count);
+    report->data_tokens = self.token_count - 1;
     self.window = malloc(self.seq * sizeof *self.window);
     if (!self.window)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a window of tokens");
     sl_status status = sl_score_run(config, source, &rows, out_refusal);
     free(self.window);
-    SL_TRY(status);
-    report->tokens = self.counted;
-    report->data_tokens = self.token_count - 1;
-    report->loss = self.loss_sum / (double)self.counted;
-    report->perplexity = exp(report->loss);
-    return SL_OK;
+    return status;
 }

@@ -41,6 +41,7 @@ typedef struct sl_eval_report {
     double loss, perplexity;
     uint64_t tokens;      /* that were evaluated */
     uint64_t data_tokens; /* that the data have, but for the first, which nothing predicts */
+    bool is_partial;      /* a signal ended it before all that was asked for was evaluated */
 } sl_eval_report;
 
 typedef struct sl_end_report {
