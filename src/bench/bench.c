@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "copies.h"
 #include "disk.h"
 #include "numa.h"
@@ -83,12 +84,9 @@ static sl_status open_devices(measurement *m)
 
 static void warn_of_load(const measurement *m)
 {
-    char line[LINE_BYTES];
     double load = 0;
-    if (getloadavg(&load, 1) == 1 && load > load_max) {
-        snprintf(line, sizeof line, "other work (load %.1f) disturbs what is measured now", load);
-        report_progress(m, line);
-    }
+    if (m->options->progress && getloadavg(&load, 1) == 1 && load > load_max)
+        sl_log_write(SL_LOG_WARNING, "other work (load %.1f) disturbs what is measured now", load);
 }
 
 static sl_status open_ops(const measurement *m, sl_memory *memory, sl_ops_list list,

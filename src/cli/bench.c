@@ -1,5 +1,5 @@
-/* sluice bench: measures the machine, prints each rate beside its roof, and writes the profile that
- * plan and train find again by themselves. */
+/* sluice bench: measures the machine, prints its rates, and writes the profile that plan and train
+ * find again by themselves. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,132 +7,18 @@
 
 #include "base/nearest.h"
 #include "bench/bench.h"
+#include "bench_table.h"
 #include "command.h"
 #include "report/page.h"
 #include "session/config/config.h"
+#include "terminal.h"
 
 static void print_progress(void *user, const char *line)
 {
+    char text[128];
     (void)user;
-    fprintf(stderr, "sluice: %s\n", line);
-}
-
-enum { BAR_COLUMNS = 20 };
-
-/* As much of the columns as the rate is of `most`. */
-static void print_bar(double rate, double most)
-{
-    int filled = most > 0 ? (int)(BAR_COLUMNS * rate / most + 0.5) : 0;
-    filled = filled > BAR_COLUMNS ? BAR_COLUMNS : filled;
-    printf(" %.*s%*s", filled, "####################", BAR_COLUMNS - filled, "");
-}
-
-static void print_row(const sl_bench_row *row, double most)
-{
-    static const char *const verdicts[] = {"", " worse", " better"};
-    double unit = 1e9;
-    printf("  %-5s %-40s %8.1f  %8.1f .. %8.1f %s", row->type, row->name, row->rate.median / unit,
-           row->rate.p10 / unit, row->rate.p90 / unit, row->is_flops ? "GFLOP/s" : "GB/s   ");
-    print_bar(row->rate.median, row->roof > 0 ? row->roof : most);
-    if (row->roof > 0)
-        printf(" %5.1f%%", 100 * row->rate.median / row->roof);
-    else
-        printf("       ");
-    if (row->old.median > 0)
-        printf("  x %.2f%s", row->rate.median / row->old.median, verdicts[row->verdict]);
-    putchar('\n');
-}
-
-/* The largest rate of a row's group and unit: bars without a roof are shares of it. */
-static double find_most(const sl_bench *bench, const sl_bench_row *of)
-{
-    double most = 0;
-    for (uint32_t i = 0; i < bench->row_count; i++) {
-        const sl_bench_row *row = &bench->rows[i];
-        if (strcmp(row->group, of->group) == 0 && row->is_flops == of->is_flops &&
-            row->rate.median > most)
-            most = row->rate.median;
-    }
-    return most;
-}
-
-/* In the order of the table. */
-static const struct group {
-    const char *name, *title[SL_DEVICE_KIND_COUNT];
-} groups[] = {
-    {"gemm",
-     {"matrix products, against multiply-adds from registers",
-      "matrix products, against the largest square one"}},
-    {"adamw",
-     {"AdamW, against a loop that reads four arrays and writes three",
-      "AdamW on the device, against a copy within it"}},
-    {"host_adamw", {NULL, "AdamW on the host, against a loop that reads four and writes three"}},
-    {"op",
-     {"other ops of a step, on data as warm as a step leaves it",
-      "other ops of a step, on data as warm as a step leaves it"}},
-    {"memory", {"host memory, all workers", "host memory, all workers"}},
-    {"numa", {"memory by NUMA node", "memory by NUMA node"}},
-    {"comm",
-     {"collectives, two ranks, against a plain copy",
-      "collectives, two ranks, against a plain copy"}},
-    {"copy", {"copies, one thread each", "copies, from and to locked memory"}},
-    {"disk", {"disk", "disk, through the same locked memory"}},
-};
-
-static void print_group(const sl_bench *bench, const struct group *group)
-{
-    bool is_first = true;
-    for (uint32_t i = 0; i < bench->row_count; i++) {
-        const sl_bench_row *row = &bench->rows[i];
-        if (strcmp(group->name, row->group) != 0)
-            continue;
-        if (is_first)
-            printf("\n%s\n", group->title[bench->profile.device]);
-        is_first = false;
-        print_row(row, find_most(bench, row));
-    }
-}
-
-static void print_notes(const sl_bench *bench)
-{
-    const sl_profile *profile = &bench->profile;
-    if (*bench->disk_note)
-        printf("\ndisk: %s, %s\n", profile->disk, bench->disk_note);
-    else if (*profile->disk)
-        printf("\nthe disk was not measured; its rates of before stay: %s\n", profile->disk);
-    else
-        printf("\nthe disk was not measured: give --disk-dir\n");
-    if (*bench->fio_note)
-        printf("no rows of fio: %s\n", bench->fio_note);
-    if (*bench->numa_note)
-        printf("no rows of NUMA nodes: %s\n", bench->numa_note);
-}
-
-static void print_comparison(const sl_bench *bench)
-{
-    if (!*bench->old_note)
-        return;
-    printf("\nheld against %s\n", bench->old_note);
-    printf("the middle of all ratios is %.3f; by more than the spread of both runs %u rows are "
-           "worse and %u better\n",
-           bench->old_ratio, bench->worse_count, bench->better_count);
-}
-
-static void print_table(const sl_bench *bench)
-{
-    const sl_profile *profile = &bench->profile;
-    if (profile->is_quick)
-        printf("a quick bench: few shapes, few rounds\n");
-    if (*profile->gpu)
-        printf("%s beside ", profile->gpu);
-    printf("%s, %u workers of %u cores; %s\n", profile->cpu, profile->thread_count,
-           profile->core_count, profile->kernels);
-    printf("median, slow and fast end (p10, p90), share of the roof in the same run "
-           "(without one the bar is of the group's largest)\n");
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
-        print_group(bench, &groups[i]);
-    print_notes(bench);
-    print_comparison(bench);
+    snprintf(text, sizeof text, "sluice: %s", line);
+    sl_terminal_draw(stderr, text);
 }
 
 /* The disk is the same one beside every device. */
@@ -225,7 +111,7 @@ static sl_status save_profile(const sl_config *config, sl_bench *bench, const js
     keep_disk_of_cpu(&bench->profile);
     sl_status status = sl_profile_save(&bench->profile, path, object);
     if (status == SL_OK && !config->quiet)
-        fprintf(stderr, "sluice: the machine profile is in %s\n", path);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "the machine profile is in %s", path);
     free(path);
     return status;
 }
@@ -238,7 +124,12 @@ static sl_status print_bench(const sl_config *config, const sl_bench *bench, con
         SL_TRY(sl_report_write_bench(config->report, object));
     if (config->json)
         return sl_command_print_json(object, 9);
-    print_table(bench);
+    if (config->verbose)
+        sl_bench_table_print(bench);
+    sl_bench_table_summarize(bench);
+    if (!config->verbose)
+        sl_terminal_print(stdout, 2, "all %u rows: --verbose, or --report FILE as bars",
+                          bench->row_count);
     return SL_OK;
 }
 
@@ -269,7 +160,7 @@ static sl_status finish_bench(const sl_config *config, const sl_bench_options *o
     if (!objection)
         status = save_profile(config, bench, object);
     else if (!config->quiet)
-        fprintf(stderr, "sluice: no machine profile is written: %s\n", objection);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "no machine profile is written: %s", objection);
     if (status == SL_OK)
         status = print_bench(config, bench, object);
     json_decref(object);
@@ -298,8 +189,10 @@ static sl_status measure_machine(const sl_config *config)
     if (options.figures && has_old)
         options.base = &old.machine;
     bench = (sl_bench){0};
-    SL_TRY(sl_bench_run(&options, &bench));
-    sl_status status = finish_bench(config, &options, has_old ? &old : NULL, &bench);
+    sl_status status = sl_bench_run(&options, &bench);
+    sl_terminal_end_line();
+    SL_TRY(status);
+    status = finish_bench(config, &options, has_old ? &old : NULL, &bench);
     sl_bench_close(&bench);
     return status;
 }
@@ -315,7 +208,8 @@ const sl_command_entry sl_command_bench = {
     .summary = "measure the machine; plan and train use its rates",
     .doc = "Measures a device in about a minute: matrix products, AdamW and all other ops by type "
            "and shape, copies, host memory and, with --disk-dir, the disk; each beside its roof, "
-           "measured in the same run, and the disk also beside fio where that is installed. Writes "
+           "measured in the same run, and the disk also beside fio where that is installed. Prints "
+           "a summary (--verbose: every row). Writes "
            "the machine profile, one for the cpu and one for "
            "GPUs, by which plan predicts and auto chooses. Leave the machine alone meanwhile.",
     .run = bench};
