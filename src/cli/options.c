@@ -216,6 +216,25 @@ static void answer(const command_line *line)
         print_help(line->command);
 }
 
+/* argp takes the beginning of a name for the name. One that is the whole name of an option of
+ * another command means that option. */
+static sl_status refuse_other_name(const command_line *line, uint32_t row, const char *word)
+{
+    const char *name = sl_config_rows()[row].name, *typed = word + strspn(word, "-");
+    const size_t length = strcspn(typed, "=");
+    if (strlen(name) == length)
+        return SL_OK;
+    for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++) {
+        const char *other = sl_config_rows()[i].name;
+        if (strlen(other) == length && strncmp(other, typed, length) == 0)
+            SL_FAIL(SL_ERROR_USAGE,
+                    "--%s is no option of sluice %s, and not taken for the beginning of --%s: give "
+                    "that one in full, if it is meant",
+                    other, line->command->name, name);
+    }
+    return SL_OK;
+}
+
 static void take_row(command_line *line, uint32_t row, const char *text)
 {
     add_setting(line, row, text ? text : "true");
@@ -223,7 +242,8 @@ static void take_row(command_line *line, uint32_t row, const char *text)
         line->open_list = row;
 }
 
-static error_t take_option(command_line *line, int key, const char *text)
+/* `word` is as it was typed. */
+static error_t take_option(command_line *line, int key, const char *text, const char *word)
 {
     line->open_list = NO_LIST;
     if (key == 'h' || key == '?' || key == 'V' || key == KEY_USAGE)
@@ -232,11 +252,12 @@ static error_t take_option(command_line *line, int key, const char *text)
         line->files[line->file_count++] = text;
     else if (key == KEY_SET)
         add_setting(line, SL_CONFIG_ROW_COUNT, text);
-    else if (key >= KEY_ROW && key < KEY_ROW + SL_CONFIG_ROW_COUNT)
+    else if (key >= KEY_ROW && key < KEY_ROW + SL_CONFIG_ROW_COUNT) {
+        line->status = refuse_other_name(line, (uint32_t)(key - KEY_ROW), word);
         take_row(line, (uint32_t)(key - KEY_ROW), text);
-    else
+    } else
         return ARGP_ERR_UNKNOWN;
-    return 0;
+    return line->status == SL_OK ? 0 : EINVAL;
 }
 
 /* Called by argp for each word, and once more after one that it does not take. */
@@ -245,7 +266,9 @@ static error_t take_word(int key, char *text, struct argp_state *state)
     command_line *line = state->input;
     if (key == ARGP_KEY_ERROR && line->status == SL_OK)
         line->status = sl_options_explain(line->options, state->argv[line->next_word]);
-    error_t error = key == ARGP_KEY_ARG ? take_argument(line, text) : take_option(line, key, text);
+    error_t error = key == ARGP_KEY_ARG
+                        ? take_argument(line, text)
+                        : take_option(line, key, text, state->argv[line->next_word]);
     if (error == 0)
         line->next_word = state->next;
     return error;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "files/files.h"
 #include "meter.h"
+#include "terminal.h"
 #include "text/text_files.h"
 #include "text/tokenize.h"
 
@@ -111,6 +113,37 @@ static sl_status try_to_create(const char *path)
     return SL_OK;
 }
 
+/* Directories at the end of a path that are not there; a path of too many counts as one. */
+static uint32_t count_missing(const char *directory)
+{
+    char path[PATH_MAX];
+    uint32_t count = 0;
+    if (snprintf(path, sizeof path, "%s", directory) >= PATH_MAX)
+        return 0;
+    while (access(path, F_OK) != 0 && errno == ENOENT) {
+        char *slash = strrchr(path, '/');
+        count++;
+        if (!slash || slash == path)
+            break;
+        *slash = '\0';
+    }
+    return count;
+}
+
+/* Removes the last `count` directories of a path again. One that is not empty stays. */
+static void remove_directories(const char *directory, uint32_t count)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s", directory) >= PATH_MAX)
+        return;
+    for (uint32_t i = 0; i < count && rmdir(path) == 0; i++) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            return;
+        *slash = '\0';
+    }
+}
+
 /* The directory of a vocabulary to be learnt. */
 static sl_status try_directory(const char *directory)
 {
@@ -202,30 +235,42 @@ static sl_status learn(job *self)
                 "--tokenizer %s holds a vocabulary already: name another directory "
                 "for the new one, or leave --learn out",
                 sl_files_show(directory).text);
-    SL_TRY(try_directory(directory));
-    sl_status status = sl_tokenize_learn(&args, (uint32_t)self->config->learn, &self->vocabulary);
-    sl_meter_end_line(&progress);
+    const uint32_t missing = count_missing(directory);
+    sl_status status = try_directory(directory);
+    if (status == SL_OK)
+        status = sl_tokenize_learn(&args, (uint32_t)self->config->learn, &self->vocabulary);
+    sl_terminal_end_line();
+    if (status == SL_OK)
+        status = sl_meter_check_stop(&progress);
+    if (status == SL_OK)
+        status = sl_vocabulary_save(self->vocabulary, directory);
+    if (status != SL_OK)
+        remove_directories(directory, missing);
     SL_TRY(status);
-    SL_TRY(sl_meter_check_stop(&progress));
-    SL_TRY(sl_vocabulary_save(self->vocabulary, directory));
     if (!self->config->quiet)
-        printf("learned %u tokens of %" PRIu64 " in %.1f s: %s\n",
-               sl_vocabulary_count(self->vocabulary), self->config->learn,
-               sl_meter_seconds(&progress), sl_files_show(directory).text);
+        sl_terminal_print(stdout, 2, "learned %u tokens of %" PRIu64 " in %.1f s: %s",
+                          sl_vocabulary_count(self->vocabulary), self->config->learn,
+                          sl_meter_seconds(&progress), sl_files_show(directory).text);
     return SL_OK;
 }
 
 static void print_report(const job *self, const sl_tokenize_report *report, double seconds)
 {
     const sl_config *config = self->config;
+    char more[32] = "";
     if (config->clean)
-        printf("left out: %" PRIu64 " documents of fewer than %d tokens, %" PRIu64 " repetitions\n",
-               report->short_documents, SL_TOKENIZE_CLEAN_IDS, report->repeated_documents);
-    printf("%" PRIu64 " documents, %" PRIu64 " tokens of %u, %.2f bytes a token, %.1f MB/s: %s",
-           report->documents, report->ids, sl_vocabulary_count(self->vocabulary),
-           (double)report->kept_bytes / (double)report->ids,
-           (double)report->text_bytes / MB / seconds, sl_files_show(config->output).text);
-    printf(report->files > 1 ? " and %u more files\n" : "\n", report->files - 1);
+        sl_terminal_print(
+            stdout, 2,
+            "left out: %" PRIu64 " documents of fewer than %d tokens, %" PRIu64 " repetitions",
+            report->short_documents, SL_TOKENIZE_CLEAN_IDS, report->repeated_documents);
+    if (report->files > 1)
+        snprintf(more, sizeof more, " and %u more files", report->files - 1);
+    sl_terminal_print(
+        stdout, 2,
+        "%" PRIu64 " documents, %" PRIu64 " tokens of %u, %.2f bytes a token, %.1f MB/s: %s%s",
+        report->documents, report->ids, sl_vocabulary_count(self->vocabulary),
+        (double)report->kept_bytes / (double)report->ids, (double)report->text_bytes / MB / seconds,
+        sl_files_show(config->output).text, more);
 }
 
 static sl_status encode(const job *self)
@@ -241,7 +286,7 @@ static sl_status encode(const job *self)
                                          .tokenizer = tokenizer};
     sl_tokenize_report report;
     sl_status status = sl_tokenize_run(&args, self->vocabulary, &output, &report);
-    sl_meter_end_line(&progress);
+    sl_terminal_end_line();
     SL_TRY(status);
     if (!config->quiet)
         print_report(self, &report, sl_meter_seconds(&progress));

@@ -145,10 +145,48 @@ static sl_status open_target(sl_output_file *output, bool is_direct, int *out_fd
     return *out_fd >= 0 ? SL_OK : fail_io(output->path, errno);
 }
 
+/* A stream of a descriptor forgets why a write failed as soon as another call succeeds. */
+struct sl_output_sink {
+    int fd;
+    int error; /* of the first write that failed; 0: none did */
+};
+
+static ssize_t write_sink(void *cookie, const char *bytes, size_t byte_count)
+{
+    struct sl_output_sink *sink = cookie;
+    size_t done = 0;
+    while (done < byte_count) {
+        const ssize_t count = write(sink->fd, bytes + done, byte_count - done);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count <= 0) {
+            if (sink->error == 0)
+                sink->error = count < 0 ? errno : EIO;
+            return 0; /* as a stream wants to hear of a failure */
+        }
+        done += (size_t)count;
+    }
+    return (ssize_t)byte_count;
+}
+
+static int close_sink(void *cookie)
+{
+    struct sl_output_sink *sink = cookie;
+    const int result = close(sink->fd);
+    if (result != 0 && sink->error == 0)
+        sink->error = errno;
+    return result;
+}
+
 static sl_status open_stream(sl_output_file *output, int fd)
 {
-    output->stream = fdopen(fd, "we");
+    static const cookie_io_functions_t calls = {.write = write_sink, .close = close_sink};
+    output->sink = calloc(1, sizeof *output->sink);
     output->buffer = malloc(BUFFER_BYTES);
+    if (output->sink) {
+        output->sink->fd = fd;
+        output->stream = fopencookie(output->sink, "w", calls);
+    }
     if (!output->stream)
         close(fd);
     if (!output->stream || !output->buffer)
@@ -193,15 +231,11 @@ sl_status sl_output_file_check(const sl_output_file_kind *kind, const char *path
 
 static sl_status close_stream(sl_output_file *output)
 {
-    errno = 0;
     bool has_failed = ferror(output->stream) != 0;
-    int error = errno;
-    if (fclose(output->stream) != 0) {
-        error = errno;
-        has_failed = true;
-    }
+    has_failed = fclose(output->stream) != 0 || has_failed;
     output->stream = NULL;
-    if (has_failed)
+    const int error = output->sink->error;
+    if (has_failed || error)
         SL_FAIL(SL_ERROR_IO, "%s: %s; it is not whole", sl_files_show(output->path).text,
                 strerror(error ? error : EIO));
     return SL_OK;
@@ -225,6 +259,7 @@ void sl_output_file_discard(sl_output_file *output)
         fclose(output->stream);
     if (output->file.path)
         sl_files_discard(&output->file);
+    free(output->sink);
     free(output->buffer);
     free(output->path);
     *output = (sl_output_file){0};

@@ -22,10 +22,11 @@ typedef struct sl_output_file_kind {
 /* All 0: closed. */
 typedef struct sl_output_file {
     const sl_output_file_kind *kind;
-    char *path;   /* its name, links followed; owned */
-    sl_file file; /* without its name yet; closed where `path` is written as it is */
-    FILE *stream; /* to write to; NULL: closed */
-    char *buffer; /* of the stream */
+    char *path;                  /* its name, links followed; owned */
+    sl_file file;                /* without its name yet; closed where `path` is written as it is */
+    FILE *stream;                /* to write to; NULL: closed */
+    char *buffer;                /* of the stream */
+    struct sl_output_sink *sink; /* what the stream writes to, and the first error there; owned */
 } sl_output_file;
 
 /* True if two paths name one regular file, or would once they are made: by another spelling, a

@@ -148,7 +148,10 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
                               .is_total_given = config->given[SL_CONFIG_ROW_global_batch]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */
-    SL_TRY(sl_checkpoint_newest_step(config->save, &out_resume->is_used, &out_resume->newest_step));
+    sl_status status =
+        sl_checkpoint_newest_step(config->save, &out_resume->is_used, &out_resume->newest_step);
+    if (status != SL_OK)
+        return sl_status_prefix(status, "--save");
     if (out_resume->is_used && !config->resume && !config->overwrite && command == SL_CONFIG_TRAIN)
         return refuse_used(config, out_resume->newest_step);
     if (!config->resume || config->overwrite)

@@ -211,10 +211,15 @@ static sl_status find_end_of_text(sl_trainer *trainer)
 {
     trainer->end_of_text =
         sl_tokenizer_end_of_text(trainer->config, &trainer->origin, trainer->vocabulary);
-    if (trainer->end_of_text >= (int32_t)trainer->shape.vocab)
-        SL_FAIL(SL_ERROR_USAGE, "--end-of-text %d is not below the %u ids of the model",
-                trainer->end_of_text, trainer->shape.vocab);
-    return SL_OK;
+    if (trainer->end_of_text < (int32_t)trainer->shape.vocab)
+        return SL_OK;
+    if (trainer->config->end_of_text == SL_CONFIG_UNSET)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the model has %u ids, and the tokenizer's end of text is id %d: --vocab %d at "
+                "least, or leave --vocab out",
+                trainer->shape.vocab, trainer->end_of_text, trainer->end_of_text + 1);
+    SL_FAIL(SL_ERROR_USAGE, "--end-of-text %d is not below the %u ids of the model",
+            trainer->end_of_text, trainer->shape.vocab);
 }
 
 /* From here on the data are ids. Of text that a plan never reads, its identity was enough; it reads

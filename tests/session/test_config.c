@@ -79,7 +79,8 @@ static void elements_when_written_with_a_unit_then_are_powers_of_1024(void **sta
         uint64_t count;
     } cases[] = {{"16M", 16777216},  {"16m", 16777216}, {"1.5K", 1536},
                  {"2G", 2147483648}, {"5e6", 5000000},  {"4096", 4096}};
-    static const char *const bad[] = {"16MB", "16MiB", "1.5", "M", "", "-1K", "16 M"};
+    static const char *const bad[] = {"16MB", "16MiB", "1.5",  "M",      "",
+                                      "-1K",  "16 M",  "0.3K", "1.0001K"};
     uint64_t count = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(sl_units_parse_elements(cases[i].text, &count), SL_OK);

@@ -11,10 +11,12 @@
 
 enum { GPU_MAX = 16 };
 
+static const char nvcc_folder[] = "/usr/local/cuda/bin"; /* where it is when it is not on PATH */
+
 static void add_toolkit(sl_findings *all)
 {
     char path[SL_INSTALLED_PATH_BYTES];
-    if (sl_installed_find_program("nvcc", "/usr/local/cuda/bin", path)) {
+    if (sl_installed_find_program("nvcc", nvcc_folder, path)) {
         sl_findings_add(all, "cuda toolkit", "%.500s", path);
         return;
     }
@@ -76,10 +78,14 @@ static void add_cuda(sl_findings *all)
 {
     const sl_kernel_table *kernels = sl_kernels_cuda();
     if (!kernels) {
-        sl_finding *none = sl_findings_add(all, "cuda", "this build has none: nvcc was not found");
+        char nvcc[SL_INSTALLED_PATH_BYTES];
+        sl_finding *none = sl_findings_add(all, "cuda", "this build has none");
         sl_finding_cost(none, SL_FINDING_MISSING,
                         "work runs on the processor's cores, and no run on a GPU can be planned");
-        sl_finding_mend(none, "build where nvcc is on PATH (cuda toolkit, below)");
+        if (sl_installed_find_program("nvcc", nvcc_folder, nvcc))
+            sl_finding_mend(none, "build again with %.500s, and without -DSL_CUDA=OFF", nvcc);
+        else
+            sl_finding_mend(none, "build where nvcc is on PATH (cuda toolkit, below)");
         return;
     }
     sl_finding *cuda = sl_findings_add(all, "cuda", "%.600s", kernels->description());

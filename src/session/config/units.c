@@ -97,12 +97,30 @@ sl_status sl_units_parse_size(const char *text, uint64_t *out_bytes)
     return SL_OK;
 }
 
+/* A number and the letter behind it. Bytes may be rounded, elements are counted. */
+static sl_status parse_scaled(const char *text, const char *letter, uint64_t *out_count)
+{
+    double value;
+    const char *rest;
+    unsigned power = 0;
+    SL_TRY(parse_front(text, &value, &rest));
+    if (rest != letter)
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a number of elements, such as 16777216 or 16M",
+                text);
+    SL_TRY(parse_unit(letter, &power));
+    const double elements = ldexp(value, 10 * (int)power);
+    if (elements != floor(elements))
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is %.17g elements: give a whole number of them", text,
+                elements);
+    return sl_units_parse_size(text, out_count);
+}
+
 sl_status sl_units_parse_elements(const char *text, uint64_t *out_count)
 {
     const size_t length = strlen(text);
     const char *last = text + length - (length > 0);
     if (*last && strchr(unit_letters, toupper((unsigned char)*last)))
-        return sl_units_parse_size(text, out_count);
+        return parse_scaled(text, last, out_count);
     if (sl_units_parse_count(text, out_count) != SL_OK)
         SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a number of elements, such as 16777216 or 16M",
                 text);

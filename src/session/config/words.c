@@ -474,6 +474,9 @@ static const sl_word words[] = {
     {VALUE(M, "zero"), "optim", "--zero 1", NULL},
     {VALUE(M, "zero"), "optim_grads", "--zero 2", NULL},
     {VALUE(M, "zero"), "optim_grads_params", "--zero 3", NULL},
+    {VALUE(M | H, "format"), "huggingface", "sluice convert --format hf", NULL},
+    {VALUE(H, "format"), "transformers", "sluice convert --format hf", NULL},
+    {VALUE(H, "format"), "safetensors", "sluice convert --format weights", "hf writes them too"},
     {VALUE(M, "top-p"), "0", "--top-p 1", "off"},
     {VALUE(H, "top-p"), "0", "--temperature 0", "always the likeliest"},
 
