@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "comm/board.h"
 #include "terminal.h"
 
 enum { RANKS_BYTES = 4 * SL_LAST_WORDS_RANKS_MAX + 4 };
@@ -62,6 +61,59 @@ static void say_once(sl_last_words *words, const message *all, uint32_t rank_cou
     list_ranks(same, rank_count, first, ranks);
     sl_terminal_say(SL_TERMINAL_ERROR, "rank%s %s: %s", count > 1 ? "s" : "", ranks, all[first]);
 }
+
+/* ---- warnings ---- */
+
+typedef message remarks[SL_BOARD_REMARKS]; /* of a rank; "" behind the last */
+
+static uint32_t read_remarks(int file, uint32_t rank, remarks out)
+{
+    uint32_t count = 0;
+    while (count < SL_BOARD_REMARKS &&
+           sl_board_read_remark(file, rank, count, out[count]) == SL_OK && *out[count])
+        count++;
+    return count;
+}
+
+/* Marks that warning of a rank as said, if it has it and it is not. */
+static bool mark_remark(sl_last_words *words, const remarks *all, uint32_t rank, const char *text)
+{
+    for (uint32_t i = 0; i < SL_BOARD_REMARKS; i++) {
+        if (words->is_remark_said[rank][i] || strcmp(all[rank][i], text) != 0)
+            continue;
+        words->is_remark_said[rank][i] = true;
+        return true;
+    }
+    return false;
+}
+
+static void say_remark(sl_last_words *words, const remarks *all, uint32_t rank_count,
+                       const char *text)
+{
+    char ranks[RANKS_BYTES];
+    bool same[SL_LAST_WORDS_RANKS_MAX + 1] = {false};
+    uint32_t count = 0;
+    for (uint32_t rank = 0; rank < rank_count; rank++)
+        count += same[rank] = mark_remark(words, all, rank, text);
+    list_ranks(same, rank_count, 0, ranks);
+    sl_terminal_say(SL_TERMINAL_WARNING, "rank%s %s: %s", count > 1 ? "s" : "", ranks, text);
+}
+
+void sl_last_words_say_remarks(sl_last_words *words, int file, uint32_t rank_count, bool is_over)
+{
+    uint32_t counts[SL_LAST_WORDS_RANKS_MAX] = {0};
+    remarks *all = calloc(rank_count, sizeof *all);
+    for (uint32_t rank = 0; all && rank < rank_count; rank++)
+        counts[rank] = read_remarks(file, rank, all[rank]);
+    for (uint32_t rank = 0; all && rank < rank_count; rank++)
+        for (uint32_t i = 0; i < (is_over ? counts[rank] : words->heard[rank]); i++)
+            if (!words->is_remark_said[rank][i])
+                say_remark(words, all, rank_count, all[rank][i]);
+    memcpy(words->heard, counts, sizeof counts);
+    free(all);
+}
+
+/* ---- failures ---- */
 
 void sl_last_words_say(sl_last_words *words, int file, uint32_t rank_count)
 {

@@ -464,6 +464,8 @@ static void stay(launch *it)
             signal_ranks(it, SIGUSR1);
         }
         collect_ended(it);
+        sl_last_words_say_remarks(&it->words, it->board_file, it->options.rank_count,
+                                  it->alive_count == 0);
         if (it->alive_count == 0 || (it->has_failed && sl_clock_now_ns() > it->words_at_ns))
             sl_last_words_say(&it->words, it->board_file, it->options.rank_count);
         if (it->has_failed && it->alive_count > 0)
@@ -578,6 +580,7 @@ int sl_launch_main(int argc, char **argv)
         return 0;
     if (status == SL_OK)
         take_signals(&it);
+    sl_terminal_expect_lines();
     if (status == SL_OK && it.options.hosts)
         return launch_on_hosts(&it);
     while (status == SL_OK) {

@@ -47,13 +47,33 @@ const sl_command_entry *sl_command_at(uint32_t index)
 
 /* ---- what the commands have in common ---- */
 
-/* For ranks that `launch` started: it prints a message once for all ranks that have the message. */
+/* True of ranks that `launch` started: it prints a message once for all ranks that have it. */
+static bool is_of_launch(sl_environment *out_environment)
+{
+    return getenv(SL_ENVIRONMENT_FILE) && sl_environment_read(out_environment) == SL_OK &&
+           out_environment->kind == SL_COMM_LOCAL;
+}
+
 static bool leave_to_launch(const char *message)
 {
     sl_environment environment;
-    return getenv(SL_ENVIRONMENT_FILE) && sl_environment_read(&environment) == SL_OK &&
-           environment.kind == SL_COMM_LOCAL &&
+    return is_of_launch(&environment) &&
            sl_board_leave_words(environment.file, environment.rank, message) == SL_OK;
+}
+
+/* A warning may be given amid a failure, whose message stays. */
+static bool leave_warning(const char *line)
+{
+    sl_environment environment;
+    char message[SL_STATUS_MESSAGE_BYTES];
+    bool is_left = false;
+    snprintf(message, sizeof message, "%s", sl_status_message());
+    const sl_status status =
+        is_of_launch(&environment)
+            ? sl_board_leave_remark(environment.file, environment.rank, line, &is_left)
+            : SL_OK;
+    (void)sl_status_fail(SL_ERROR_SYSTEM, "%s", message);
+    return status == SL_OK && is_left;
 }
 
 int sl_command_end(sl_status status)
@@ -82,6 +102,8 @@ sl_status sl_command_print_json(const json_t *object, int digits)
 static void print_remark(sl_log_level level, const char *line, void *user)
 {
     (void)user;
+    if (level == SL_LOG_WARNING && leave_warning(line))
+        return;
     sl_terminal_say(level == SL_LOG_WARNING ? SL_TERMINAL_WARNING : SL_TERMINAL_PLAIN, "%s", line);
 }
 

@@ -15,6 +15,7 @@ enum { DEFAULT_COLUMNS = 80, TEXT_BYTES = 2048, SAY_INDENT = 2 };
 
 #define ERASE_LINE "\r\033[K"
 
+static bool expects_lines;          /* of other processes */
 static _Atomic(FILE *) live_stream; /* on which a live line stands; NULL: on none */
 
 /* ---- what a stream can show ---- */
@@ -196,7 +197,9 @@ void sl_terminal_add(sl_terminal_text *to, const char *format, ...)
 /* A message takes the place of a live line. */
 static const char *erase_live_line(void)
 {
-    if (!sl_terminal_is_live(stderr) || !atomic_exchange(&live_stream, NULL))
+    if (!sl_terminal_is_live(stderr))
+        return "";
+    if (!atomic_exchange(&live_stream, NULL) && !expects_lines)
         return "";
     return ERASE_LINE;
 }
@@ -262,6 +265,11 @@ void sl_terminal_end_line(void)
         return;
     fputc('\n', stream);
     fflush(stream);
+}
+
+void sl_terminal_expect_lines(void)
+{
+    expects_lines = true;
 }
 
 void sl_terminal_forget_line(void)

@@ -85,6 +85,10 @@ void sl_terminal_draw(FILE *stream, const char *text);
 /* Ends a live line, if there is one, so that other text begins on a line of its own. */
 void sl_terminal_end_line(void);
 
+/* From here on other processes, whose live lines this one does not know, print to the terminal:
+ * each message takes the place of what stands in its line. */
+void sl_terminal_expect_lines(void);
+
 /* Forgets a live line, because something was written over it. A signal's handler may call it. */
 void sl_terminal_forget_line(void);
 

@@ -62,6 +62,8 @@ typedef struct board_entry {
     _Atomic uint64_t step;
     _Atomic uint64_t op[OP_WORDS];
     char last_words[REASON_BYTES]; /* read only after the rank has ended */
+    _Atomic uint32_t remark_count; /* that are whole */
+    char remarks[SL_BOARD_REMARKS][REASON_BYTES];
 } board_entry;
 
 typedef struct board_head {
@@ -696,6 +698,38 @@ sl_status sl_board_read_words(int file, uint32_t local_index,
     if (local_index < mapping->head->rank_count)
         snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
                  mapping->head->entries[local_index].last_words);
+    unmap_file(mapping);
+    return SL_OK;
+}
+
+sl_status sl_board_leave_remark(int file, uint32_t local_index, const char *text, bool *out_is_left)
+{
+    board_mapping *mapping;
+    *out_is_left = false;
+    SL_TRY(map_file(file, &mapping));
+    if (local_index < mapping->head->rank_count) {
+        board_entry *entry = &mapping->head->entries[local_index];
+        const uint32_t index = atomic_load(&entry->remark_count);
+        *out_is_left = index < SL_BOARD_REMARKS;
+        if (*out_is_left) {
+            snprintf(entry->remarks[index], REASON_BYTES, "%s", text);
+            atomic_store(&entry->remark_count, index + 1);
+        }
+    }
+    unmap_file(mapping);
+    return SL_OK;
+}
+
+sl_status sl_board_read_remark(int file, uint32_t local_index, uint32_t remark_index,
+                               char out_text[SL_STATUS_MESSAGE_BYTES])
+{
+    board_mapping *mapping;
+    SL_TRY(map_file(file, &mapping));
+    out_text[0] = '\0';
+    if (local_index < mapping->head->rank_count && remark_index < SL_BOARD_REMARKS &&
+        remark_index < atomic_load(&mapping->head->entries[local_index].remark_count))
+        snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
+                 mapping->head->entries[local_index].remarks[remark_index]);
     unmap_file(mapping);
     return SL_OK;
 }

@@ -135,6 +135,16 @@ sl_status sl_board_leave_words(int file, uint32_t local_index, const char *text)
 sl_status sl_board_read_words(int file, uint32_t local_index,
                               char out_text[SL_STATUS_MESSAGE_BYTES]);
 
+/* Warnings of local rank `local_index`, for the process that started the ranks, which prints a
+ * warning of several ranks once. A rank, one thread at a time, leaves SL_BOARD_REMARKS of them at
+ * most: *out_is_left is false beyond, and then the rank prints by itself. Those of an index that is
+ * not left yet read as "". Statuses as above. */
+enum { SL_BOARD_REMARKS = 4 };
+sl_status sl_board_leave_remark(int file, uint32_t local_index, const char *text,
+                                bool *out_is_left);
+sl_status sl_board_read_remark(int file, uint32_t local_index, uint32_t remark_index,
+                               char out_text[SL_STATUS_MESSAGE_BYTES]);
+
 /* SL_OK, or what ended them. */
 sl_status sl_board_poll(const sl_board *board);
 

@@ -9,7 +9,11 @@
 
 #include "command_run.h"
 
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
 #include "screen.h"
+#include "skip.h"
 
 #define ESCAPE '\033'
 
@@ -368,6 +372,20 @@ static void message_when_of_several_ranks_is_printed_once(void **state)
     assert_int_equal((int)count_of(output, "means here"), 1);
 }
 
+/* Every rank finds that the directory of the disk tier is memory. */
+static void warning_when_of_several_ranks_is_printed_once(void **state)
+{
+    (void)state;
+    struct statfs info;
+    if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS_MAGIC)
+        skip_because("/dev/shm is no tmpfs");
+    assert_code(sluice("launch -n 3 -- train " TINY "--data text --steps 1 --dp 3 --policy nvme "
+                       "--disk-dir /dev/shm"),
+                0);
+    assert_int_equal((int)count_of(complaint, "is memory (tmpfs)"), 1);
+    assert_has(complaint, "sluice: warning: ranks 0-2: --disk-dir /dev/shm ");
+}
+
 /* ---- what a message names ---- */
 
 static void mistake_when_made_is_named_and_leaves_nothing(void **state)
@@ -441,6 +459,7 @@ int main(void)
         cmocka_unit_test(bench_when_not_verbose_prints_a_summary),
         cmocka_unit_test(commands_when_on_80_columns_print_no_wider_line),
         cmocka_unit_test(message_when_of_several_ranks_is_printed_once),
+        cmocka_unit_test(warning_when_of_several_ranks_is_printed_once),
         cmocka_unit_test(mistake_when_made_is_named_and_leaves_nothing),
         cmocka_unit_test(report_when_a_file_may_not_grow_says_why),
         cmocka_unit_test(doctor_when_a_toolkit_is_there_does_not_say_that_it_is_not),

@@ -12,8 +12,8 @@ enum { SL_UNITS_TEXT_BYTES = 32 };
 /* A whole number: digits, or a real spelling with a whole value such as 5e8. SL_ERROR_USAGE. */
 sl_status sl_units_parse_count(const char *text, uint64_t *out_count);
 
-/* A whole number, or one with K, M, G or T (powers of 1024) behind it: "16M", "1.5K". SL_ERROR_USAGE:
- * it is not, or what it means is not a whole number: "0.3K". */
+/* A whole number, or one with K, M, G or T (powers of 1024) behind it: "16M", "1.5K".
+ * SL_ERROR_USAGE: it is not, or what it means is not a whole number: "0.3K". */
 sl_status sl_units_parse_elements(const char *text, uint64_t *out_count);
 
 /* A finite real number. SL_ERROR_USAGE. */
