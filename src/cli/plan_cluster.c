@@ -13,6 +13,7 @@
 #include "report/page.h"
 #include "session/cluster/choose.h"
 #include "session/search/search.h"
+#include "terminal.h"
 
 /* ---- the question ---- */
 
@@ -191,23 +192,30 @@ static void print_assumptions(const sl_cluster_job *job)
 {
     const sl_cluster *cluster = job->cluster;
     printf("assumed of %s:\n", cluster->name);
-    printf("  a GPU: %.1f TFLOP/s in %s x %.3f, %.0f GB/s x %.2f, %s less %s that is reserved\n",
-           1e-12 * cluster->flop_rate[job->type], sl_type_name(job->type), cluster->gemm_efficiency,
-           1e-9 * cluster->byte_rate, cluster->byte_efficiency,
-           sl_command_format_size(cluster->device_bytes).text,
-           sl_command_format_size(cluster->reserved_bytes).text);
-    printf("  a node: %u GPUs, %s of memory at %.0f GB/s x %.2f, drives of %s\n",
-           cluster->node_gpus, sl_command_format_size(cluster->host_bytes).text,
-           1e-9 * cluster->host_byte_rate, cluster->host_efficiency,
-           sl_command_format_size(cluster->disk_bytes).text);
-    printf("  each way: %.0f GB/s x %.2f between GPUs of a node, %.0f x %.2f from a node to the "
-           "others, %.1f x %.2f from host to GPU\n",
-           1e-9 * cluster->link.byte_rate, cluster->link.efficiency,
-           1e-9 * cluster->network.byte_rate, cluster->network.efficiency,
-           1e-9 * cluster->host_link.byte_rate, cluster->host_link.efficiency);
-    printf("  sums: %s; a product takes its FLOPs and its bytes at these rates, one after the "
-           "other\n",
-           cluster->sums == SL_CLUSTER_RING ? "a ring" : "pairwise, in the order of ranks");
+    sl_terminal_print(
+        stdout, 4,
+        "  a GPU: %.1f TFLOP/s in %s x %.3f, %.0f GB/s x %.2f, %s less %s that is reserved",
+        1e-12 * cluster->flop_rate[job->type], sl_type_name(job->type), cluster->gemm_efficiency,
+        1e-9 * cluster->byte_rate, cluster->byte_efficiency,
+        sl_command_format_size(cluster->device_bytes).text,
+        sl_command_format_size(cluster->reserved_bytes).text);
+    sl_terminal_print(stdout, 4,
+                      "  a node: %u GPUs, %s of memory at %.0f GB/s x %.2f, drives of %s",
+                      cluster->node_gpus, sl_command_format_size(cluster->host_bytes).text,
+                      1e-9 * cluster->host_byte_rate, cluster->host_efficiency,
+                      sl_command_format_size(cluster->disk_bytes).text);
+    sl_terminal_print(
+        stdout, 4,
+        "  each way: %.0f GB/s x %.2f between GPUs of a node, %.0f x %.2f from a node to the "
+        "others, %.1f x %.2f from host to GPU",
+        1e-9 * cluster->link.byte_rate, cluster->link.efficiency, 1e-9 * cluster->network.byte_rate,
+        cluster->network.efficiency, 1e-9 * cluster->host_link.byte_rate,
+        cluster->host_link.efficiency);
+    sl_terminal_print(
+        stdout, 4,
+        "  sums: %s; a product takes its FLOPs and its bytes at these rates, one after the "
+        "other",
+        cluster->sums == SL_CLUSTER_RING ? "a ring" : "pairwise, in the order of ranks");
 }
 
 static void print_stages(const sl_cluster_job *job, const sl_cluster_candidate *candidate)
@@ -234,11 +242,14 @@ static void print_stages(const sl_cluster_job *job, const sl_cluster_candidate *
 
 static void print_time(const sl_cluster_job *job, const sl_cluster_estimate *it)
 {
-    printf("a step takes %.3f s, %.0f tokens a second; %.1f TFLOP/s a GPU; the %s binds "
-           "(busy %.3f s)\n",
-           it->step_seconds, (double)job->global_batch * job->seq / it->step_seconds,
-           1e-12 * count_flops(job) / it->step_seconds / job->ranks,
-           sl_cluster_resource_name(find_binding(it)), it->busy_seconds[find_binding(it)]);
+    sl_terminal_print(
+        stdout, 2,
+        "a step takes %.3f s, %.0f tokens a second; %.1f TFLOP/s a GPU; the %s%s%s binds "
+        "(busy %.3f s)",
+        it->step_seconds, (double)job->global_batch * job->seq / it->step_seconds,
+        1e-12 * count_flops(job) / it->step_seconds / job->ranks,
+        sl_terminal_begin(stdout, SL_TERMINAL_BOUND), sl_cluster_resource_name(find_binding(it)),
+        sl_terminal_begin(stdout, SL_TERMINAL_PLAIN), it->busy_seconds[find_binding(it)]);
     for (int i = 0; i < SL_CLUSTER_SHARE_COUNT; i++)
         if (it->share_seconds[i] > 0)
             printf("  %-16s %9.3f s %5.1f %%\n", sl_cluster_share_name((sl_cluster_share)i),
@@ -251,7 +262,7 @@ static void print_bytes(const sl_cluster_estimate *it)
     printf("  %-12s %14s %14s %14s%s%u\n", "peak",
            sl_command_format_size(it->bytes[SL_TIER_DEVICE]).text,
            sl_command_format_size(it->bytes[SL_TIER_HOST]).text,
-           sl_command_format_size(it->bytes[SL_TIER_DISK]).text, "   of stage ", it->fullest_stage);
+           sl_command_format_size(it->bytes[SL_TIER_DISK]).text, "  of stage ", it->fullest_stage);
     printf("  %-12s %14s %14s %14s\n", "budget",
            sl_command_format_size(it->budget[SL_TIER_DEVICE]).text,
            sl_command_format_size(it->budget[SL_TIER_HOST]).text,
@@ -262,25 +273,31 @@ static void print_answer(const sl_cluster_question *question, const sl_cluster_a
 {
     const sl_cluster_job *job = &question->job;
     char text[512];
-    printf("%" PRIu64 " parameters on %u GPUs, %" PRIu64 " rows of %u tokens a step, in %s\n",
-           sl_gpt2_parameter_count(&job->shape), job->ranks, job->global_batch, job->seq,
-           sl_type_name(job->type));
+    sl_terminal_print(
+        stdout, 2, "%" PRIu64 " parameters on %u GPUs, %" PRIu64 " rows of %u tokens a step, in %s",
+        sl_gpt2_parameter_count(&job->shape), job->ranks, job->global_batch, job->seq,
+        sl_type_name(job->type));
     describe_candidate(&answer->best[0].candidate, text, sizeof text);
-    printf("%s\n(%s)\n\n", text, describe_state(&answer->best[0]));
+    sl_terminal_print(stdout, 2, "%s", text);
+    sl_terminal_print(stdout, 2, "(%s)", describe_state(&answer->best[0]));
+    putchar('\n');
     print_bytes(&answer->best[0]);
     putchar('\n');
     print_time(job, &answer->best[0]);
     print_stages(job, &answer->best[0].candidate);
-    printf("\n%" PRIu64 " ways were counted, %" PRIu64 " fit, %" PRIu64
-           " were played; the best of each layout:\n",
-           answer->considered, answer->fitting, answer->played);
+    putchar('\n');
+    sl_terminal_print(stdout, 2,
+                      "%" PRIu64 " ways were counted, %" PRIu64 " fit, %" PRIu64
+                      " were played; the best of each layout:",
+                      answer->considered, answer->fitting, answer->played);
     for (uint32_t i = 0; i < answer->count; i++) {
         const sl_cluster_estimate *it = &answer->best[i];
         describe_candidate(&it->candidate, text, sizeof text);
-        printf("  %9.3f s  device %s, host %s, disk %s: %s (%s)\n", it->step_seconds,
-               sl_command_format_size(it->bytes[SL_TIER_DEVICE]).text,
-               sl_command_format_size(it->bytes[SL_TIER_HOST]).text,
-               sl_command_format_size(it->bytes[SL_TIER_DISK]).text, text, describe_state(it));
+        sl_terminal_print(stdout, 15, "  %9.3f s  device %s, host %s, disk %s: %s (%s)",
+                          it->step_seconds, sl_command_format_size(it->bytes[SL_TIER_DEVICE]).text,
+                          sl_command_format_size(it->bytes[SL_TIER_HOST]).text,
+                          sl_command_format_size(it->bytes[SL_TIER_DISK]).text, text,
+                          describe_state(it));
     }
     putchar('\n');
     print_assumptions(job);

@@ -30,14 +30,15 @@ static sl_status print_groups(const sl_comm_layout *layout, sl_comm_group group)
     return SL_OK;
 }
 
-static void print_shape(const char *note, const sl_tensor_spec *spec, const uint64_t shape[2])
+static void print_shape(const char *note, const sl_tensor_spec *spec, const uint64_t shape[2],
+                        int width)
 {
     char text[48];
     if (spec->dim_count == 1)
         snprintf(text, sizeof text, "[%" PRIu64 "]", shape[0]);
     else
         snprintf(text, sizeof text, "[%" PRIu64 ", %" PRIu64 "]", shape[0], shape[1]);
-    printf("%s%-14s", note, text);
+    printf("%s%-*s", note, width, text);
 }
 
 /* One block stands for all, and one panel for all of its tensor: they have the same shapes, but for
@@ -65,7 +66,7 @@ static uint64_t count_rows(const sl_program *program, const char *name)
 
 static const char *const split_names[] = {[SL_SPLIT_NONE] = "on every rank",
                                           [SL_SPLIT_COLUMNS] = "columns",
-                                          [SL_SPLIT_QKV] = "columns of q, k and v",
+                                          [SL_SPLIT_QKV] = "columns of q, k, v",
                                           [SL_SPLIT_ROWS] = "rows"};
 
 static void print_splits(const sl_program *program, uint32_t first_layer)
@@ -75,9 +76,9 @@ static void print_splits(const sl_program *program, uint32_t first_layer)
         const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
         if (!is_shown(program, i, first_layer))
             continue;
-        printf("  %-22s", spec->name);
-        print_shape("", spec, spec->whole_shape);
-        print_shape(" -> ", spec, local);
+        printf("  %-23s ", spec->name);
+        print_shape("", spec, spec->whole_shape, 15);
+        print_shape(" -> ", spec, local, 14);
         printf(" %s\n", split_names[spec->split]);
     }
 }

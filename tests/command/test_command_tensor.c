@@ -306,7 +306,7 @@ static void plan_when_of_many_ranks_then_shows_groups_and_shapes(void **state)
     assert_has(output, "[0,2] [1,3]");
     assert_has(output, "178100224 of 354823168 parameters");
     assert_has(output, "[1024, 1536]"); /* of c_attn */
-    assert_has(output, "columns of q, k and v");
+    assert_has(output, "columns of q, k, v");
     assert_code(sluice("plan " RUN "--tp 2 --ranks 3"), 64);
     assert_code(sluice("plan " RUN "--tp 2 --ranks 4 --json"), 0);
     json_t *object = json_load_file("out", 0, NULL), *tensor;
@@ -345,7 +345,7 @@ static void head_when_of_a_million_ids_then_is_shared_out(void **state)
                        "--precision fp32 --device-memory 16G --host-memory 8G --policy device"),
                 0);
     assert_has(output, "each rank holds 262686464 of 2098624512 parameters");
-    assert_has(output, "[1000000, 2048]    -> [125056, 2048]     rows");
+    assert_has(output, "[1000000, 2048] -> [125056, 2048] rows");
     assert_true(125056 * 2048 >= each && 125056 * 2048 < 1.001 * each);
     const char *few = "--layers 1 --width 8 --heads 2 --context 16 --seq 8 --micro-batch 1 --vocab "
                       "1000000 --data text --device cpu --threads 1 --device-memory 600M "

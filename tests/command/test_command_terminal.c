@@ -165,6 +165,9 @@ static void commands_when_on_80_columns_print_no_wider_line(void **state)
         "plan --model gpt2 --device-memory 4G --host-memory 8G --explain",
         "plan --model gpt2 --device-memory 100M --host-memory 8G",
         "plan --model gpt2 --ranks 4 --tp 2 --pp 2 --zero 3 --device-memory 8G --host-memory 8G",
+        "plan --layers 4 --width 256 --heads 4 --context 128 --vocab 1000 --ranks 16 "
+        "--global-batch 48 --cluster '" SL_TEST_SOURCE_DIRECTORY
+        "/../examples/clusters/dgx-a100-80gb.json'",
         "plan " TINY "--compare device,host,policy=host+recompute=full --device-memory 4M",
         "train " TINY "--data text --steps 3 --save kept --overwrite",
         "train " TINY "--data text --steps 4 --save kept --resume",
