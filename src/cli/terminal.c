@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "terminal.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -20,9 +21,13 @@ static _Atomic(FILE *) live_stream; /* on which a live line stands; NULL: on non
 
 /* ---- what a stream can show ---- */
 
+/* errno stays: it may be told after what is printed now. */
 static bool is_terminal(FILE *stream)
 {
-    return isatty(fileno(stream)) == 1;
+    const int error = errno;
+    const bool is_one = isatty(fileno(stream)) == 1;
+    errno = error;
+    return is_one;
 }
 
 bool sl_terminal_is_live(FILE *stream)
