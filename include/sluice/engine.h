@@ -144,6 +144,8 @@ typedef struct sl_engine_options {
     bool guard_arenas;                  /* tests: guard pages, pattern */
     bool paint_arenas;                  /* for sl_engine_measure_arena */
     const sl_engine_observer *observer; /* or NULL */
+    double timeout_s; /* how long no lane may get on while a call waits; then the call fails with
+                         SL_ERROR_RANK, and so does every later one. 0: 600 */
 } sl_engine_options;
 
 /* Takes arenas of the largest peak of its plans, streams and workers. Checks
@@ -155,8 +157,11 @@ typedef struct sl_engine_options {
 SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
 
 /* Drains, stops the lanes and returns all memory; NULL is fine. Host memory stays mapped where a
- * request of the disk never came back: the system may still use it. */
-SL_API void sl_engine_close(sl_engine *engine);
+ * request of the disk never came back: the system may still use it. False: a lane did not end
+ * within timeout_s. Then nothing is closed, and all that the engine has or has borrowed, and memory
+ * that a call which failed was to copy from or to, must stay until the process ends, for the lane
+ * may still use it. */
+SL_API bool sl_engine_close(sl_engine *engine);
 
 /* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open;
  * NULL for an input that INPUT ops fill. Inputs may be written between iterations; outputs are

@@ -25,7 +25,7 @@ typedef enum sl_status {
     SL_ERROR_INTERNAL = -5,  /* a bug of ours */
     SL_ERROR_SYSTEM = -6,    /* the system refused memory, a thread or a device */
     SL_ERROR_IO = -7,        /* reading or writing failed */
-    SL_ERROR_RANK = -8,      /* another rank died or hung */
+    SL_ERROR_RANK = -8,      /* a rank died or hung, this one or another */
     SL_ERROR_NONFINITE = -9, /* a loss, gradient or weight is not finite */
     SL_ERROR_STOPPED = -10,  /* asked to end before the first step; nothing is lost */
     SL_ERROR_DAMAGED = -11   /* bytes of a checkpoint differ from those that were saved; found

@@ -5,6 +5,7 @@
  *   only the queue's thread writes `done` and `failure`, only the issuer writes `issued`
  *   `failure` is written once and then never again
  *   what is queued behind a failure is not called, but waited for and recorded
+ *   the thread of an abandoned queue sleeps for ever once its present item has ended
  *
  * Invariants of a mark: records are numbered 1, 2, … as they are issued; reached <= issued;
  * `reached` grows by one at a time, so "reached >= n" means that record n and all before it have
@@ -19,6 +20,7 @@
 #include "queue.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -50,6 +52,7 @@ struct sl_queue {
     uint64_t issued, done;
     uint64_t issuer_needs;
     bool issuer_waits, thread_waits;
+    bool is_abandoned;
     sl_first_failure failure;
     sl_queue_observer observer;
     bool is_observed;
@@ -63,10 +66,43 @@ struct sl_mark {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t issued; /* the control thread's */
+    sl_queue *queue; /* the control thread's: of the latest record; may be closed once reached */
     _Atomic uint64_t reached;
     uint32_t *word; /* NULL, or where `reached` is published */
     uint32_t waiter_count;
 };
+
+/* ---- an issuer that waits ---- */
+
+sl_status sl_queue_sleep(const sl_queue_observer *observer, pthread_cond_t *condition,
+                         pthread_mutex_t *lock)
+{
+    struct timespec end;
+    if (!observer->blocked) {
+        pthread_cond_wait(condition, lock);
+        return SL_OK;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    end.tv_nsec += SL_QUEUE_ASK_MS * 1000000L;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(condition, lock, &end) != ETIMEDOUT)
+        return SL_OK;
+    pthread_mutex_unlock(lock);
+    sl_status status = observer->blocked(observer->user);
+    pthread_mutex_lock(lock);
+    return status;
+}
+
+/* On Linux none of this can fail. */
+void sl_queue_init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
 
 /* ---- marks ---- */
 
@@ -108,7 +144,7 @@ sl_status sl_mark_open(sl_mark **out_mark)
     if (!mark)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a mark");
     pthread_mutex_init(&mark->lock, NULL); /* with default attributes neither can fail on Linux */
-    pthread_cond_init(&mark->changed, NULL);
+    sl_queue_init_condition(&mark->changed);
     *out_mark = mark;
     return SL_OK;
 }
@@ -119,11 +155,17 @@ void sl_mark_publish(sl_mark *mark, uint32_t *word)
 }
 
 /* Always takes the lock: when this returns, the thread that reached the mark has let go of it. */
-void sl_mark_finish(sl_mark *mark)
+sl_status sl_mark_finish(sl_mark *mark)
 {
+    sl_status status = SL_OK;
     pthread_mutex_lock(&mark->lock);
-    block_until_mark_reached(mark, mark->issued);
+    mark->waiter_count++;
+    while (status == SL_OK &&
+           atomic_load_explicit(&mark->reached, memory_order_acquire) < mark->issued)
+        status = sl_queue_sleep(&mark->queue->observer, &mark->changed, &mark->lock);
+    mark->waiter_count--;
     pthread_mutex_unlock(&mark->lock);
+    return status;
 }
 
 bool sl_mark_is_reached(const sl_mark *mark)
@@ -146,7 +188,7 @@ static queue_item *wait_for_item(sl_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     queue->thread_waits = true;
-    while (queue->done == queue->issued)
+    while (queue->done == queue->issued || queue->is_abandoned)
         pthread_cond_wait(&queue->has_work, &queue->lock);
     queue->thread_waits = false;
     queue_item *item = &queue->items[queue->done % queue->capacity];
@@ -236,31 +278,40 @@ static sl_status start_thread(sl_queue *queue)
 /* ---- the issuer ---- */
 
 /* Blocks until `done` items have run; the lock is held. */
-static void wait_until_done(sl_queue *queue, uint64_t done)
+static sl_status wait_until_done(sl_queue *queue, uint64_t done)
 {
+    sl_status status = SL_OK;
     queue->issuer_needs = done;
     queue->issuer_waits = true;
-    while (queue->done < done)
-        pthread_cond_wait(&queue->has_room, &queue->lock);
+    while (status == SL_OK && queue->done < done)
+        status = sl_queue_sleep(&queue->observer, &queue->has_room, &queue->lock);
     queue->issuer_waits = false;
+    return status;
 }
 
-/* Locks the queue until issue_item and returns the next free item. A full queue is left to empty by
+/* Locks the queue until issue_item and finds the next free item. A full queue is left to empty by
  * a quarter, so that issuer and thread do not wake each other at every item. */
-static queue_item *reserve_item(sl_queue *queue)
+static sl_status reserve_item(sl_queue *queue, queue_item **out_item)
 {
+    sl_status status = SL_OK;
     pthread_mutex_lock(&queue->lock);
     if (queue->issued - queue->done == queue->capacity)
-        wait_until_done(queue, queue->done + sl_bits_divide_up(queue->capacity, 4));
-    return &queue->items[queue->issued % queue->capacity];
+        status = wait_until_done(queue, queue->done + sl_bits_divide_up(queue->capacity, 4));
+    if (status != SL_OK) {
+        pthread_mutex_unlock(&queue->lock);
+        return status;
+    }
+    *out_item = &queue->items[queue->issued % queue->capacity];
+    return SL_OK;
 }
 
-static void issue_item(sl_queue *queue)
+static sl_status issue_item(sl_queue *queue)
 {
     queue->issued++;
     if (queue->thread_waits)
         pthread_cond_signal(&queue->has_work);
     pthread_mutex_unlock(&queue->lock);
+    return SL_OK;
 }
 
 static sl_status allocate_items(sl_queue *queue)
@@ -299,7 +350,7 @@ sl_status sl_queue_open(const char *name, uint32_t capacity, const sl_queue_obse
         queue->observer = *observer;
     pthread_mutex_init(&queue->lock, NULL);
     pthread_cond_init(&queue->has_work, NULL);
-    pthread_cond_init(&queue->has_room, NULL);
+    sl_queue_init_condition(&queue->has_room);
     sl_status status;
     SL_TRY_GOTO(status, allocate_items(queue), fail);
     SL_TRY_GOTO(status, start_thread(queue), fail);
@@ -320,61 +371,93 @@ static void fill_item(queue_item *item, item_kind kind, uint64_t tag, const void
         memcpy(item->arguments, arguments, argument_bytes);
 }
 
-void sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function, const void *arguments,
-                   uint32_t argument_bytes)
+sl_status sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function,
+                        const void *arguments, uint32_t argument_bytes)
 {
-    queue_item *item = reserve_item(queue);
+    queue_item *item;
+    SL_TRY(reserve_item(queue, &item));
     fill_item(item, ITEM_CALL, tag, arguments, argument_bytes);
     item->function = function;
-    issue_item(queue);
+    return issue_item(queue);
 }
 
-void sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
-                      const void *arguments, uint32_t argument_bytes)
+sl_status sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
+                           const void *arguments, uint32_t argument_bytes)
 {
-    queue_item *item = reserve_item(queue);
+    queue_item *item;
+    SL_TRY(reserve_item(queue, &item));
     fill_item(item, ITEM_WAIT_BY, tag, arguments, argument_bytes);
     item->await = function;
-    issue_item(queue);
+    return issue_item(queue);
 }
 
-void sl_queue_record(sl_queue *queue, sl_mark *mark)
+sl_status sl_queue_record(sl_queue *queue, sl_mark *mark)
 {
-    queue_item *item = reserve_item(queue);
+    queue_item *item;
+    SL_TRY(reserve_item(queue, &item));
     item->kind = ITEM_RECORD;
     item->mark = mark;
     item->number = ++mark->issued;
-    issue_item(queue);
+    mark->queue = queue;
+    return issue_item(queue);
 }
 
-void sl_queue_wait(sl_queue *queue, uint64_t tag, sl_mark *mark)
+sl_status sl_queue_wait(sl_queue *queue, uint64_t tag, sl_mark *mark)
 {
     if (mark->issued == 0)
-        return;
-    queue_item *item = reserve_item(queue);
+        return SL_OK;
+    queue_item *item;
+    SL_TRY(reserve_item(queue, &item));
     item->kind = ITEM_WAIT;
     item->tag = tag;
     item->mark = mark;
     item->number = mark->issued;
-    issue_item(queue);
+    return issue_item(queue);
 }
 
 sl_status sl_queue_finish(sl_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
-    wait_until_done(queue, queue->issued);
-    sl_status status = sl_first_failure_return(&queue->failure);
+    sl_status status = wait_until_done(queue, queue->issued);
+    if (queue->failure.status != SL_OK)
+        status = sl_first_failure_return(&queue->failure);
     pthread_mutex_unlock(&queue->lock);
     return status;
 }
 
+sl_queue_state sl_queue_look(sl_queue *queue, uint64_t *out_tag)
+{
+    sl_queue_state state = SL_QUEUE_IDLE;
+    pthread_mutex_lock(&queue->lock);
+    if (queue->done < queue->issued) {
+        const queue_item *item = &queue->items[queue->done % queue->capacity];
+        state = item->kind == ITEM_CALL ? SL_QUEUE_CALLS : SL_QUEUE_WAITS;
+        if (state == SL_QUEUE_CALLS)
+            *out_tag = item->tag;
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return state;
+}
+
+void sl_queue_abandon(sl_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->is_abandoned = true;
+    pthread_mutex_unlock(&queue->lock);
+    pthread_detach(queue->thread);
+}
+
 void sl_queue_close(sl_queue *queue)
 {
+    queue_item *item;
     if (!queue)
         return;
-    queue_item *item = reserve_item(queue);
+    if (reserve_item(queue, &item) != SL_OK) {
+        sl_queue_abandon(queue);
+        return;
+    }
     item->kind = ITEM_STOP;
-    issue_item(queue);
+    (void)issue_item(queue);
     pthread_join(queue->thread, NULL);
     free_queue(queue);
 }

@@ -8,11 +8,13 @@
  * skipped, marks still fire, and sl_queue_finish returns the failure.
  *
  * All issuing is done by one control thread. After sl_queue_open nothing allocates: a full queue
- * blocks the issuer.
+ * blocks the issuer. A call that issues fails only where the queue is full and the observer ends
+ * the wait; nothing is issued then.
  */
 #ifndef SL_BASE_QUEUE_H
 #define SL_BASE_QUEUE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,7 +23,10 @@
 typedef struct sl_queue sl_queue;
 typedef struct sl_mark sl_mark;
 
-enum { SL_QUEUE_ARGUMENT_BYTES = 192 }; /* the largest argument block of one call */
+enum {
+    SL_QUEUE_ARGUMENT_BYTES = 192, /* the largest argument block of one call */
+    SL_QUEUE_ASK_MS = 20
+};
 
 /* A queued call; `arguments` is the queue's own copy, aligned to 16 bytes. */
 typedef sl_status (*sl_queue_function)(void *arguments);
@@ -29,14 +34,18 @@ typedef sl_status (*sl_queue_function)(void *arguments);
 /* A queued wait for something that is no mark; says whether it had to block. */
 typedef sl_status (*sl_queue_wait_function)(void *arguments, bool *out_has_blocked);
 
-/* Called in the queue's thread around each call and each wait that blocked; times are
- * CLOCK_MONOTONIC nanoseconds. `tag` is the issuer's. */
+/* `ran` and `waited` are called in the queue's thread around each call and each wait that blocked;
+ * times are CLOCK_MONOTONIC nanoseconds. `tag` is the issuer's. */
 typedef struct sl_queue_observer {
     void (*ran)(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns);
     void (*waited)(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns);
     void *user;
     bool wants_each; /* a device's streams: calls one by one, not those between two waits as one */
     uint64_t apart;  /* a device's streams: calls whose tags differ in these bits are not one */
+    /* Called in the issuer's thread every SL_QUEUE_ASK_MS as long as the issuer waits for the queue
+     * or for a mark that was recorded in it: an error ends the wait, and the waiting call returns
+     * it. NULL: the issuer waits without limit. */
+    sl_status (*blocked)(void *user);
 } sl_queue_observer;
 
 /* Starts a queue that holds up to `capacity` items. `observer` may be NULL; it is copied. */
@@ -44,25 +53,43 @@ sl_status sl_queue_open(const char *name, uint32_t capacity, const sl_queue_obse
                         sl_queue **out_queue);
 
 /* Appends a call with a copy of `argument_bytes` <= SL_QUEUE_ARGUMENT_BYTES bytes. */
-void sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function, const void *arguments,
-                   uint32_t argument_bytes);
+sl_status sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function,
+                        const void *arguments, uint32_t argument_bytes);
 
 /* Appends a record of `mark`. */
-void sl_queue_record(sl_queue *queue, sl_mark *mark);
+sl_status sl_queue_record(sl_queue *queue, sl_mark *mark);
 
 /* Appends a wait for the latest issued record of `mark`. */
-void sl_queue_wait(sl_queue *queue, uint64_t tag, sl_mark *mark);
+sl_status sl_queue_wait(sl_queue *queue, uint64_t tag, sl_mark *mark);
 
 /* Appends a wait by `function`, with a copy of its arguments as sl_queue_call makes it. It runs
  * after a failure, too: an order is kept to the end. A failure of its own is the queue's. */
-void sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
-                      const void *arguments, uint32_t argument_bytes);
+sl_status sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
+                           const void *arguments, uint32_t argument_bytes);
 
-/* Blocks until everything issued has run; returns the queue's first failure, with its message. */
+/* Blocks until everything issued has run; returns the queue's first failure, with its message, or,
+ * if there is none, the error with which the observer ended the wait. */
 sl_status sl_queue_finish(sl_queue *queue);
+
+typedef enum sl_queue_state { SL_QUEUE_IDLE, SL_QUEUE_CALLS, SL_QUEUE_WAITS } sl_queue_state;
+
+/* What the queue's thread does now; writes the tag of a call. For the issuer. */
+sl_queue_state sl_queue_look(sl_queue *queue, uint64_t *out_tag);
+
+/* Gives up a queue whose thread does not come back: what it has not begun it never begins. The
+ * queue, its marks and what its calls use stay until the process ends; it is not closed. */
+void sl_queue_abandon(sl_queue *queue);
 
 /* Finishes, stops and frees. NULL is fine. */
 void sl_queue_close(sl_queue *queue);
+
+/* Lets the issuer sleep until `condition` is signalled or the observer has to be asked; `lock` is
+ * not held while it is asked. */
+sl_status sl_queue_sleep(const sl_queue_observer *observer, pthread_cond_t *condition,
+                         pthread_mutex_t *lock);
+
+/* A condition that sl_queue_sleep takes. */
+void sl_queue_init_condition(pthread_cond_t *condition);
 
 sl_status sl_mark_open(sl_mark **out_mark);
 
@@ -71,8 +98,9 @@ sl_status sl_mark_open(sl_mark **out_mark);
  * record; `word` is borrowed. */
 void sl_mark_publish(sl_mark *mark, uint32_t *word);
 
-/* Blocks the caller until the latest issued record of `mark` has been reached. */
-void sl_mark_finish(sl_mark *mark);
+/* Blocks the issuer until the latest issued record of `mark` has been reached, or the observer of
+ * the queue that it was recorded in ends the wait. */
+sl_status sl_mark_finish(sl_mark *mark);
 
 /* True if it has been; what came before it is then there for the caller. */
 bool sl_mark_is_reached(const sl_mark *mark);

@@ -114,6 +114,16 @@ static void close_stream(sl_device_stream *stream)
     free(stream);
 }
 
+static sl_queue_state look_at_stream(sl_device_stream *stream, uint64_t *out_tag)
+{
+    return sl_queue_look(stream->queue, out_tag);
+}
+
+static void abandon_stream(sl_device_stream *stream)
+{
+    sl_queue_abandon(stream->queue);
+}
+
 static void *native_stream(sl_device_stream *stream)
 {
     (void)stream;
@@ -147,20 +157,17 @@ static void close_event(sl_device_event *event)
 
 static sl_status record_event(sl_device_event *event, sl_device_stream *stream)
 {
-    sl_queue_record(stream->queue, event->mark);
-    return SL_OK;
+    return sl_queue_record(stream->queue, event->mark);
 }
 
 static sl_status wait_for_event(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
 {
-    sl_queue_wait(stream->queue, tag, event->mark);
-    return SL_OK;
+    return sl_queue_wait(stream->queue, tag, event->mark);
 }
 
 static sl_status finish_event(sl_device_event *event)
 {
-    sl_mark_finish(event->mark);
-    return SL_OK;
+    return sl_mark_finish(event->mark);
 }
 
 /* ---- work ---- */
@@ -184,16 +191,14 @@ static sl_status queue_call(sl_device_stream *stream, uint64_t tag, sl_queue_fun
     if (argument_bytes > SL_QUEUE_ARGUMENT_BYTES)
         SL_FAIL(SL_ERROR_INTERNAL, "an argument block of %u bytes exceeds %d", argument_bytes,
                 SL_QUEUE_ARGUMENT_BYTES);
-    sl_queue_call(stream->queue, tag, function, arguments, argument_bytes);
-    return SL_OK;
+    return sl_queue_call(stream->queue, tag, function, arguments, argument_bytes);
 }
 
 static sl_status queue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
                             uint64_t bytes)
 {
     copy_args args = {to, from, bytes};
-    sl_queue_call(stream->queue, tag, run_copy, &args, sizeof args);
-    return SL_OK;
+    return sl_queue_call(stream->queue, tag, run_copy, &args, sizeof args);
 }
 
 static const sl_device_watcher *find_watcher(const sl_device *device)
@@ -220,6 +225,8 @@ const sl_device_ops *sl_cpu_ops(void)
         .stream_open = open_stream,
         .stream_finish = finish_stream,
         .stream_close = close_stream,
+        .stream_look = look_at_stream,
+        .stream_abandon = abandon_stream,
         .stream_native = native_stream,
         .event_open = open_event,
         .event_close = close_event,

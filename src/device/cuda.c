@@ -20,13 +20,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "cuda_internal.h"
 
 enum {
     STREAM_CAPACITY = 1024, /* items of a host stream; a full one blocks the control thread */
     ENTRIES_A_MARK = 128
 };
+
+/* Between two questions to the GPU, by the control thread that waits: a part of the time waited so
+ * far, so that it learns of the end at most that part too late. */
+enum { PAUSE_PART = 128 };
+static const uint64_t PAUSE_NS_LEAST = 10000, PAUSE_NS_MOST = 2000000;
 
 /* ---- failures ---- */
 
@@ -127,7 +134,7 @@ static sl_status open_device(int index, const sl_cuda_options *options, sl_devic
     device->index = index;
     device->avoids_words = options != NULL && options->no_wait_value;
     pthread_mutex_init(&device->lock, NULL); /* with default attributes neither can fail */
-    pthread_cond_init(&device->is_released, NULL);
+    sl_queue_init_condition(&device->is_released);
     sl_status status = open_device_parts(device);
     if (status != SL_OK) {
         close_device(device);
@@ -152,6 +159,52 @@ static const sl_device_watcher *find_watcher(const sl_device *device)
     return device->watcher.user ? &device->watcher : NULL;
 }
 
+/* ---- waiting ---- */
+
+static cudaError_t ask_whether_passed(const sl_device_stream *stream, cudaEvent_t event)
+{
+    cudaError_t error = event ? cudaEventQuery(event) : cudaStreamQuery(stream->stream);
+    if (error == cudaErrorNotReady)
+        sl_cuda_forget_error();
+    return error;
+}
+
+static void pause_after(uint64_t waited_ns)
+{
+    uint64_t pause_ns = waited_ns / PAUSE_PART;
+    pause_ns = pause_ns < PAUSE_NS_LEAST ? PAUSE_NS_LEAST : pause_ns;
+    pause_ns = pause_ns < PAUSE_NS_MOST ? pause_ns : PAUSE_NS_MOST;
+    (void)nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
+}
+
+/* The observer is told of what has ended before it is asked. */
+static sl_status wait_by_asking(sl_device_stream *stream, cudaEvent_t event)
+{
+    const uint64_t start_ns = sl_clock_now_ns();
+    uint64_t asked_ns = start_ns;
+    cudaError_t error = ask_whether_passed(stream, event);
+    while (error == cudaErrorNotReady) {
+        const uint64_t now_ns = sl_clock_now_ns();
+        if (now_ns - asked_ns > SL_QUEUE_ASK_MS * UINT64_C(1000000)) {
+            asked_ns = now_ns;
+            sl_cuda_times_report(stream->device);
+            SL_TRY(stream->observer.blocked(stream->observer.user));
+        }
+        pause_after(now_ns - start_ns);
+        error = ask_whether_passed(stream, event);
+    }
+    return error == cudaSuccess ? SL_OK : sl_cuda_fail(error, "waiting for the GPU", stream->name);
+}
+
+sl_status sl_cuda_wait(sl_device_stream *stream, cudaEvent_t event)
+{
+    if (stream->observer.blocked)
+        return wait_by_asking(stream, event);
+    const cudaError_t error =
+        event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream->stream);
+    return error == cudaSuccess ? SL_OK : sl_cuda_fail(error, "waiting for the GPU", stream->name);
+}
+
 /* ---- how far the control thread is ahead ---- */
 
 static _Thread_local uint32_t launch_count; /* of the call that is being made */
@@ -165,12 +218,13 @@ void sl_cuda_note_launches(uint32_t count)
 static sl_status wait_for_mark(sl_device_stream *stream, cudaEvent_t mark)
 {
     cudaError_t error = cudaEventQuery(mark);
-    if (error == cudaErrorNotReady) {
-        sl_cuda_forget_error();
-        error = cudaEventSynchronize(mark);
-        sl_cuda_times_report(stream->device);
-    }
-    return error == cudaSuccess ? SL_OK : sl_cuda_fail(error, "waiting for the GPU", stream->name);
+    if (error != cudaErrorNotReady)
+        return error == cudaSuccess ? SL_OK
+                                    : sl_cuda_fail(error, "waiting for the GPU", stream->name);
+    sl_cuda_forget_error();
+    sl_status status = sl_cuda_wait(stream, mark);
+    sl_cuda_times_report(stream->device);
+    return status;
 }
 
 sl_status sl_cuda_wait_for_room(sl_device_stream *stream)
@@ -246,6 +300,8 @@ static sl_status open_stream(sl_device *device, sl_stream_kind kind, const char 
     if (!stream)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for stream %s", name);
     stream->device = device;
+    if (observer)
+        stream->observer = *observer;
     snprintf(stream->name, sizeof stream->name, "%s", name);
     sl_status status = open_stream_parts(stream, kind, observer);
     if (status != SL_OK) {
@@ -259,7 +315,7 @@ static sl_status open_stream(sl_device *device, sl_stream_kind kind, const char 
 static sl_status settle_stream(sl_device_stream *stream)
 {
     SL_TRY(sl_cuda_times_before_record(stream->times));
-    SL_CUDA_TRY(stream->name, cudaStreamSynchronize(stream->stream));
+    SL_TRY(sl_cuda_wait(stream, NULL));
     stream->known = stream->issued;
     return sl_cuda_times_settle(stream->times);
 }
@@ -272,6 +328,21 @@ static sl_status finish_stream(sl_device_stream *stream)
     if (status != SL_OK)
         (void)sl_cuda_keep_failure(stream, status);
     return sl_first_failure_return(&stream->failure);
+}
+
+static sl_queue_state look_at_stream(sl_device_stream *stream, uint64_t *out_tag)
+{
+    if (stream->queue)
+        return sl_queue_look(stream->queue, out_tag);
+    return ask_whether_passed(stream, NULL) == cudaErrorNotReady
+               ? sl_cuda_times_look(stream->times, out_tag)
+               : SL_QUEUE_IDLE;
+}
+
+static void abandon_stream(sl_device_stream *stream)
+{
+    if (stream->queue)
+        sl_queue_abandon(stream->queue);
 }
 
 static void *native_stream(sl_device_stream *stream)
@@ -310,10 +381,8 @@ static sl_status launch_call(sl_device_stream *stream, uint64_t tag, sl_queue_fu
     if (argument_bytes > SL_QUEUE_ARGUMENT_BYTES)
         SL_FAIL(SL_ERROR_INTERNAL, "an argument block of %u bytes exceeds %d", argument_bytes,
                 SL_QUEUE_ARGUMENT_BYTES);
-    if (stream->queue) {
-        sl_queue_call(stream->queue, tag, function, arguments, argument_bytes);
-        return SL_OK;
-    }
+    if (stream->queue)
+        return sl_queue_call(stream->queue, tag, function, arguments, argument_bytes);
     SL_TRY(sl_first_failure_return(&stream->failure));
     sl_status status = issue_call(stream, tag, function, arguments, argument_bytes);
     return status == SL_OK ? SL_OK : sl_cuda_keep_failure(stream, status);
@@ -374,6 +443,8 @@ const sl_device_ops *sl_cuda_ops(void)
         .stream_open = open_stream,
         .stream_finish = finish_stream,
         .stream_close = close_stream,
+        .stream_look = look_at_stream,
+        .stream_abandon = abandon_stream,
         .stream_native = native_stream,
         .event_open = sl_cuda_event_open,
         .event_close = sl_cuda_event_close,

@@ -221,18 +221,21 @@ void sl_cuda_event_close(sl_device_event *event)
 
 /* ---- recording ---- */
 
-/* Blocks until no item of a host stream refers to the record. */
-static void wait_until_released(sl_device *device, const event_record *record)
+/* Blocks until no item of a host stream refers to the record, which `stream` needs. */
+static sl_status wait_until_released(sl_device_stream *stream, const event_record *record)
 {
+    sl_device *device = stream->device;
+    sl_status status = SL_OK;
     bool has_blocked = false;
     pthread_mutex_lock(&device->lock);
-    while (record->waiters > 0) {
+    while (status == SL_OK && record->waiters > 0) {
         has_blocked = true;
-        pthread_cond_wait(&device->is_released, &device->lock);
+        status = sl_queue_sleep(&stream->observer, &device->is_released, &device->lock);
     }
     pthread_mutex_unlock(&device->lock);
     if (has_blocked)
         sl_cuda_times_report(device);
+    return status;
 }
 
 static sl_status record_on_device(event_record *record, sl_device_stream *stream)
@@ -249,14 +252,15 @@ static sl_status record_on_device(event_record *record, sl_device_stream *stream
 sl_status sl_cuda_event_record(sl_device_event *event, sl_device_stream *stream)
 {
     if (stream->queue) {
-        sl_queue_record(stream->queue, event->mark);
+        SL_TRY(sl_queue_record(stream->queue, event->mark));
         event->numbers++;
         event->latest = NULL;
         return SL_OK;
     }
     event_record *record = &event->records[event->next_record];
-    wait_until_released(event->device, record);
-    sl_status status = record_on_device(record, stream);
+    sl_status status = wait_until_released(stream, record);
+    if (status == SL_OK)
+        status = record_on_device(record, stream);
     if (status != SL_OK)
         return sl_cuda_keep_failure(stream, status);
     event->next_record = (event->next_record + 1) % SL_CUDA_RECORDS;
@@ -307,17 +311,15 @@ static sl_status wait_in_host_stream(void *arguments, bool *out_has_blocked)
     return SL_OK;
 }
 
-static void wait_on_host(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
+static sl_status wait_on_host(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
 {
-    if (!event->latest) {
-        sl_queue_wait(stream->queue, tag, event->mark);
-        return;
-    }
+    if (!event->latest)
+        return sl_queue_wait(stream->queue, tag, event->mark);
     pthread_mutex_lock(&event->device->lock);
     event->latest->waiters++;
     pthread_mutex_unlock(&event->device->lock);
     record_args args = {event->device, event->latest, stream->name};
-    sl_queue_wait_by(stream->queue, tag, wait_in_host_stream, &args, sizeof args);
+    return sl_queue_wait_by(stream->queue, tag, wait_in_host_stream, &args, sizeof args);
 }
 
 /* ---- waiting in a device stream ---- */
@@ -336,10 +338,8 @@ static bool is_reached(const sl_device_event *event)
 
 static sl_status wait_for_word(sl_device_event *event, sl_device_stream *stream)
 {
-    if (!event->word) {
-        sl_mark_finish(event->mark);
-        return SL_OK;
-    }
+    if (!event->word)
+        return sl_mark_finish(event->mark);
     CUresult result = event->device->wait_value(stream->stream, event->word_on_device,
                                                 event->numbers, CU_STREAM_WAIT_VALUE_GEQ);
     if (result == CUDA_SUCCESS)
@@ -367,10 +367,8 @@ sl_status sl_cuda_event_wait(sl_device_event *event, sl_device_stream *stream, u
 {
     if (!event->latest && event->numbers == 0)
         return SL_OK; /* never recorded */
-    if (stream->queue) {
-        wait_on_host(event, stream, tag);
-        return SL_OK;
-    }
+    if (stream->queue)
+        return wait_on_host(event, stream, tag);
     if ((event->latest && event->latest->stream == stream) || is_reached(event))
         return SL_OK;
     sl_status status = wait_on_device(event, stream, tag);
@@ -381,14 +379,13 @@ sl_status sl_cuda_event_finish(sl_device_event *event)
 {
     event_record *record = event->latest;
     if (record) {
-        cudaError_t error = cudaEventSynchronize(record->event);
-        if (error != cudaSuccess)
-            return sl_cuda_explain_failure(
-                event->device, sl_cuda_fail(error, "cudaEventSynchronize", record->stream->name));
+        sl_status status = sl_cuda_wait(record->stream, record->event);
+        if (status != SL_OK)
+            return sl_cuda_explain_failure(event->device, status);
         if (record->issued > record->stream->known)
             record->stream->known = record->issued;
     } else {
-        sl_mark_finish(event->mark);
+        SL_TRY(sl_mark_finish(event->mark));
     }
     sl_cuda_times_report(event->device);
     return SL_OK;

@@ -66,7 +66,8 @@ struct sl_device_stream {
     uint64_t entries;       /* that it was given since the last mark */
     cudaEvent_t marks[SL_CUDA_MARKS];
     uint32_t next_mark;
-    sl_cuda_times *times; /* NULL: nobody observes */
+    sl_cuda_times *times;       /* NULL: nobody observes */
+    sl_queue_observer observer; /* zeros: none */
     sl_first_failure failure;
 };
 
@@ -100,6 +101,9 @@ sl_status sl_cuda_keep_failure(sl_device_stream *stream, sl_status status);
 /* Before a call, copy, record or wait is issued into a stream of the device; blocks while too much
  * of what it was given has not run. Counts one entry; whoever makes more adds them. */
 sl_status sl_cuda_wait_for_room(sl_device_stream *stream);
+
+/* Waits until the GPU has passed `event`, or, NULL, until the stream is idle. Asks the observer. */
+sl_status sl_cuda_wait(sl_device_stream *stream, cudaEvent_t event);
 
 /* ---- cuda_context.c ---- */
 
@@ -168,5 +172,8 @@ void sl_cuda_times_report(sl_device *device);
 
 /* Does so for one stream that is idle, and takes its time anew. */
 sl_status sl_cuda_times_settle(sl_cuda_times *times);
+
+/* What a stream that is not idle does now; of a run writes the tag. */
+sl_queue_state sl_cuda_times_look(sl_cuda_times *times, uint64_t *out_tag);
 
 #endif

@@ -126,8 +126,7 @@ static sl_status make_room_for_border(sl_cuda_times *times)
     report_all_streams(times->stream->device);
     if (times->set - times->reported < BORDERS - 1)
         return SL_OK;
-    SL_CUDA_TRY(times->stream->name,
-                cudaEventSynchronize(border_at(times, times->reported + BORDERS / 4)->event));
+    SL_TRY(sl_cuda_wait(times->stream, border_at(times, times->reported + BORDERS / 4)->event));
     report_all_streams(times->stream->device);
     return SL_OK;
 }
@@ -205,6 +204,24 @@ sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag, sl_cuda_m
     SL_TRY(set_border(times, SPAN_WAIT, tag));
     border_at(times, times->set)->after = after;
     return SL_OK;
+}
+
+/* ---- what a stream does now ---- */
+
+sl_queue_state sl_cuda_times_look(sl_cuda_times *times, uint64_t *out_tag)
+{
+    *out_tag = times ? times->run_tag : 0;
+    if (!times)
+        return SL_QUEUE_CALLS;
+    for (uint64_t next = times->reported + 1; next <= times->set; next++) {
+        const border *at = border_at(times, next);
+        if (cudaEventQuery(at->event) == cudaSuccess)
+            continue;
+        sl_cuda_forget_error();
+        *out_tag = at->tag;
+        return at->before == SPAN_RUN ? SL_QUEUE_CALLS : SL_QUEUE_WAITS;
+    }
+    return times->is_running ? SL_QUEUE_CALLS : SL_QUEUE_WAITS;
 }
 
 /* ---- opening, settling, closing ---- */

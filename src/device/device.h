@@ -6,6 +6,9 @@
  * its stream and comes back from stream_finish; where it is known earlier, as when a native stream
  * refuses, it comes back at once, too.
  *
+ * Wherever the control thread has to wait for a stream, and be it for room in the stream, the
+ * observer's `blocked` is asked every SL_QUEUE_ASK_MS; its error ends the wait and comes back.
+ *
  * Streams are of two kinds: those of the device run kernels and copies, those of the host call
  * functions in a thread of their own. Events order both kinds among each other. All work is issued
  * in an order in which it could also run, one piece after the other, so a device that runs less
@@ -72,6 +75,14 @@ typedef struct sl_device_ops {
                              const sl_queue_observer *observer, sl_device_stream **out_stream);
     sl_status (*stream_finish)(sl_device_stream *stream);
     void (*stream_close)(sl_device_stream *stream);
+
+    /* What the stream does now; of a call or copy writes the tag. A native stream gives the tag of
+     * the last of several calls that stand between the same two waits. */
+    sl_queue_state (*stream_look)(sl_device_stream *stream, uint64_t *out_tag);
+
+    /* Gives up a stream that does not end: a host stream begins nothing more. Neither the stream
+     * nor its events, its memory and its device may be closed or unmapped afterwards. */
+    void (*stream_abandon)(sl_device_stream *stream);
 
     /* What kernels launch into (a cudaStream_t); NULL where they are called in the stream's thread.
      */

@@ -6,6 +6,8 @@
 #include "base/bits.h"
 #include "base/limits.h"
 
+static const double TIMEOUT_S = 600.0; /* where the caller gives none */
+
 /* ---- opening and closing ---- */
 
 static sl_status check_options(const sl_engine_options *options)
@@ -25,6 +27,7 @@ static void init_lanes(sl_engine *engine)
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         engine->lanes[lane].lane = (sl_lane)lane;
         engine->lanes[lane].lanes = engine->lanes;
+        engine->lanes[lane].engine = engine;
         engine->lanes[lane].observer = engine->options.observer;
         pthread_mutex_init(&engine->lanes[lane].lock, NULL);
     }
@@ -158,11 +161,13 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
     if (options->progress)
         engine->progress = *options->progress;
     engine->current_plan = SL_NONE;
+    engine->deadline.limit_ns =
+        (uint64_t)(1e9 * (options->timeout_s > 0 ? options->timeout_s : TIMEOUT_S));
     init_lanes(engine);
     atomic_init(&engine->failed_lane, SL_NONE);
     sl_status status = open_parts(engine, options, parts);
     if (status != SL_OK) {
-        sl_engine_close(engine);
+        (void)sl_engine_close(engine);
         return status;
     }
     *out_engine = engine;
@@ -175,15 +180,13 @@ sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engin
     return sl_engine_open_with(options, &parts, out_engine);
 }
 
-void sl_engine_close(sl_engine *engine)
+bool sl_engine_close(sl_engine *engine)
 {
-    if (!engine)
-        return;
     /* All lanes end before any closes: one may be waiting for another. */
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        if (engine->lanes[lane].stream)
-            (void)engine->ops->stream_finish(engine->lanes[lane].stream);
-    }
+    if (!engine)
+        return true;
+    if (!sl_deadline_end_lanes(engine))
+        return false;
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (engine->lanes[lane].stream)
             engine->ops->stream_close(engine->lanes[lane].stream);
@@ -206,6 +209,7 @@ void sl_engine_close(sl_engine *engine)
         engine->ops->close(engine->device);
     }
     free(engine);
+    return true;
 }
 
 /* ---- inputs and outputs ---- */

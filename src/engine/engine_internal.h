@@ -11,6 +11,7 @@
  *   paint.c       which bytes of an arena were written, by painting it first
  *   boundary.c    chunks and persistent slots between iterations: find, read, write, clear
  *   disk.c        the disk tier: its store, and parts of chunks that live there
+ *   deadline.c    how long the control thread waits for lanes that do not get on
  *   statistics.c  what the lanes did, for how long, and for which lane they waited
  *
  * timeline.c stands beside the engine: an observer that draws what the lanes did.
@@ -49,15 +50,26 @@ typedef struct sl_arena {
 /* A lane at work. The counters are written by the lane's thread. */
 typedef struct sl_engine_lane {
     struct sl_engine_lane *lanes;       /* all of the engine, [SL_LANE_COUNT] */
+    struct sl_engine *engine;           /* the control thread's */
     pthread_mutex_t lock;               /* of `waits` */
     sl_stall_history waits;             /* shared with lanes */
     const sl_engine_observer *observer; /* the caller's, or NULL */
     sl_lane lane;
     sl_device_stream *stream;                  /* NULL: this engine does not have the lane */
+    _Atomic uint64_t ended_count;              /* calls and copies, ever; shared with lanes */
     _Atomic uint64_t busy_ns;                  /* shared with lanes */
     _Atomic uint64_t phase_ns[SL_PHASE_COUNT]; /* of it, by ops; shared with lanes */
     _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* by cause; shared with lanes */
 } sl_engine_lane;
+
+/* How long the control thread has waited while no lane got on; see deadline.c. */
+typedef struct sl_deadline {
+    uint64_t limit_ns;
+    uint64_t ended_count; /* of all lanes, when it was asked last */
+    uint64_t asked_ns;    /* when that was */
+    uint64_t waited_ns;
+    sl_first_failure failure; /* set: the deadline has passed */
+} sl_deadline;
 
 /* ---- the disk ---- */
 
@@ -176,6 +188,7 @@ struct sl_engine {
     uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */
     _Atomic uint32_t failed_lane; /* the first to fail, or SL_NONE; shared with lanes */
     sl_first_failure failure;     /* of an iteration: final */
+    sl_deadline deadline;
     uint64_t step_ns;
     uint64_t moved_bytes[SL_LANE_COUNT];
     uint64_t touched_end[SL_TIER_COUNT];
@@ -372,6 +385,15 @@ sl_status sl_disk_flush_parts(sl_engine *engine);
 /* The same, and nothing is held any more: from here on lanes may write the chunks. */
 sl_status sl_disk_release_parts(sl_engine *engine);
 
+/* ---- deadline.c ---- */
+
+/* For the observer of a stream, `blocked`: SL_ERROR_RANK once the lanes have stood still for too
+ * long, and from then on always. */
+sl_status sl_deadline_ask(void *lane);
+
+/* Waits until the lanes have ended. False: they do not, and the device is told to give them up. */
+bool sl_deadline_end_lanes(sl_engine *engine);
+
 /* ---- statistics.c ---- */
 
 /* A tag says what an item of a lane is. */
@@ -393,6 +415,11 @@ uint64_t sl_statistics_tag_body(uint32_t plan_index, const sl_bound_plan *plan, 
 
 /* Of a wait for a command of another lane, whose tag is `command_tag`. */
 uint64_t sl_statistics_tag_wait(sl_lane waited_for, uint64_t command_tag);
+
+/* Finds the command of a body that a tag of an op or copy was made for. False: it is no such tag.
+ */
+bool sl_statistics_find_command(const sl_engine *engine, uint64_t tag,
+                                const sl_bound_plan **out_plan, const sl_command **out_command);
 
 /* What `lane`'s stream is to call. */
 sl_queue_observer sl_statistics_observer(sl_engine_lane *lane);

@@ -47,12 +47,24 @@ static uint32_t find_command(uint64_t tag)
     return tag >> COMMAND_SHIFT & (SL_TAG_COMMANDS - 1);
 }
 
+bool sl_statistics_find_command(const sl_engine *engine, uint64_t tag,
+                                const sl_bound_plan **out_plan, const sl_command **out_command)
+{
+    const sl_tag_kind kind = (sl_tag_kind)(tag >> KIND_SHIFT);
+    if (kind == SL_TAG_UNCOUNTED || kind == SL_TAG_PROLOGUE)
+        return false;
+    *out_plan = &engine->plans[find_plan(tag)];
+    *out_command = &(*out_plan)->plan->body[find_command(tag)];
+    return true;
+}
+
 /* ---- runs ---- */
 
 static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
 {
     sl_engine_lane *lane = user;
     sl_tag_kind kind = (sl_tag_kind)(tag >> KIND_SHIFT);
+    atomic_fetch_add_explicit(&lane->ended_count, 1, memory_order_relaxed);
     if (kind == SL_TAG_UNCOUNTED)
         return;
     atomic_fetch_add_explicit(&lane->busy_ns, end_ns - start_ns, memory_order_relaxed);
@@ -118,7 +130,8 @@ sl_queue_observer sl_statistics_observer(sl_engine_lane *lane)
                                .waited = count_wait,
                                .user = lane,
                                .wants_each = lane->observer != NULL,
-                               .apart = (uint64_t)PHASE_MASK << PHASE_SHIFT};
+                               .apart = (uint64_t)PHASE_MASK << PHASE_SHIFT,
+                               .blocked = sl_deadline_ask};
 }
 
 void sl_statistics_count_issue(sl_engine *engine, const sl_bound_command *bound)

@@ -19,8 +19,9 @@
  *          +---> BOUNDARY   whatever drains: sl_engine_drain, a chunk read or written, an input
  *                           asked for or a step of another plan
  *
- *      any ----> FAILED     a lane failed, or the control thread amid an iteration: lanes compute
- *                           nothing more, and every later call returns the first failure
+ *      any ----> FAILED     a lane failed, or stood still for too long (deadline.c), or the control
+ *                           thread failed amid an iteration: lanes compute nothing more, and every
+ *                           later call returns the first failure
  *
  * Lanes wait for each other by events. The control thread waits at the end, and before each
  * repetition until the compute lane is not too many behind (sl_plan_repetitions_ahead): so a failed
@@ -240,6 +241,8 @@ static sl_status finish_lanes(sl_engine *engine)
 sl_status sl_step_drain(sl_engine *engine)
 {
     sl_status status = finish_lanes(engine);
+    if (status == SL_OK) /* the lanes may have ended after all: what they skipped is lost */
+        status = sl_first_failure_return(&engine->deadline.failure);
     if (status != SL_OK)
         sl_first_failure_keep(&engine->failure, status);
     return sl_first_failure_return(&engine->failure);

@@ -53,7 +53,8 @@ static sl_status open_session(measuring *self, sl_blueprint *blueprint)
         .observer =
             sl_record_observer(self->record, sl_timeline_observer(self->trainer->drawing.timeline)),
         .source = &source,
-        .paints = true};
+        .paints = true,
+        .timeout_s = self->trainer->config->rank_timeout};
     SL_TRY(sl_session_open(blueprint, &hooks, &self->trainer->session));
     return sl_session_initialise(self->trainer->session, self->trainer->config->seed);
 }

@@ -357,14 +357,18 @@ sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status)
     return SL_OK;
 }
 
-void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds)
+double sl_ranks_find_patience(double timeout_s, double step_seconds)
 {
     enum { STEPS = 10 };
-    const double most = timeout_s > STEPS * step_seconds ? timeout_s : STEPS * step_seconds;
+    return timeout_s > STEPS * step_seconds ? timeout_s : STEPS * step_seconds;
+}
+
+void sl_ranks_set_patience(const sl_ranks *ranks, double seconds)
+{
     if (ranks->world)
-        sl_comm_set_timeout(ranks->world, most);
+        sl_comm_set_timeout(ranks->world, seconds);
     if (ranks->gpus)
-        sl_gpu_ranks_set_timeout(ranks->gpus, most);
+        sl_gpu_ranks_set_timeout(ranks->gpus, seconds);
 }
 
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)

@@ -66,8 +66,11 @@ sl_status sl_ranks_begin(sl_ranks *ranks);
  * what messages of other ranks say that this rank does meanwhile. */
 sl_status sl_ranks_meet(const sl_ranks *ranks, const char *op);
 
-/* From now on others are waited for as long as `timeout_s`, and ten steps. */
-void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds);
+/* How long to wait without progress: as long as `timeout_s`, and ten steps. */
+double sl_ranks_find_patience(double timeout_s, double step_seconds);
+
+/* From now on others are waited for so long. */
+void sl_ranks_set_patience(const sl_ranks *ranks, double seconds);
 
 /* What messages of other ranks say of this one from now on. */
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step);

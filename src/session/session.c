@@ -211,7 +211,8 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
                                  .stage_ranks = hooks ? hooks->stage_ranks : NULL,
                                  .progress = hooks ? hooks->progress : NULL,
                                  .observer = hooks ? hooks->observer : NULL,
-                                 .paint_arenas = hooks && hooks->paints};
+                                 .paint_arenas = hooks && hooks->paints,
+                                 .timeout_s = hooks ? hooks->timeout_s : 0};
     return sl_engine_open(&options, &session->engine);
 }
 
@@ -279,17 +280,19 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
     *out_session = session;
     return SL_OK;
 close_session:
-    sl_session_close(session);
+    (void)sl_session_close(session);
     return status;
 }
 
-void sl_session_close(sl_session *session)
+bool sl_session_close(sl_session *session)
 {
     if (!session)
-        return;
-    sl_engine_close(session->engine);
+        return true;
+    if (!sl_engine_close(session->engine))
+        return false;
     sl_blueprint_close(session->blueprint);
     free(session->half);
     free(session->own);
     free(session);
+    return true;
 }

@@ -54,6 +54,7 @@ typedef struct sl_session_hooks {
     const sl_engine_ranks *data_ranks;  /* the others that have other rows */
     const sl_engine_ranks *stage_ranks; /* the others that have other layers */
     bool paints;                        /* for sl_engine_measure_arena */
+    double timeout_s;                   /* 0: the engine's */
 } sl_session_hooks;
 
 /* Opens the engine for a blueprint and takes it over, also on failure. All states are zero. NULL:
@@ -61,8 +62,9 @@ typedef struct sl_session_hooks {
 sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
                           sl_session **out_session);
 
-/* NULL is fine. */
-void sl_session_close(sl_session *session);
+/* NULL is fine. False: a lane of the engine did not end (sl_engine_close). Then the session stays,
+ * and what its hooks use must stay, too. */
+bool sl_session_close(sl_session *session);
 
 /* Sets every parameter to its initial value: normal numbers that depend on the seed, the name of
  * the full tensor and the element's position in it, and on nothing else. */

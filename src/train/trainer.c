@@ -552,6 +552,11 @@ static sl_status watch_ranks(sl_trainer *trainer)
     return sl_rank_watch_open(ranks->world, trainer->session->engine, &trainer->watch);
 }
 
+static double find_patience(const sl_trainer *trainer)
+{
+    return sl_ranks_find_patience(trainer->config->rank_timeout, trainer->step_seconds);
+}
+
 /* The others begin with the same files and drew the same plan. */
 static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
 {
@@ -561,7 +566,7 @@ static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
     SL_TRY(sl_ranks_agree_on(&trainer->ranks, trainer->beginning.facts, trainer->beginning.count));
     SL_TRY(sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, position));
     SL_TRY(predict(trainer, blueprint));
-    sl_ranks_set_patience(&trainer->ranks, trainer->config->rank_timeout, trainer->step_seconds);
+    sl_ranks_set_patience(&trainer->ranks, find_patience(trainer));
     return SL_OK;
 }
 
@@ -585,7 +590,8 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
                                     .ranks = find_others(&trainer->ranks.tensor),
                                     .data_ranks = find_others(&trainer->ranks.data),
                                     .stage_ranks = find_others(&trainer->ranks.stages),
-                                    .progress = trainer->progress};
+                                    .progress = trainer->progress,
+                                    .timeout_s = find_patience(trainer)};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
     SL_TRY(watch_ranks(trainer));
     SL_TRY(check_space(trainer));
@@ -619,8 +625,10 @@ void sl_trainer_close(sl_trainer *trainer)
 {
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
-    sl_session_close(trainer->session);
+    const bool have_lanes_ended = sl_session_close(trainer->session);
     sl_ranks_close(&trainer->ranks); /* after the session, whose lanes exchange with other ranks */
+    if (!have_lanes_ended)
+        return; /* a lane may still read what is left here, until the process ends */
     close_files(trainer);
     memset(trainer, 0, sizeof *trainer);
 }
@@ -644,7 +652,7 @@ void sl_trainer_start_over(sl_trainer *trainer)
 {
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
-    sl_session_close(trainer->session);
+    (void)sl_session_close(trainer->session); /* which has run no step */
     sl_ranks_unite(&trainer->ranks);
     close_files(trainer);
     const sl_ranks ranks = trainer->ranks; /* kept at its address: its tables point there */

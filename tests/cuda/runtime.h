@@ -38,6 +38,10 @@ extern standin_world standin;
  * so. */
 cudaError_t standin_enter(const char *name);
 
+/* Whether the calling thread has made a call that is no question (cudaEventQuery, cudaStreamQuery)
+ * since this was asked last. */
+bool standin_has_called(void);
+
 /* Ends it: unlocks, and notes an error as the thread's last one. Returns `error`. */
 cudaError_t standin_leave(cudaError_t error);
 

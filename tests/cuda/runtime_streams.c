@@ -291,10 +291,36 @@ static void learn_stream(struct CUstream_st *stream)
     order_clock_drop(clock);
 }
 
-/* Whether an answer of yes would be news that the caller does not get. */
-static bool is_kept_back(const order_clock *clock)
+/* Whether the calling thread asks for the same thing again and again and makes no other calls than
+ * questions meanwhile: that is a wait. */
+static bool is_waiting(const void *asked)
 {
-    return standin.machine.late_answers && !order_clock_is_known(order_agent_of_thread(), clock);
+    enum { PATIENCE = 4, QUESTIONS = 16 };
+    static _Thread_local struct {
+        const void *asked;
+        uint32_t count;
+    } questions[QUESTIONS];
+    static _Thread_local uint32_t used;
+    uint32_t at = 0;
+    if (standin_has_called())
+        used = 0;
+    while (at < used && questions[at].asked != asked)
+        at++;
+    if (at == QUESTIONS)
+        used = at = 0;
+    if (at == used) {
+        questions[at].asked = asked;
+        questions[at].count = 0;
+        used++;
+    }
+    return ++questions[at].count >= PATIENCE;
+}
+
+/* Whether an answer of yes would be news that the caller does not get. */
+static bool is_kept_back(const void *asked, const order_clock *clock)
+{
+    return !is_waiting(asked) && standin.machine.late_answers &&
+           !order_clock_is_known(order_agent_of_thread(), clock);
 }
 
 cudaError_t standin_drain(cudaStream_t stream)
@@ -458,7 +484,7 @@ static cudaError_t query_stream(struct CUstream_st *stream)
 {
     order_clock *clock = order_clock_take(stream->agent);
     const bool is_done =
-        stream->issued == 0 || (stream->done == stream->issued && !is_kept_back(clock));
+        stream->issued == 0 || (stream->done == stream->issued && !is_kept_back(stream, clock));
     order_clock_drop(clock);
     if (!is_done)
         return cudaErrorNotReady;
@@ -629,7 +655,7 @@ static cudaError_t query_point(const point *which)
 {
     if (!which)
         return cudaSuccess;
-    if (!which->is_reached || is_kept_back(which->clock))
+    if (!which->is_reached || is_kept_back(which, which->clock))
         return cudaErrorNotReady;
     learn_point(which);
     return cudaSuccess;

@@ -47,7 +47,8 @@ typedef struct standin_machine {
     uint64_t seed;           /* of the delays */
     uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
     int has_one_kind;        /* all devices have one name, as ranks ask of them */
-    int late_answers;        /* who asks whether something is done hears no until he waits for it */
+    int late_answers; /* who asks whether something is done hears no until he waits for it, be
+                         it by asking again and again */
 } standin_machine;
 
 /* One device of compute capability 9.0 with 1 GiB, everything lockable, streams of 1024 items,

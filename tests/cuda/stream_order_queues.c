@@ -13,8 +13,8 @@
     type __wrap_##name(__VA_ARGS__);                                                               \
     type __wrap_##name(__VA_ARGS__)
 
-void __real_sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
-                             const void *arguments, uint32_t argument_bytes);
+sl_status __real_sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
+                                  const void *arguments, uint32_t argument_bytes);
 
 /* What the queue's thread is told. */
 typedef struct note {
@@ -79,9 +79,10 @@ static order_agent *find_agent(const sl_queue *queue)
     return agent;
 }
 
+/* Full and stuck queues get no note: what comes next is not issued either. */
 static void queue_note(sl_queue *queue, sl_queue_wait_function function, const note *what)
 {
-    __real_sl_queue_wait_by(queue, 0, function, what, sizeof *what);
+    (void)__real_sl_queue_wait_by(queue, 0, function, what, sizeof *what);
 }
 
 /* What is queued next comes after what the issuer knows now. Returns the queue's agent. */
@@ -108,41 +109,42 @@ WRAP(sl_status, sl_queue_open, const char *name, uint32_t capacity,
     return SL_OK;
 }
 
-WRAP(void, sl_queue_call, sl_queue *queue, uint64_t tag, sl_queue_function function,
+WRAP(sl_status, sl_queue_call, sl_queue *queue, uint64_t tag, sl_queue_function function,
      const void *arguments, uint32_t argument_bytes)
 {
     (void)tell_issuer(queue);
-    __real_sl_queue_call(queue, tag, function, arguments, argument_bytes);
+    return __real_sl_queue_call(queue, tag, function, arguments, argument_bytes);
 }
 
-WRAP(void, sl_queue_wait_by, sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
+WRAP(sl_status, sl_queue_wait_by, sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
      const void *arguments, uint32_t argument_bytes)
 {
     (void)tell_issuer(queue);
-    __real_sl_queue_wait_by(queue, tag, function, arguments, argument_bytes);
+    return __real_sl_queue_wait_by(queue, tag, function, arguments, argument_bytes);
 }
 
 /* A mark that two queues record before either record was reached is, here, reached by each alone.
  */
-WRAP(void, sl_queue_record, sl_queue *queue, sl_mark *mark)
+WRAP(sl_status, sl_queue_record, sl_queue *queue, sl_mark *mark)
 {
     note what = {.agent = tell_issuer(queue), .mark = mark};
     pthread_mutex_lock(&standin.lock);
     what.number = order_mark_issue(mark);
     pthread_mutex_unlock(&standin.lock);
     queue_note(queue, note_record, &what);
-    __real_sl_queue_record(queue, mark);
+    return __real_sl_queue_record(queue, mark);
 }
 
-WRAP(void, sl_queue_wait, sl_queue *queue, uint64_t tag, sl_mark *mark)
+WRAP(sl_status, sl_queue_wait, sl_queue *queue, uint64_t tag, sl_mark *mark)
 {
     note what = {.agent = tell_issuer(queue), .mark = mark};
     pthread_mutex_lock(&standin.lock);
     what.number = order_mark_issued(mark);
     pthread_mutex_unlock(&standin.lock);
-    __real_sl_queue_wait(queue, tag, mark);
+    const sl_status status = __real_sl_queue_wait(queue, tag, mark);
     if (what.number > 0)
         queue_note(queue, note_wait, &what);
+    return status;
 }
 
 /* ---- waiting for a queue, and closing it ---- */
@@ -191,12 +193,15 @@ static const order_clock *latest_clock(const sl_mark *mark)
     return order_mark_clock(mark, order_mark_issued(mark));
 }
 
-WRAP(void, sl_mark_finish, sl_mark *mark)
+WRAP(sl_status, sl_mark_finish, sl_mark *mark)
 {
-    __real_sl_mark_finish(mark);
+    const sl_status status = __real_sl_mark_finish(mark);
+    if (status != SL_OK)
+        return status;
     pthread_mutex_lock(&standin.lock);
     order_clock_join(order_agent_of_thread(), latest_clock(mark), STANDIN_EDGE_MARK_THREAD);
     pthread_mutex_unlock(&standin.lock);
+    return SL_OK;
 }
 
 WRAP(bool, sl_mark_is_reached, const sl_mark *mark)

@@ -504,6 +504,19 @@ static void sim_close_stream(sl_device_stream *stream)
     free(stream);
 }
 
+/* Streams that never end are a breach here, and the observer is not asked. After a breach nothing
+ * runs. */
+static sl_queue_state sim_look(sl_device_stream *stream, uint64_t *out_tag)
+{
+    (void)out_tag;
+    return sim_stream_is_done(stream) || sim_is_broken() ? SL_QUEUE_IDLE : SL_QUEUE_WAITS;
+}
+
+static void sim_abandon(sl_device_stream *stream)
+{
+    (void)stream;
+}
+
 static void *sim_native_stream(sl_device_stream *stream)
 {
     (void)stream;
@@ -603,6 +616,8 @@ static const sl_device_ops sim_device_ops = {
     .stream_open = sim_open_stream,
     .stream_finish = sim_finish_stream,
     .stream_close = sim_close_stream,
+    .stream_look = sim_look,
+    .stream_abandon = sim_abandon,
     .stream_native = sim_native_stream,
     .event_open = sim_open_event,
     .event_close = sim_close_event,

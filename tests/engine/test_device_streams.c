@@ -2,7 +2,8 @@
  * go too early, keeps to another record than the last one issued before it, or never lets go; for
  * each pair of stream kinds, since each is ordered by other means. A copy of the wrong bytes,
  * memory that is not as promised, a failure that is lost or turns into a hang, an observer that
- * hears of what was not.
+ * hears of what was not, or is not asked whether to wait on, so that a stream which never ends
+ * hangs the control thread.
  *
  * One body runs over the cpu, over a GPU where one opens, and, linked with tests/cuda, over the
  * stand-in; over the last two with and without cuStreamWaitValue32. Random orders of copies and
@@ -464,6 +465,94 @@ static void observer_when_set_hears_of_copies_and_blocked_waits(void **state)
     ops->unmap(device, behind, CELL_BYTES, SL_MAP_PLAIN);
 }
 
+/* ---- waits without an end ---- */
+
+typedef struct held_stream {
+    _Atomic bool may_go_on;
+    uint32_t questions; /* of the control thread */
+} held_stream;
+
+/* Ends each wait at its second question, until the stream may go on. */
+static sl_status end_wait(void *user)
+{
+    held_stream *held = user;
+    held->questions++;
+    if (!held->may_go_on && held->questions % 2 == 0)
+        SL_FAIL(SL_ERROR_RANK, "waited for long enough");
+    return SL_OK;
+}
+
+static sl_status stay(void *arguments)
+{
+    held_stream *held = *(held_stream **)arguments;
+    while (!held->may_go_on)
+        sleep_us(100);
+    return SL_OK;
+}
+
+static sl_status do_nothing(void *arguments)
+{
+    (void)arguments;
+    return SL_OK;
+}
+
+/* Issues into a stream that does not get on, until it takes no more. */
+static void fill_stream(sl_device_stream *stream, uint64_t *to, const uint64_t *from)
+{
+    enum { MANY = 10000 };
+    sl_status status = SL_OK;
+    for (int i = 0; i < MANY && status == SL_OK; i++)
+        status = to ? ops->copy(stream, 2, to, from, sizeof *to)
+                    : ops->launch(stream, 2, do_nothing, NULL, 0);
+    assert_int_equal(status, SL_ERROR_RANK);
+    assert_string_equal(sl_status_message(), "waited for long enough");
+}
+
+static void wait_until_idle(sl_device_stream *stream)
+{
+    uint64_t tag;
+    while (ops->stream_look(stream, &tag) != SL_QUEUE_IDLE)
+        sleep_us(100);
+}
+
+/* The stream of the host is held, and the other waits for it; where the control thread does so in
+ * its place, there is nothing to fill. */
+static void waits_when_the_observer_ends_them_come_back(void **state)
+{
+    (void)state;
+    held_stream held = {false, 0}, *held_address = &held;
+    const sl_queue_observer observer = {.user = &held, .blocked = end_wait};
+    uint64_t tag = 0, *cell = map_host(CELL_BYTES), *behind = map_device(CELL_BYTES);
+    sl_device_stream *host = open_stream(SL_STREAM_HOST, "host", &observer),
+                     *waits = open_stream(SL_STREAM_DEVICE, "waits", &observer);
+    sl_device_event *first = open_event(), *then = open_event();
+    assert_int_equal(ops->stream_look(waits, &tag), SL_QUEUE_IDLE);
+    assert_int_equal(ops->launch(host, 7, stay, &held_address, sizeof held_address), SL_OK);
+    assert_int_equal(ops->event_record(first, host), SL_OK);
+    assert_int_equal(ops->event_wait(first, waits, 5), tested->may_block ? SL_ERROR_RANK : SL_OK);
+    assert_int_equal(ops->event_finish(first), SL_ERROR_RANK);
+    assert_int_equal(ops->stream_look(host, &tag), SL_QUEUE_CALLS);
+    assert_int_equal(tag, 7);
+    if (!tested->may_block) {
+        assert_int_equal(ops->event_record(then, waits), SL_OK);
+        assert_int_equal(ops->event_finish(then), SL_ERROR_RANK);
+        fill_stream(waits, behind, cell);
+        assert_int_equal(ops->stream_finish(waits), SL_ERROR_RANK);
+        assert_int_equal(ops->stream_look(waits, &tag), SL_QUEUE_WAITS);
+    }
+    fill_stream(host, NULL, NULL);
+    assert_int_equal(ops->stream_finish(host), SL_ERROR_RANK);
+    held.may_go_on = true;
+    assert_int_equal(ops->stream_finish(host), SL_OK);
+    wait_until_idle(waits);
+    ops->stream_close(host);
+    ops->stream_close(waits);
+    ops->event_close(first);
+    ops->event_close(then);
+    ops->unmap_host(device, cell, CELL_BYTES, SL_MAP_PLAIN);
+    ops->unmap(device, behind, CELL_BYTES, SL_MAP_PLAIN);
+}
+
 static int run_tested(const backend *chosen)
 {
     const struct CMUnitTest tests[] = {
@@ -480,6 +569,7 @@ static int run_tested(const backend *chosen)
         cmocka_unit_test(launch_when_it_fails_comes_back_from_finish),
         cmocka_unit_test(record_when_the_host_stream_failed_still_lets_go),
         cmocka_unit_test(observer_when_set_hears_of_copies_and_blocked_waits),
+        cmocka_unit_test(waits_when_the_observer_ends_them_come_back),
     };
     tested = chosen;
     print_message("on %s\n", tested->name);

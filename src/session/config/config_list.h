@@ -213,8 +213,8 @@
       "changes")                                                                                   \
     X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, MACHINE,                        \
       "seconds without progress after which a rank that does not come to an exchange counts as "   \
-      "lost: the run ends, and says which rank on which machine it was; at least ten predicted "   \
-      "steps")                                                                                     \
+      "lost, or one whose lanes do not get on (a GPU that hangs): the run ends, and says which "   \
+      "rank on which machine, or which op, it was; at least ten predicted steps")                  \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEBK, MACHINE,                             \
       "compute workers (all cores this process may use, as far as a cgroup gives time)")           \
