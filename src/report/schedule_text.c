@@ -1,5 +1,7 @@
 /* A line is a loop: sections that do the same for one micro-batch after the other. Loops that do
- * the same for one segment after the other share a line, as in layer order. */
+ * the same for one segment after the other share a line, as in layer order. A section of several
+ * micro-batches, as in 1f1b, is a line that names them; its length does not depend on how many
+ * there are. */
 #include "schedule_text.h"
 
 #include <stdarg.h>
@@ -17,9 +19,10 @@ typedef struct stretch {
 } stretch;
 
 typedef struct loop {
-    char text[SL_SCHEDULE_BYTES]; /* what is done for a micro-batch, or for several */
-    uint32_t first_micro_batch, micro_batch_count;
-    bool is_single; /* of one stretch, which `only` is */
+    char text[SL_SCHEDULE_BYTES]; /* directions, with segments or micro-batches */
+    uint32_t first_micro_batch;
+    uint32_t micro_batch_count; /* 0: the text names the micro-batches */
+    bool is_single;             /* the loop has one stretch: `only` */
     stretch only;
     uint32_t site_count; /* segments that the loop is run for, one after the other */
 } loop;
@@ -41,9 +44,16 @@ static void append_segments(char text[SL_SCHEDULE_BYTES], const stretch *it)
         append(text, "-%u", it->last_segment);
 }
 
+/* An EXCHANGE that gives and takes belongs to two micro-batches. */
+static bool is_of_two(const sl_op *op)
+{
+    return op->kind == SL_OP_EXCHANGE && op->operand[0] != SL_NONE && op->operand[1] != SL_NONE;
+}
+
+/* False for an op that says nothing about the order. */
 static bool find_direction(const sl_program *step, const sl_op *op, direction *out_direction)
 {
-    if (op->segment == SL_NONE || op->phase == SL_PHASE_UPDATE)
+    if (op->segment == SL_NONE || op->phase == SL_PHASE_UPDATE || is_of_two(op))
         return false;
     *out_direction = op->phase == SL_PHASE_FORWARD ? FORWARD : BACKWARD;
     if (step->segments[op->segment].is_terminal)
@@ -71,10 +81,83 @@ static bool take_stretch(const sl_program *step, uint32_t *at, uint32_t end, str
     return has_begun;
 }
 
+/* ---- sections of several micro-batches ---- */
+
+/* At most one stretch of each direction, in the order of the directions. */
+typedef struct cycle {
+    bool has[DIRECTION_COUNT];
+    uint32_t micro_batch[DIRECTION_COUNT];
+} cycle;
+
+/* As take_stretch. */
+static bool take_cycle(const sl_program *step, uint32_t *at, uint32_t end, cycle *out)
+{
+    stretch next;
+    int expected = FORWARD; /* the first direction that may follow */
+    *out = (cycle){.has = {false}};
+    for (uint32_t ahead = *at; take_stretch(step, &ahead, end, &next); *at = ahead) {
+        if ((int)next.direction < expected)
+            break;
+        out->has[next.direction] = true;
+        out->micro_batch[next.direction] = next.micro_batch;
+        expected = (int)next.direction + 1;
+    }
+    return expected != FORWARD;
+}
+
+/* True if `next` is what `it` is, `distance` micro-batches further on. */
+static bool is_shifted(const cycle *it, const cycle *next, uint32_t distance)
+{
+    for (int d = 0; d < DIRECTION_COUNT; d++)
+        if (it->has[d] != next->has[d] ||
+            (it->has[d] && it->micro_batch[d] + distance != next->micro_batch[d]))
+            return false;
+    return true;
+}
+
+/* `count` cycles, each one micro-batch further on. */
+static void append_cycles(char text[SL_SCHEDULE_BYTES], const cycle *first, uint32_t count)
+{
+    const char *between = *text == '\0' ? "" : ", then ";
+    for (int d = 0; d < DIRECTION_COUNT; d++) {
+        if (!first->has[d])
+            continue;
+        append(text, "%s%s of %u", between, direction_names[d], first->micro_batch[d]);
+        if (count > 1)
+            append(text, "-%u", first->micro_batch[d] + count - 1);
+        between = count > 1 ? " by turns with " : ", ";
+    }
+}
+
+static loop describe_cycles(const sl_program *step, const sl_section *section)
+{
+    loop it = {.micro_batch_count = 0}; /* the text names them */
+    uint32_t at = section->first, count = 0;
+    cycle first = {.has = {false}}, next;
+    while (take_cycle(step, &at, section->first + section->count, &next)) {
+        if (count > 0 && is_shifted(&first, &next, count)) {
+            count++;
+            continue;
+        }
+        if (count > 0)
+            append_cycles(it.text, &first, count);
+        first = next;
+        count = 1;
+    }
+    if (count > 0)
+        append_cycles(it.text, &first, count);
+    if (section->repeat > 1)
+        append(it.text, "; %u times, each time %u further on", section->repeat,
+               sl_section_micro_batches(section, 1));
+    return it;
+}
+
+/* ---- sections of one micro-batch ---- */
+
 static bool has_one_micro_batch(const sl_program *step, const sl_section *section)
 {
     for (uint32_t o = section->first; o < section->first + section->count; o++)
-        if (step->ops[o].segment != SL_NONE &&
+        if (step->ops[o].segment != SL_NONE && !is_of_two(&step->ops[o]) &&
             step->ops[o].micro_batch != section->first_micro_batch)
             return false;
     return true;
@@ -82,29 +165,24 @@ static bool has_one_micro_batch(const sl_program *step, const sl_section *sectio
 
 static loop describe_section(const sl_program *step, const sl_section *section)
 {
-    const bool is_of_one = has_one_micro_batch(step, section);
-    const uint32_t each = section->micro_batches > 0 ? section->micro_batches : 1;
+    if (!has_one_micro_batch(step, section))
+        return describe_cycles(step, section);
     loop it = {.first_micro_batch = section->first_micro_batch,
-               .micro_batch_count = section->repeat * each,
+               .micro_batch_count = sl_section_micro_batches(section, section->repeat),
                .site_count = 1};
     uint32_t at = section->first, stretches = 0;
     stretch next;
     while (take_stretch(step, &at, section->first + section->count, &next)) {
         append(it.text, "%s%s", stretches > 0 ? ", " : "", direction_names[next.direction]);
-        if (is_of_one)
-            append_segments(it.text, &next);
-        else
-            append(it.text, " of %u", next.micro_batch);
+        append_segments(it.text, &next);
         it.only = next;
         stretches++;
     }
-    it.is_single = is_of_one && stretches == 1;
-    if (!is_of_one && section->repeat > 1)
-        append(it.text, "; %u times, each time %u further on", section->repeat, each);
-    if (!is_of_one)
-        it.micro_batch_count = 0; /* the text names them */
+    it.is_single = stretches == 1;
     return it;
 }
+
+/* ---- lines ---- */
 
 /* The same for the micro-batches that follow. */
 static bool goes_on(const loop *it, const loop *next)

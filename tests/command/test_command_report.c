@@ -332,6 +332,16 @@ static void plan_when_asked_why_then_says_what_binds(void **state)
     assert_int_equal(sluice("plan " TINY "--accumulate 5 --accumulation layer --explain"), 0);
     assert_non_null(strstr(output, " in turn: forward, for micro-batches 0-4\n"));
     assert_non_null(strstr(output, " in turn: backward, for micro-batches 0-4\n"));
+    /* The second stage binds. Each micro-batch goes once each way, and no line is cut off. */
+    assert_int_equal(sluice("plan --layers 8 --stages 1,4,2,1 --width 128 --heads 2 --context 32 "
+                            "--micro-batch 2 --vocab 257 --policy host --ranks 4 --pp 4 "
+                            "--accumulate 12 --explain"),
+                     0);
+    assert_non_null(strstr(output, "\n  forward of 0-1, then forward of 2, backward of 0\n"
+                                   "  forward of 3-5 by turns with backward of 1-3; 2 times, each "
+                                   "time 3 further on\n"
+                                   "  forward of 9-11 by turns with backward of 7-9, then "
+                                   "backward of 10-11\n"));
     assert_int_equal(sluice("plan " TINY), 0);
     assert_non_null(strstr(output, "auto compared "));
     assert_null(strstr(output, "to be faster: "));
