@@ -77,7 +77,11 @@ sl_status sl_autodiff_find_grad(sl_autodiff *diff, uint32_t forward_value, bool 
     const sl_value *value = &diff->forward->values[forward_value];
     if (value->kind != SL_VALUE_TENSOR)
         SL_FAIL(SL_ERROR_INTERNAL, "%s is not a parameter", value->name);
-    diff->tape->is_partial[value->index] = is_partial;
+    bool *known = &diff->tape->is_partial[value->index], *has_use = &diff->has_use[value->index];
+    if (*has_use && *known != is_partial)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s is used by both split and replicated ops", value->name);
+    *known = is_partial;
+    *has_use = true;
     *out_grad = diff->grads[value->index];
     return SL_OK;
 }
@@ -208,7 +212,8 @@ static sl_status allocate_values(sl_autodiff *diff)
     const sl_program *forward = diff->forward;
     diff->values = calloc((uint64_t)forward->value_count + 1, sizeof *diff->values);
     diff->params = calloc(2ull * forward->tensor_count + 1, sizeof *diff->params);
-    if (diff->values == NULL || diff->params == NULL)
+    diff->has_use = calloc((uint64_t)forward->tensor_count + 1, sizeof *diff->has_use);
+    if (diff->values == NULL || diff->params == NULL || diff->has_use == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to differentiate %u ops", forward->op_count);
     diff->grads = diff->params + forward->tensor_count;
     for (uint32_t v = 0; v < forward->value_count; v++)
@@ -238,6 +243,7 @@ sl_status sl_tape_open(const sl_program *forward, const sl_step_options *options
     sl_status status = differentiate(&diff);
     free(diff.values);
     free(diff.params);
+    free(diff.has_use);
     if (status != SL_OK)
         sl_tape_close(diff.tape);
     else

@@ -30,7 +30,8 @@ typedef struct sl_autodiff {
     sl_tape *tape;
     sl_autodiff_value *values; /* [forward values] */
     uint32_t *params, *grads;  /* [tensors]: tape values of these groups */
-    uint32_t segment;          /* of the ops that are appended now, as the phase */
+    bool *has_use;             /* [tensors]: a rule asked for the gradient already */
+    uint32_t segment;          /* segment and phase of the ops that are appended now */
     sl_phase phase;
 } sl_autodiff;
 
@@ -94,8 +95,9 @@ sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
  * gradient where there was none and `may_alias`. */
 sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool may_alias);
 
-/* Declares `gradient` to be the gradient of a forward value. */
-void sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient);
+/* Declares `gradient` to be the gradient of a forward value that has none; else
+ * SL_ERROR_INTERNAL. */
+sl_status sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient);
 
 /* The finished gradient of a forward value, summed over ranks and rounded to the value's type where
  * needed; SL_NONE if the loss does not depend on it. For the rule of the op that makes the value.

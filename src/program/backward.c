@@ -8,7 +8,10 @@
 #include "autodiff.h"
 #include "base/status.h"
 
-typedef sl_status (*rule)(sl_autodiff *diff, uint32_t op_index);
+typedef struct rule {
+    sl_status (*emit)(sl_autodiff *diff, uint32_t op_index);
+    uint32_t parameters; /* bit i: operand i may be a parameter, and the rule makes its gradient */
+} rule;
 
 static const sl_op *forward_op(const sl_autodiff *diff, uint32_t op_index)
 {
@@ -244,8 +247,7 @@ static sl_status emit_head_stats(sl_autodiff *diff, uint32_t op_index)
     SL_TRY(sl_autodiff_find(diff, op->operand[STATS], &stats));
     SL_TRY(sl_autodiff_emit(diff, SL_OP_HEAD_LOGITS_BACKWARD, &attrs,
                             (uint32_t[]){targets, stats, logits}));
-    sl_gradient_set(diff, op->operand[LOGITS], logits);
-    return SL_OK;
+    return sl_gradient_set(diff, op->operand[LOGITS], logits);
 }
 
 /* Of a panel that was gathered, each rank has the term of its rows. */
@@ -412,8 +414,12 @@ static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
     enum { GIVEN, TAKEN };
     const sl_op *op = forward_op(diff, op_index);
     uint32_t gradient;
+    if (op->operand[GIVEN] != SL_NONE && op->operand[TAKEN] != SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "an exchange of a forward program gives and takes");
     if (op->operand[GIVEN] == SL_NONE) {
         SL_TRY(sl_gradient_take(diff, op->operand[TAKEN], &gradient));
+        if (gradient == SL_NONE) /* the other stage would wait for ever */
+            SL_FAIL(SL_ERROR_INTERNAL, "no gradient to send to stage %u", op->attrs.rank_index);
         return sl_autodiff_emit(diff, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){gradient, SL_NONE});
     }
     const sl_value *given = &diff->forward->values[op->operand[GIVEN]];
@@ -426,31 +432,45 @@ static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
  * ALL_REDUCE_STATS combines is of rows alone: each rank's logits have their gradient from it. Ops
  * without a row have no gradient. */
 static const rule rules[SL_OP_COUNT] = {
-    [SL_OP_EMBED_POSITION] = emit_embed_position,
-    [SL_OP_EMBED_TOKENS] = emit_embed_tokens,
-    [SL_OP_LAYERNORM] = emit_layernorm,
-    [SL_OP_LINEAR] = emit_linear,
-    [SL_OP_ATTENTION] = emit_attention,
-    [SL_OP_DROPOUT] = emit_dropout,
-    [SL_OP_GELU] = emit_gelu,
-    [SL_OP_HEAD_LOGITS] = emit_head_logits,
-    [SL_OP_HEAD_STATS] = emit_head_stats,
-    [SL_OP_HEAD_LOSS] = emit_nothing,
-    [SL_OP_ADD] = emit_add,
-    [SL_OP_CLEAR] = emit_nothing,
-    [SL_OP_ALL_REDUCE] = emit_nothing,
-    [SL_OP_ALL_REDUCE_STATS] = emit_nothing,
-    [SL_OP_GATHER_ROWS] = emit_gather_rows,
-    [SL_OP_SCATTER_ROWS] = emit_scatter_rows,
-    [SL_OP_TAKE_ROWS] = emit_take_rows,
-    [SL_OP_GATHER_COLUMNS] = emit_gather_columns,
-    [SL_OP_EXCHANGE] = emit_exchange,
+    [SL_OP_EMBED_POSITION] = {emit_embed_position, 1u << 0},
+    [SL_OP_EMBED_TOKENS] = {emit_embed_tokens, 1u << 1},
+    [SL_OP_LAYERNORM] = {emit_layernorm, 1u << 1 | 1u << 2},
+    [SL_OP_LINEAR] = {emit_linear, 1u << LINEAR_WEIGHT | 1u << LINEAR_BIAS},
+    [SL_OP_ATTENTION] = {emit_attention, 0},
+    [SL_OP_DROPOUT] = {emit_dropout, 0},
+    [SL_OP_GELU] = {emit_gelu, 0},
+    [SL_OP_HEAD_LOGITS] = {emit_head_logits, 1u << 1},
+    [SL_OP_HEAD_STATS] = {emit_head_stats, 0},
+    [SL_OP_HEAD_LOSS] = {emit_nothing, 0},
+    [SL_OP_ADD] = {emit_add, 0},
+    [SL_OP_CLEAR] = {emit_nothing, 0},
+    [SL_OP_ALL_REDUCE] = {emit_nothing, 0},
+    [SL_OP_ALL_REDUCE_STATS] = {emit_nothing, 0},
+    [SL_OP_GATHER_ROWS] = {emit_gather_rows, 0},
+    [SL_OP_SCATTER_ROWS] = {emit_scatter_rows, 0},
+    [SL_OP_TAKE_ROWS] = {emit_take_rows, 0},
+    [SL_OP_GATHER_COLUMNS] = {emit_gather_columns, 1u << ROWS_X},
+    [SL_OP_EXCHANGE] = {emit_exchange, 0},
 };
+
+/* Else the gradient of a parameter would be zero without a word. */
+static sl_status check_parameters(const sl_autodiff *diff, const sl_op *op)
+{
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        const uint32_t v = op->operand[i];
+        if (v != SL_NONE && diff->forward->values[v].kind == SL_VALUE_TENSOR &&
+            !(rules[op->kind].parameters >> i & 1))
+            SL_FAIL(SL_ERROR_INTERNAL, "%s: no gradient of parameter %s, its operand %u",
+                    sl_op_info_of(op->kind)->name, diff->forward->values[v].name, i);
+    }
+    return SL_OK;
+}
 
 sl_status sl_backward_emit(sl_autodiff *diff, uint32_t op_index)
 {
-    sl_op_kind kind = forward_op(diff, op_index)->kind;
-    if (rules[kind] == NULL)
-        SL_FAIL(SL_ERROR_INTERNAL, "%s has no backward rule", sl_op_info_of(kind)->name);
-    return rules[kind](diff, op_index);
+    const sl_op *op = forward_op(diff, op_index);
+    if (rules[op->kind].emit == NULL)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s has no backward rule", sl_op_info_of(op->kind)->name);
+    SL_TRY(check_parameters(diff, op));
+    return rules[op->kind].emit(diff, op_index);
 }

@@ -189,15 +189,8 @@ static void measure_spans(gatherer *g)
 
 static sl_status add_gather(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
-    if (g->gather_count == g->gather_capacity) {
-        const uint32_t capacity = g->gather_capacity ? 2 * g->gather_capacity : 64;
-        gather *gathers =
-            capacity < NEVER / 4 ? realloc(g->gathers, capacity * sizeof *gathers) : NULL;
-        if (gathers == NULL)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u gathers", capacity);
-        g->gathers = gathers;
-        g->gather_capacity = capacity;
-    }
+    SL_TRY(sl_build_grow((void **)&g->gathers, g->gather_count, &g->gather_capacity,
+                         sizeof *g->gathers));
     g->chunks[chunk_index].gathered = g->gather_count;
     g->gathers[g->gather_count++] = (gather){chunk_index, tick, g->section.first, SL_NONE};
     return SL_OK;

@@ -66,10 +66,8 @@ sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
 
 sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool may_alias)
 {
-    if (may_alias && diff->values[forward_value].gradient == SL_NONE) {
-        sl_gradient_set(diff, forward_value, term);
-        return SL_OK;
-    }
+    if (may_alias && diff->values[forward_value].gradient == SL_NONE)
+        return sl_gradient_set(diff, forward_value, term);
     uint32_t gradient = SL_NONE, adds = 0;
     const sl_contribution whole = {0, UINT64_MAX, diff->tape->program->values[term].type, false};
     SL_TRY(sl_gradient_contribute(diff, forward_value, &whole, &gradient, &adds));
@@ -78,12 +76,16 @@ sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t te
     return emit_whole(diff, SL_OP_ADD, term, (uint32_t[]){term, gradient});
 }
 
-void sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient)
+sl_status sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient)
 {
     sl_autodiff_value *it = &diff->values[forward_value];
+    if (it->gradient != SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s has a gradient already",
+                diff->forward->values[forward_value].name);
     it->gradient = gradient;
     it->gradient_rows = UINT64_MAX;
     it->gradient_is_partial = false;
+    return SL_OK;
 }
 
 sl_status sl_gradient_take(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_gradient)

@@ -160,8 +160,7 @@ static sl_status count_op(sl_step *step, const sl_schedule_row *row, uint32_t in
     if (returned != SL_NONE)
         count_use(step, row->returns, row->section, tape->ops[returned].operand[TAKEN]);
     step->copies[index]++;
-    sl_sums_count(step, index);
-    return SL_OK;
+    return sl_sums_count(step, index);
 }
 
 static sl_status count_nothing(sl_step *step)
@@ -502,11 +501,16 @@ static sl_status check_sites(const sl_program *forward, placed_segment *sorted)
     return SL_OK;
 }
 
+/* Segments that end in the loss come last: their backward is the first, and what a tensor's last
+ * site gives is added first in every order. */
 static sl_status check_forward(const sl_program *forward)
 {
     for (uint32_t o = 0; o < forward->op_count; o++)
         if (forward->ops[o].segment >= forward->segment_count)
             SL_FAIL(SL_ERROR_INTERNAL, "op %u of the forward program has no segment", o);
+    for (uint32_t s = 1; s < forward->segment_count; s++)
+        if (forward->segments[s - 1].is_terminal && !forward->segments[s].is_terminal)
+            SL_FAIL(SL_ERROR_INTERNAL, "segment %u stands behind one that ends in the loss", s);
     placed_segment *sorted = calloc((uint64_t)forward->segment_count + 1, sizeof *sorted);
     if (sorted == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %u segments", forward->segment_count);

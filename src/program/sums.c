@@ -26,12 +26,11 @@ typedef struct part {
     uint32_t *accumulator; /* of a deferred use; SL_NONE in it: not made yet */
 } part;
 
-/* The parts of an op of the tape, of which it has at most this many. */
-enum { PARTS_MAX = 2 };
+/* The parts that an op of the tape gives. */
 typedef struct part_list {
-    part items[PARTS_MAX];
+    part items[SL_OPERAND_MAX];
     uint32_t count;
-    sl_mode mode; /* of all of them */
+    sl_mode mode; /* of all these operands (check_modes) */
 } part_list;
 
 bool sl_sums_is_part(const sl_tape *tape, const sl_op *tape_op, uint32_t operand_index)
@@ -47,7 +46,7 @@ static part_list list_parts(const sl_step *step, uint32_t index)
     const sl_op *op = &tape->program->ops[index];
     const sl_segment *segment = &step->forward->segments[op->segment];
     part_list list = {.count = 0};
-    for (uint32_t i = 0; i < SL_OPERAND_MAX && list.count < PARTS_MAX; i++) {
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
         if (!sl_sums_is_part(tape, op, i))
             continue;
         const uint32_t tensor = tape->program->values[op->operand[i]].index;
@@ -70,12 +69,25 @@ static bool is_tied(const sl_step *step, uint32_t tensor)
     return step->forward->stage_count > 1 && step->forward->tensors[tensor].is_tied;
 }
 
-void sl_sums_count(sl_step *step, uint32_t index)
+/* One flag of an op says for all its parts whether they are written or added. */
+static sl_status check_modes(const sl_step *step, uint32_t index, const part_list *parts)
+{
+    const sl_op_info *info = sl_op_info_of(step->tape->program->ops[index].kind);
+    for (uint32_t p = 0; p < parts->count; p++)
+        if (info->operand[parts->items[p].operand_index].mode != parts->mode ||
+            parts->mode == SL_MODE_READ)
+            SL_FAIL(SL_ERROR_INTERNAL, "%s writes one gradient and adds to another", info->name);
+    return SL_OK;
+}
+
+sl_status sl_sums_count(sl_step *step, uint32_t index)
 {
     const part_list parts = list_parts(step, index);
+    SL_TRY(check_modes(step, index, &parts));
     for (uint32_t p = 0; p < parts.count; p++)
         if (step->copies[index] == 1 || !parts.items[p].is_deferred)
             step->tensors[parts.items[p].tensor].open_parts++;
+    return SL_OK;
 }
 
 void sl_sums_open(sl_step *step)
@@ -177,7 +189,7 @@ static sl_status open_whole_gradients(sl_step *step, const part_list *parts, sl_
 /* What one op leaves is all written or all added. */
 static sl_status open_sums(sl_step *step, const part_list *parts, sl_op *op)
 {
-    target targets[PARTS_MAX];
+    target targets[SL_OPERAND_MAX];
     bool adds = parts->mode == SL_MODE_UPDATE;
     for (uint32_t p = 0; p < parts->count; p++) {
         const part *it = &parts->items[p];

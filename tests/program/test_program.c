@@ -506,7 +506,7 @@ static void derive_when_no_micro_batch_then_usage_error(void **state)
     run_free(&r);
 }
 
-/* Segments of one site need not stand beside each other. */
+/* Whether the segments stand beside each other or not. */
 static void derive_when_segments_share_a_site_then_only_terminal_ones_may(void **state)
 {
     (void)state;
@@ -532,6 +532,83 @@ static void derive_when_segments_share_a_site_then_only_terminal_ones_may(void *
     assert_int_equal(sl_program_derive_step(forward, &r.layout[0].map, &once, &step), SL_OK);
     sl_program_close(step);
     run_free(&r);
+}
+
+/* ---- forward programs that have no step ---- */
+
+/* What differs from the odd model. */
+typedef enum oddity {
+    PARAMETER_ADDED,     /* an op reads a parameter that its backward rule has no gradient for */
+    LOGITS_READ_TWICE,   /* the gradient of the logits would be two */
+    TERMINAL_IN_BETWEEN, /* a segment stands behind one that ends in the loss */
+    TAKEN_UNREAD,        /* nothing reads what another stage gives */
+    TWO_WAY_EXCHANGE,    /* of the forward pass: its backward is none */
+    ODDITY_COUNT
+} oddity;
+
+static void odd_exchange(odd *o, uint32_t given, uint32_t taken)
+{
+    const sl_op_attrs attrs = {.row_count = o->batch * o->seq, .in = o->width};
+    odd_op(o, SL_OP_EXCHANGE, attrs, (uint32_t[]){given, taken});
+}
+
+static sl_program *emit_oddity(const run_options *options, oddity which)
+{
+    odd o = {.batch = options->batch, .seq = options->seq, .width = options->shape.width};
+    assert_int_equal(sl_program_open(&o.program), SL_OK);
+    const uint64_t rows = o.batch * o.seq;
+    const uint32_t targets = odd_value(&o, SL_VALUE_INPUT, 1, rows);
+    const uint32_t wpe = odd_tensor(&o, "wpe", o.seq, o.width);
+    const uint32_t table = odd_tensor(&o, "wte", ODD_IDS, o.width);
+    const uint32_t bias = odd_tensor(&o, "rows", rows, o.width), x = odd_rows(&o, o.width);
+    const sl_op_attrs stream = {.batch = o.batch, .seq = o.seq, .in = o.width};
+    odd_segment(&o, false, false);
+    if (which == TAKEN_UNREAD)
+        odd_exchange(&o, SL_NONE, odd_rows(&o, o.width));
+    odd_op(&o, SL_OP_EMBED_POSITION, stream, (uint32_t[]){wpe, x});
+    if (which == TWO_WAY_EXCHANGE)
+        odd_exchange(&o, x, odd_rows(&o, o.width));
+    if (which == PARAMETER_ADDED)
+        odd_add(&o, bias, x);
+    odd_head(&o, x, table, targets);
+    const uint32_t logits = o.program->ops[o.program->op_count - 3].operand[2];
+    if (which == LOGITS_READ_TWICE)
+        odd_op(&o, SL_OP_HEAD_STATS,
+               (sl_op_attrs){.batch = o.batch,
+                             .seq = o.seq,
+                             .row_count = rows,
+                             .id_count = ODD_IDS,
+                             .valid_id_count = ODD_IDS},
+               (uint32_t[]){logits, targets, odd_statistics(&o, 4)});
+    if (which == TERMINAL_IN_BETWEEN) {
+        odd_segment(&o, false, false);
+        odd_linear(&o, x, odd_tensor(&o, "w", o.width, o.width), o.width, SL_NONE);
+    }
+    return o.program;
+}
+
+static void derive_when_a_gradient_would_be_lost_then_internal_error(void **state)
+{
+    (void)state;
+    static const char *const words[ODDITY_COUNT] = {
+        [PARAMETER_ADDED] = "add: no gradient of parameter rows",
+        [LOGITS_READ_TWICE] = "has a gradient already",
+        [TERMINAL_IN_BETWEEN] = "stands behind one that ends in the loss",
+        [TAKEN_UNREAD] = "no gradient to send",
+        [TWO_WAY_EXCHANGE] = "gives and takes",
+    };
+    const run_options options = tiny_options();
+    const sl_step_options once = {.micro_batch_count = 1};
+    for (int which = 0; which < ODDITY_COUNT; which++) {
+        sl_program *forward = emit_oddity(&options, (oddity)which), *step = NULL;
+        it_layout layout = it_layout_make(forward, RUN_CHUNK_ELEMENTS);
+        const sl_status status = sl_program_derive_step(forward, &layout.map, &once, &step);
+        sl_program_close(step);
+        if (status != SL_ERROR_INTERNAL || strstr(sl_status_message(), words[which]) == NULL)
+            fail_msg("oddity %d: status %d, %s", which, (int)status, sl_status_message());
+        it_layout_free(&layout);
+        sl_program_close(forward);
+    }
 }
 
 int main(void)
@@ -564,6 +641,7 @@ int main(void)
         cmocka_unit_test(op_rows_when_it_has_a_range_then_those_of_the_range),
         cmocka_unit_test(derive_when_no_micro_batch_then_usage_error),
         cmocka_unit_test(derive_when_segments_share_a_site_then_only_terminal_ones_may),
+        cmocka_unit_test(derive_when_a_gradient_would_be_lost_then_internal_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
