@@ -134,11 +134,11 @@ typedef struct sl_op {
     sl_phase phase;
 } sl_op;
 
-/* A run of forward ops: the embedding, one transformer block, one row range of the head. */
+/* A run of forward ops: the embedding, one block, one row range of the head. Sites ascend. */
 typedef struct sl_segment {
     uint32_t first_op, op_count; /* in the forward program */
     uint32_t site; /* segments of one site share gradient accumulators (row ranges of the head) */
-    bool is_terminal; /* ends in the loss: runs forward and at once backward */
+    bool is_terminal; /* ends in the loss: runs forward, at once backward; these come last */
     bool is_block;    /* `recompute full` recomputes what is inside it */
 } sl_segment;
 

@@ -472,51 +472,29 @@ static sl_status copy_frame(sl_step *step)
 
 /* ---- the request ---- */
 
-typedef struct placed_segment {
-    uint32_t site, index;
-} placed_segment;
-
-static int compare_sites(const void *left, const void *right)
+/* Segments that end in the loss come last: their backward is the first, and so the gradient of a
+ * tensor's last site is the first term of its sum in every order. */
+static sl_status check_segments(const sl_program *forward)
 {
-    const placed_segment *a = left, *b = right;
-    if (a->site != b->site)
-        return a->site < b->site ? -1 : 1;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
-/* `sorted` has room for all segments: those of one site stand together in it. */
-static sl_status check_sites(const sl_program *forward, placed_segment *sorted)
-{
-    const sl_segment *segments = forward->segments;
-    for (uint32_t s = 0; s < forward->segment_count; s++)
-        sorted[s] = (placed_segment){segments[s].site, s};
-    qsort(sorted, forward->segment_count, sizeof *sorted, compare_sites);
-    for (uint32_t i = 1; i < forward->segment_count; i++) {
-        uint32_t s = sorted[i - 1].index, other = sorted[i].index;
-        if (segments[s].site == segments[other].site &&
-            !(segments[s].is_terminal && segments[other].is_terminal))
-            SL_FAIL(SL_ERROR_INTERNAL, "segments %u and %u share a site and are not terminal", s,
-                    other);
+    for (uint32_t s = 1; s < forward->segment_count; s++) {
+        const sl_segment *before = &forward->segments[s - 1], *it = &forward->segments[s];
+        if (before->is_terminal && !it->is_terminal)
+            SL_FAIL(SL_ERROR_INTERNAL, "segment %u stands behind one that ends in the loss", s);
+        if (it->site < before->site || (it->site == before->site && !before->is_terminal))
+            SL_FAIL(SL_ERROR_INTERNAL,
+                    "segment %u, at site %u, and segment %u, at site %u: sites ascend, and only "
+                    "segments that end in the loss share a site",
+                    s - 1, before->site, s, it->site);
     }
     return SL_OK;
 }
 
-/* Segments that end in the loss come last: their backward is the first, and what a tensor's last
- * site gives is added first in every order. */
 static sl_status check_forward(const sl_program *forward)
 {
     for (uint32_t o = 0; o < forward->op_count; o++)
         if (forward->ops[o].segment >= forward->segment_count)
             SL_FAIL(SL_ERROR_INTERNAL, "op %u of the forward program has no segment", o);
-    for (uint32_t s = 1; s < forward->segment_count; s++)
-        if (forward->segments[s - 1].is_terminal && !forward->segments[s].is_terminal)
-            SL_FAIL(SL_ERROR_INTERNAL, "segment %u stands behind one that ends in the loss", s);
-    placed_segment *sorted = calloc((uint64_t)forward->segment_count + 1, sizeof *sorted);
-    if (sorted == NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %u segments", forward->segment_count);
-    sl_status status = check_sites(forward, sorted);
-    free(sorted);
-    return status;
+    return check_segments(forward);
 }
 
 /* In micro-batch order every tensor's sum in fp32 would live from the first micro-batch to the
