@@ -1,8 +1,8 @@
 /* Writes the tape of a forward program: every segment forward; then segments that end in the loss,
  * each forward and at once backward; then the others backward, from the last op to the first.
  *
- * A parameter has one value on the tape, and so have an input, an output and what outlives a step.
- * An activation has one for each time that it is made.
+ * A parameter, an input, an output and a persistent value have one counterpart on the tape; an
+ * activation has one for each time that it is made.
  */
 #include "autodiff.h"
 
@@ -50,7 +50,7 @@ static sl_status add_counterpart(sl_autodiff *diff, uint32_t forward_value, uint
     return sl_program_add_value(diff->tape->program, value, out_value);
 }
 
-/* What comes from outside is made where an op first mentions it. */
+/* No op of the forward program makes it: its counterpart is added where an op first names it. */
 static bool is_from_outside(const sl_autodiff *diff, uint32_t forward_value)
 {
     return diff->forward->values[forward_value].kind != SL_VALUE_ACTIVATION;

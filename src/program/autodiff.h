@@ -14,14 +14,14 @@
 /* A forward value. */
 typedef struct sl_autodiff_value {
     uint32_t reader_count;    /* operands that read it, over all forward ops */
-    bool is_forgotten;        /* dies after its segment's forward, is made again on demand */
-    bool is_partitioned;      /* each rank keeps a part; all parts are gathered on demand */
+    bool is_forgotten;        /* not kept after its segment's forward: recomputed when needed */
+    bool is_partitioned;      /* each rank keeps a part: all parts are gathered when needed */
     bool is_wanted;           /* scratch of recompute.c, false between calls */
     uint32_t counterpart;     /* SL_NONE: not made, or forgotten */
-    uint32_t part;            /* of a partitioned value, what this rank keeps; SL_NONE: all still */
+    uint32_t part;            /* this rank's part on the tape; SL_NONE: the value is still whole */
     uint32_t gradient;        /* SL_NONE: none yet */
-    bool gradient_is_partial; /* a sum over the tensor-parallel ranks is still to come */
-    uint64_t gradient_rows;   /* rows below this one have been written */
+    bool gradient_is_partial; /* not yet summed over the tensor-parallel ranks */
+    uint64_t gradient_rows;   /* rows [0, gradient_rows) of the gradient have been written */
 } sl_autodiff_value;
 
 typedef struct sl_autodiff {
@@ -61,8 +61,8 @@ sl_status sl_autodiff_find_grad(sl_autodiff *diff, uint32_t forward_value, bool 
 
 sl_status sl_recompute_open(sl_autodiff *diff);
 
-/* Forgets the counterparts that a segment's forward leaves behind for recomputation, and keeps a
- * part of those that ranks keep together. */
+/* After a segment's forward: forgets the counterparts that are recomputed later, and replaces a
+ * partitioned one by this rank's part. */
 sl_status sl_recompute_forget(sl_autodiff *diff, uint32_t segment_index);
 
 /* The counterpart of a forward value, recomputed or gathered first if it was forgotten. */
@@ -70,7 +70,7 @@ sl_status sl_recompute_need(sl_autodiff *diff, uint32_t forward_value, uint32_t 
 
 /* ---- backward.c ---- */
 
-/* Counts readers. */
+/* Counts the readers of each forward value. */
 void sl_backward_open(sl_autodiff *diff);
 
 /* Emits the backward ops of a forward op. */
@@ -78,15 +78,15 @@ sl_status sl_backward_emit(sl_autodiff *diff, uint32_t op_index);
 
 /* ---- gradient.c ---- */
 
-/* What an op is about to write or add to a gradient. */
+/* What one op writes or adds to the gradient of an activation. */
 typedef struct sl_contribution {
     uint64_t first_row, end_row; /* whole values: 0 and UINT64_MAX */
     sl_type type;                /* of the elements that the op writes */
-    bool is_partial;             /* each tensor-parallel rank has a term of it */
+    bool is_partial;             /* the gradient is a sum over the tensor-parallel ranks */
 } sl_contribution;
 
-/* The gradient of a forward value, about to be contributed to: the value and whether the
- * contribution adds (else it writes). */
+/* The gradient of a forward value, for an op that contributes to it; `out_adds`: the op adds (else
+ * it writes). */
 sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
                                  const sl_contribution *contribution, uint32_t *out_gradient,
                                  uint32_t *out_adds);

@@ -141,7 +141,8 @@ static const sl_op *find_gelu_before(const sl_autodiff *diff, uint32_t op_index)
     return is_alone ? gelu : NULL;
 }
 
-/* Past a GELU, where that is possible: its rule then finds no gradient left to pass on. */
+/* Where a GELU stands before the layer, one op computes the gradient of the GELU's input; the rule
+ * of the GELU then finds no gradient of its output, and emits nothing. */
 static sl_status emit_linear_input(sl_autodiff *diff, uint32_t op_index, uint32_t dy)
 {
     const sl_op *op = forward_op(diff, op_index);
@@ -197,7 +198,7 @@ static sl_status emit_attention(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_add(diff, op->operand[QKV], dqkv, true);
 }
 
-/* The same elements are dropped of the gradient. The residual comes last, as in emit_linear. */
+/* Drops the same elements of the gradient. The residual comes last, as in emit_linear. */
 static sl_status emit_dropout(sl_autodiff *diff, uint32_t op_index)
 {
     enum { X, RESIDUAL, Y };
@@ -250,7 +251,7 @@ static sl_status emit_head_stats(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_set(diff, op->operand[LOGITS], logits);
 }
 
-/* Of a panel that was gathered, each rank has the term of its rows. */
+/* The panel was gathered from all ranks: each rank computes the term of its rows. */
 static sl_status emit_gathered_weight(sl_autodiff *diff, uint32_t op_index, uint32_t x,
                                       uint32_t dlogits)
 {
@@ -359,7 +360,7 @@ static sl_status exchange_gradient(sl_autodiff *diff, uint32_t op_index, sl_op_k
     return sl_gradient_add(diff, op->operand[ROWS_X], dx, true);
 }
 
-/* Of all rows each rank has a term, as all ranks go on with them. */
+/* All ranks use all rows: each has a term of the gradient. */
 static sl_status emit_gather_rows(sl_autodiff *diff, uint32_t op_index)
 {
     uint32_t terms;
@@ -408,7 +409,7 @@ static sl_status emit_gather_columns(sl_autodiff *diff, uint32_t op_index)
     return exchange_gradient(diff, op_index, SL_OP_SCATTER_COLUMNS, dy);
 }
 
-/* What came from a stage has its gradient sent there, and the other way round. */
+/* The gradient of a received value is sent back to its stage; that of a sent value is received. */
 static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
 {
     enum { GIVEN, TAKEN };
@@ -428,9 +429,9 @@ static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_add(diff, op->operand[GIVEN], gradient, true);
 }
 
-/* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. What
- * ALL_REDUCE_STATS combines is of rows alone: each rank's logits have their gradient from it. Ops
- * without a row have no gradient. */
+/* ALL_REDUCE: the gradient of each term is the gradient of the sum, so there is nothing to emit.
+ * ALL_REDUCE_STATS: the rule of HEAD_STATS reads the combined statistics. An op without a rule
+ * cannot be differentiated. */
 static const rule rules[SL_OP_COUNT] = {
     [SL_OP_EMBED_POSITION] = {emit_embed_position, 1u << 0},
     [SL_OP_EMBED_TOKENS] = {emit_embed_tokens, 1u << 1},

@@ -3,8 +3,8 @@
  * An activation has one gradient. The first contribution writes it, later ones add. It is complete
  * when the rule of the op that makes the activation takes it: all readers of the activation stand
  * behind that op, and their rules have been emitted. Then the gradient is rounded to the type of
- * its activation and summed over the ranks, where that is due: what ranks exchange has the compute
- * type, however it was stored.
+ * its activation, and after that summed over the ranks if each has a term: ranks exchange the
+ * compute type.
  */
 #include "autodiff.h"
 #include "base/status.h"
@@ -29,7 +29,7 @@ static sl_status start_gradient(sl_autodiff *diff, uint32_t forward_value,
                            &it->gradient);
 }
 
-/* Goes on with a gradient that was summed in fp32 in the type of its forward value. */
+/* Rounds a gradient that was summed in fp32 to the type of its forward value. */
 static sl_status round_gradient(sl_autodiff *diff, uint32_t forward_value)
 {
     const sl_value *value = &diff->forward->values[forward_value];

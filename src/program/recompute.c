@@ -2,11 +2,11 @@
  *
  * A value is forgotten if every op that writes it may run a second time. An op may run a second
  * time if the mode allows it and nothing that it writes is read in another segment: what leaves a
- * segment is kept, and so a chain of recomputed ops never leaves its segment. What was gathered
- * is forgotten in any mode: to keep the rows of all ranks is what it was to spare.
+ * segment is kept, and so a chain of recomputed ops never leaves its segment. Gathered values are
+ * forgotten in any mode: they are gathered so that no rank keeps the rows of all ranks.
  *
- * What a block is given is kept whole, or, where ranks keep it together (ZeRO-R, Rajbhandari et al.
- * 2020), a part on each of them.
+ * The inputs of a block are kept whole, or, with partition_activations, as one part on each
+ * tensor-parallel rank (ZeRO-R, Rajbhandari et al. 2020).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static bool keep_written_values(sl_autodiff *diff, const sl_op *op)
     return changed;
 }
 
-/* An op runs again as a whole or not at all, so what it writes is forgotten or kept together. */
+/* An op that runs again makes all its outputs, so they are all forgotten or all kept. */
 static void keep_together(sl_autodiff *diff)
 {
     const sl_program *forward = diff->forward;
@@ -93,7 +93,7 @@ static void keep_together(sl_autodiff *diff)
     }
 }
 
-/* ---- what ranks keep together ---- */
+/* ---- inputs of blocks, in parts ---- */
 
 static bool writes_value(const sl_op *op, uint32_t value)
 {
@@ -123,7 +123,7 @@ static void partition_operands(sl_autodiff *diff, uint32_t op_index)
     }
 }
 
-/* What blocks are given. */
+/* The inputs of all blocks. */
 static void partition_inputs(sl_autodiff *diff)
 {
     const sl_program *forward = diff->forward;
@@ -167,7 +167,7 @@ static sl_status keep_part(sl_autodiff *diff, uint32_t forward_value)
     return SL_OK;
 }
 
-/* All parts of a value of which this rank keeps one, whole again; does nothing to others. */
+/* Gathers the parts of a partitioned value; does nothing if the value is whole. */
 static sl_status gather_parts(sl_autodiff *diff, uint32_t forward_value)
 {
     sl_autodiff_value *it = &diff->values[forward_value];
@@ -194,7 +194,7 @@ sl_status sl_recompute_open(sl_autodiff *diff)
     return SL_OK;
 }
 
-/* What a segment that is a block was given. */
+/* Replaces the inputs of a block by this rank's parts. */
 static sl_status keep_parts(sl_autodiff *diff, const sl_segment *segment)
 {
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {

@@ -7,27 +7,27 @@
  * so sums come out equal.
  *
  * gpipe (Huang et al. 2019): a stage of a pipeline takes all micro-batches forward, then all
- * backward. No stage waits for one that waits for it: whatever goes forward is sent before anything
- * that comes back is awaited.
+ * backward. Stages cannot wait for each other: a stage sends all activations before it waits for a
+ * gradient.
  *
  * These three are loops over the micro-batches, and each loop is three turns: the first
  * micro-batch, those between as one repeated section, the last one. A turn is a section and a
  * place.
  *
  * 1f1b (PipeDream-Flush, Narayanan et al. 2021): stage s of p takes w forward, w = min(m, p - s) -
- * 1 of m; then pairs of one forward and one backward; then w backward. So it keeps w + 1 of them,
- * at w + 1 places: micro-batch i at place i mod (w + 1).
+ * 1 of m; then pairs of one forward and one backward; then w backward. So it keeps w + 1
+ * micro-batches, at w + 1 places: micro-batch i at place i mod (w + 1).
  *
  *     warm-up F(0) .. F(w - 1) | pair 0 | pairs 1 .. w + 1, repeated | other pairs | B .. B(m - 1)
  *
  * A repetition is w + 1 pairs, after which every place is as it was before. Pair 0 has the first
  * backward, which writes sums that others add to; the last pair has no micro-batch to wait for.
  *
- * What two neighbours give each other at one time is one exchange, for both would wait for ever if
- * each gave first: as micro-batch f leaves, the gradient of the pair's other one comes; as that
- * goes backward, the next micro-batch comes. The stage behind has one pair more, and the same
- * exchanges. Where a stage keeps all micro-batches, w is m - 1 on its neighbour, too: then they
- * give one after the other, all forward first.
+ * Two neighbours that both sent first would wait for ever, so a pair sends and receives in one
+ * exchange. A forward sends its activation and receives the gradient for the pair's backward. A
+ * backward sends its gradient and receives the activation of the next forward. The stage behind has
+ * one pair more, and the same exchanges. Where w is m - 1, it is m - 1 on the stage behind, too:
+ * then nothing is joined, for all activations are sent before the first gradient.
  */
 #include "schedule.h"
 
@@ -212,8 +212,8 @@ static sl_status add_loops_by_op(builder *b, uint32_t segment_index)
 
 /* ---- layer ---- */
 
-/* What a stage takes from another, or gives to it, goes with the block that needs or makes it: the
- * other stage then waits for one micro-batch and not for all. */
+/* An EXCHANGE runs in the loop of the block that reads or makes its value: the other stage then
+ * waits for one micro-batch and not for all. */
 static bool exchanges(const sl_program *forward, uint32_t segment_index)
 {
     return forward->ops[forward->segments[segment_index].first_op].kind == SL_OP_EXCHANGE;
@@ -226,8 +226,8 @@ static bool goes_with_next(const sl_program *forward, uint32_t segment_index)
     return takes || (is_before_last && exchanges(forward, segment_index + 1));
 }
 
-/* The segment that runs in the loop of the terminal ones, forward before and backward behind them,
- * for what it makes is needed there alone: the last norm. SL_NONE: there is none. */
+/* The last norm: only the terminal segments read its output, so it runs in their loop, forward
+ * before and backward after them. SL_NONE: there is none. */
 static uint32_t find_head_segment(const sl_program *forward)
 {
     uint32_t last = SL_NONE;

@@ -4,8 +4,8 @@
  * function that writes such a table. The step copies the tape (tape.h) row by row.
  *
  * Rows stand in sections, which are run once or repeated; so the table of 512 micro-batches is as
- * long as that of few. A micro-batch has a place: micro-batches at one place never live at the same
- * time, so what they keep between sections may have one name.
+ * long as that of few. Each micro-batch has a place. Micro-batches at one place never live at the
+ * same time, so a value that they keep between sections has one name.
  */
 #ifndef SL_PROGRAM_SCHEDULE_H
 #define SL_PROGRAM_SCHEDULE_H
@@ -22,21 +22,21 @@ typedef enum sl_direction {
 /* A micro-batch of the first repetition of a section. */
 typedef struct sl_placed {
     uint32_t micro_batch;
-    uint32_t place;  /* at which it lives */
-    uint32_t serial; /* micro-batches would be numbered like this if each section ran once */
+    uint32_t place;
+    uint32_t serial; /* number of the micro-batch if each section ran once */
 } sl_placed;
 
 typedef struct sl_schedule_row {
     sl_direction direction;
-    uint32_t section; /* that the row belongs to */
+    uint32_t section; /* index of the row's section */
     uint32_t first_segment, segment_end;
     uint32_t only_op; /* BACKWARD: this forward op alone; SL_NONE: all ops of the segments */
     sl_placed batch;
-    /* In one EXCHANGE with what the row sends to another stage comes what that stage sends for this
-     * micro-batch; SL_NONE: nothing comes. */
+    /* The EXCHANGE that sends a value of the row also receives one, of this micro-batch; SL_NONE:
+     * it only sends. */
     sl_placed returns;
-    bool has_received; /* what the row would receive came with the EXCHANGE of a row before */
-    bool refills;      /* inputs are filled anew for this row and those behind */
+    bool has_received; /* an EXCHANGE of an earlier row has received the row's value */
+    bool refills;      /* from this row on, inputs are filled anew */
 } sl_schedule_row;
 
 typedef struct sl_schedule_table {

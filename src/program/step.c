@@ -7,8 +7,7 @@
  * - an activation that only one section uses has a name for each micro-batch;
  * - an activation that several sections use has one name at its place, for all micro-batches that
  *   come to the place; where several repeated sections use it, it is a family of instances;
- * - an input is filled where an op first reads it after inputs were to be filled anew: one value
- *   that was filled for all micro-batches would be as many values.
+ * - an input is filled by the first op that reads it after a row that refills inputs.
  */
 #include "step.h"
 
@@ -68,8 +67,8 @@ static bool is_exchange(const sl_step *step, uint32_t index, uint32_t only)
     return op->kind == SL_OP_EXCHANGE && op->operand[1 - only] == SL_NONE;
 }
 
-/* The EXCHANGE of the other direction of a forward op: what goes forward comes back as a gradient,
- * where something was taken another micro-batch follows. */
+/* The EXCHANGE that receives in the other direction of the same forward op: for a sent activation
+ * its gradient, for a sent gradient the activation of a later micro-batch. */
 static uint32_t find_return(const sl_step *step, sl_tape_run other)
 {
     for (uint32_t t = other.first; t < other.first + other.count; t++)
@@ -228,7 +227,7 @@ static sl_status fill_input(sl_step *step, sl_placed batch, uint32_t tape_value,
     return SL_OK;
 }
 
-/* What all micro-batches share is named at place 0. */
+/* A value that all micro-batches share has its name at place 0. */
 static sl_status name_shared(sl_step *step, uint32_t tape_value, uint32_t *out_value)
 {
     sl_step_name *name = name_of(step, 0, tape_value);
@@ -267,8 +266,8 @@ static sl_status name_operand(sl_step *step, const sl_schedule_row *row, const s
 
 /* ---- copying ---- */
 
-/* The loss of all micro-batches is one: the first copy of an op that makes it has the flag of the
- * tape, others add. */
+/* All micro-batches add to one loss: the first copy of an op has the flag of the tape, later ones
+ * add. */
 static void add_to_loss(const sl_step *step, uint32_t index, sl_op *op)
 {
     if (op->kind == SL_OP_HEAD_LOSS && step->copied[index] > 0)
@@ -290,7 +289,7 @@ static sl_status copy_op(sl_step *step, const sl_schedule_row *row, uint32_t ind
         SL_TRY(name_activation(step, row->returns, row->section, tape->ops[returned].operand[TAKEN],
                                false, &op.operand[TAKEN]));
     if (returned != SL_NONE && row->direction == SL_DIRECTION_BACKWARD)
-        op.micro_batch = row->returns.micro_batch; /* an exchange counts for what goes forward */
+        op.micro_batch = row->returns.micro_batch; /* that of the activation, not the gradient */
     add_to_loss(step, index, &op);
     SL_TRY(sl_sums_open_parts(step, index, &op));
     SL_TRY(sl_build_append_op(step->program, &op));

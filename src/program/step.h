@@ -4,8 +4,8 @@
  * (tape.h). A schedule says in which order micro-batches go through the segments (schedule.h), and
  * step.c copies the tape in that order. The optimizer stands behind (update.c).
  *
- * What the copies of an op differ in is decided here: the names of values; which part of a
- * parameter's gradient is the first and which is the last (sums.c).
+ * The copies of an op differ in the names of values (step.c) and in which part of a parameter's
+ * gradient is the first and which is the last (sums.c).
  */
 #ifndef SL_PROGRAM_STEP_H
 #define SL_PROGRAM_STEP_H
@@ -15,27 +15,27 @@
 
 /* A value of the tape at one place. */
 typedef struct sl_step_name {
-    uint32_t value; /* of the step; SL_NONE: none yet */
-    uint32_t
-        made_for;     /* an activation: the micro-batch's serial; an input: the row that refilled */
-    uint32_t section; /* that used it last, as the schedule is counted */
-    bool crosses;     /* several sections use it: one name serves all micro-batches of the place */
-    bool is_family;   /* several repeated sections use it: each repetition has an instance */
+    uint32_t value;    /* of the step; SL_NONE: none yet */
+    uint32_t made_for; /* activation: the micro-batch's serial; input: the row that refilled it */
+    uint32_t section;  /* while rows are counted: the last section that used it */
+    bool crosses;      /* several sections use it: all micro-batches of the place share the name */
+    bool is_family;    /* several repeated sections use it: each repetition has an instance */
 } sl_step_name;
 
-/* A parameter tensor and the way of its gradient. */
+/* A parameter tensor and its gradient. */
 typedef struct sl_step_tensor {
-    uint32_t param, grad; /* step values of it in these groups */
+    uint32_t param, grad; /* its step values in these groups */
     uint32_t sum; /* where parts add up: `grad`, or an fp32 sum beside it; SL_NONE: nowhere yet */
     uint32_t open_parts; /* parts of the gradient still to come */
 } sl_step_tensor;
 
 typedef struct sl_step_chunk {
     uint32_t value[SL_GROUP_COUNT]; /* step values; SL_NONE in unused groups */
-    uint32_t gradient;    /* what tensors' gradients are parts of: the chunk, or, where ranks keep
-                           * shards of it, a value that lives until they are summed */
-    uint32_t open_writes; /* to its gradient, still to come */
-    bool is_cleared;      /* its gradient; CLEAR was emitted */
+    uint32_t gradient; /* holds the gradients of the chunk's tensors: the chunk of the grad group,
+                        * or, where ranks keep shards, an activation that lives until the sum
+                        * over ranks */
+    uint32_t open_writes; /* writes to the gradient still to come */
+    bool is_cleared;      /* CLEAR of the gradient was emitted */
 } sl_step_chunk;
 
 typedef struct sl_step {
@@ -47,18 +47,19 @@ typedef struct sl_step {
     sl_program *program; /* the step; handed out at the end */
 
     sl_step_name *names;  /* [places * values of the tape] */
-    uint32_t *row_inputs; /* [2 * values of the tape]: inputs of all forward, all other rows */
-    uint32_t *copies,
-        *copied;             /* [ops of the tape]: copies that there will be, and that there are */
-    uint32_t *deferred;      /* [ops of the tape * SL_OPERAND_MAX]: accumulators, or SL_NONE */
-    uint32_t refill;         /* the row that inputs were last filled anew for */
+    uint32_t *row_inputs; /* [2 * values of the tape]: the value that forward phases fill last, and
+                           * the value that other phases do */
+    uint32_t *copies;     /* [ops of the tape]: copies that the schedule asks for */
+    uint32_t *copied;     /* [ops of the tape]: copies that have been emitted */
+    uint32_t *deferred;   /* [ops of the tape * SL_OPERAND_MAX]: accumulators, or SL_NONE */
+    uint32_t refill;      /* the last row that refills inputs */
     sl_step_tensor *tensors; /* [tensors] */
     sl_step_chunk *chunks;   /* [chunks] */
     uint32_t *complete; /* [chunks]: chunks whose last gradient write belongs to the present rule */
     uint32_t complete_count;
     uint32_t norm; /* of all gradients, SL_NONE before its first use */
 
-    /* Of the ops that are emitted now. */
+    /* Of the op that is emitted now. */
     uint32_t micro_batch, segment;
     sl_phase phase;
 } sl_step;
@@ -93,7 +94,7 @@ void sl_sums_open(sl_step *step);
  * and sets whether the op adds, and what it stores. */
 sl_status sl_sums_open_parts(sl_step *step, uint32_t index, sl_op *op);
 
-/* After it: sums move on, and chunks become complete. */
+/* After the copy: closes its parts; chunks may become complete. */
 sl_status sl_sums_close_parts(sl_step *step, uint32_t index);
 
 /* Behind all rows: gradients of tensors that two stages hold are exchanged and added. */

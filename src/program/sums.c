@@ -1,9 +1,9 @@
 /* Gradients of parameters: where the copies of a tape op leave their parts.
  *
  * 1. Each use of a tensor by a forward op gives a part, for each micro-batch. Parts of uses at the
- *    tensor's last site add up in the grad group. A use at another site adds up in an accumulator
- * of its own, which is added once, behind all others. So additions come in the same order in every
- *    schedule.
+ *    tensor's last site add up in the grad group. Parts of a use at another site add up in a
+ *    separate accumulator, which is added once, after all others. So additions come in the same
+ *    order in every schedule.
  * 2. Rounded: a grad group in half precision cannot hold sums, so an fp32 sum of each tensor takes
  *    its place in 1 and is rounded into it behind the last part. A gradient that is one part needs
  *    no sum: its op rounds it into the grad group.
@@ -11,8 +11,8 @@
  *    between tensors.
  * 4. Complete: a chunk, when all parts of all its tensors are in (update.c goes on).
  *
- * Of a tied tensor two stages of a pipeline have a sum each. They are exchanged behind all else,
- * when neither stage waits for the other, and added as one rank adds its deferred uses: in fp32.
+ * Two stages of a pipeline each have a sum of a tied tensor. They are exchanged after all other
+ * ops, when neither stage waits for the other, and added in fp32, as one rank adds deferred uses.
  */
 #include "base/status.h"
 #include "step.h"
@@ -105,8 +105,8 @@ void sl_sums_open(sl_step *step)
 /* An accumulator that a part goes to. */
 typedef struct target {
     uint32_t value;
-    bool is_first; /* nothing was added to it yet */
-    bool is_zero;  /* and it was cleared */
+    bool is_first; /* nothing has been written or added to it */
+    bool is_zero;  /* it has been cleared, and nothing was added since */
 } target;
 
 static sl_status clear_value(sl_step *step, uint32_t value)

@@ -7,7 +7,7 @@
  * gradient of a parameter names the tensor (a TENSOR value of group GRAD), and the step decides
  * where the part goes and whether the op writes or adds.
  *
- * Values of the tape: an activation is made once; every op that is run again makes a new one.
+ * An activation of the tape is made once: an op that is recomputed makes new activations.
  */
 #ifndef SL_PROGRAM_TAPE_H
 #define SL_PROGRAM_TAPE_H
@@ -20,24 +20,24 @@ typedef struct sl_tape_run {
 } sl_tape_run;
 
 typedef struct sl_tape {
-    sl_program *program;   /* gradients of parameters in fp32 */
-    sl_tape_run *forward;  /* [forward ops]: what runs as the op goes forward */
-    sl_tape_run *backward; /* [forward ops]: what runs as the op goes backward, recomputation too */
+    sl_program *program;   /* values and ops; gradients of parameters are fp32 */
+    sl_tape_run *forward;  /* [forward ops]: the forward of the op */
+    sl_tape_run *backward; /* [forward ops]: the backward of the op, with what it recomputes */
     uint32_t *last_site;   /* [tensors]: site of the last segment that uses the tensor */
-    bool *is_partial;      /* [tensors]: each tensor-parallel rank has a term of the gradient */
+    bool *is_partial;      /* [tensors]: the gradient is a sum over the tensor-parallel ranks */
 } sl_tape;
 
-/* True for a use of a tensor in a segment at another site than its last. Such a use adds up in an
- * accumulator of its own, behind all parts of the last site: so the order of additions is the same
- * in every schedule. */
+/* True if `segment` is not at the tensor's last site. Gradients of such a use are summed in a
+ * separate accumulator, which is added after all parts of the last site: so additions have the same
+ * order in every schedule. */
 static inline bool sl_tape_is_deferred(const sl_tape *tape, const sl_segment *segment,
                                        uint32_t tensor)
 {
     return segment->site != tape->last_site[tensor];
 }
 
-/* Differentiates `forward`. Recomputation, what ranks keep in parts, and the count of tokens that
- * the loss is a mean over are those of `options`. Close with sl_tape_close. */
+/* Differentiates `forward`. `options` says what is recomputed, what ranks keep in parts, and over
+ * how many micro-batches the loss is a mean. Close with sl_tape_close. */
 sl_status sl_tape_open(const sl_program *forward, const sl_step_options *options,
                        sl_tape **out_tape);
 
