@@ -288,19 +288,24 @@ typedef struct interleaving {
     uint32_t repeat;     /* of kept pairs, from pair 1 on; 0: none is repeated */
 } interleaving;
 
+/* This stage and those behind it; 0 if there is no such stage. */
 static uint32_t count_stages_on(const builder *b)
 {
-    return b->forward->stage_count - b->forward->stage_index;
+    const uint32_t index = b->forward->stage_index, count = b->forward->stage_count;
+    return index < count ? count - index : 0;
 }
 
-static interleaving find_interleaving(const builder *b)
+static sl_status find_interleaving(const builder *b, interleaving *out)
 {
     const uint32_t count = b->options->micro_batch_count, stages = count_stages_on(b);
-    interleaving it = {.kept = count < stages ? count : stages};
-    it.pair_count = count - (it.kept - 1);
-    const uint32_t repeat = it.pair_count < 2 ? 0 : (it.pair_count - 2) / it.kept;
-    it.repeat = repeat > 1 ? repeat : 0;
-    return it;
+    const uint32_t kept = count < stages ? count : stages;
+    if (kept == 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "there is no stage %u of %u", b->forward->stage_index,
+                b->forward->stage_count);
+    const uint32_t pair_count = count - (kept - 1);
+    const uint32_t repeat = pair_count < 2 ? 0 : (pair_count - 2) / kept;
+    *out = (interleaving){kept, pair_count, repeat > 1 ? repeat : 0};
+    return SL_OK;
 }
 
 /* Rows of the repeated pairs name micro-batches up to 2 * kept; later ones stand behind. */
@@ -363,7 +368,8 @@ static sl_status add_pairs(builder *b, const interleaving *it, uint32_t first, u
 
 static sl_status build_1f1b(builder *b)
 {
-    const interleaving it = find_interleaving(b);
+    interleaving it;
+    SL_TRY(find_interleaving(b, &it));
     const uint32_t behind = 1 + it.repeat * it.kept; /* the first pair behind the repeated ones */
     const sl_section loop = {.first_micro_batch = 1, .repeat = it.repeat, .micro_batches = it.kept};
     b->schedule->place_count = it.kept;

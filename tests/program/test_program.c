@@ -538,11 +538,12 @@ static void derive_when_segments_share_a_site_then_only_terminal_ones_may(void *
 
 /* What differs from the odd model. */
 typedef enum oddity {
-    PARAMETER_ADDED,     /* an op reads a parameter that its backward rule has no gradient for */
-    LOGITS_READ_TWICE,   /* the gradient of the logits would be two */
-    TERMINAL_IN_BETWEEN, /* a segment stands behind one that ends in the loss */
-    TAKEN_UNREAD,        /* nothing reads what another stage gives */
-    TWO_WAY_EXCHANGE,    /* of the forward pass: its backward is none */
+    PARAMETER_ADDED,      /* an op reads a parameter that its backward rule has no gradient for */
+    LOGITS_READ_TWICE,    /* the gradient of the logits would be two */
+    TERMINAL_IN_BETWEEN,  /* a segment stands behind one that ends in the loss */
+    TAKEN_UNREAD,         /* nothing reads what another stage gives */
+    TWO_WAY_EXCHANGE,     /* of the forward pass: its backward is none */
+    SPLIT_AND_REPLICATED, /* of two uses of a parameter, one is of some rows only */
     ODDITY_COUNT
 } oddity;
 
@@ -550,6 +551,16 @@ static void odd_exchange(odd *o, uint32_t given, uint32_t taken)
 {
     const sl_op_attrs attrs = {.row_count = o->batch * o->seq, .in = o->width};
     odd_op(o, SL_OP_EXCHANGE, attrs, (uint32_t[]){given, taken});
+}
+
+/* Of `parts` tensor-parallel ranks, each has a part of the rows. */
+static uint32_t odd_norm(odd *o, uint32_t x, const uint32_t *affine, uint64_t parts)
+{
+    const uint32_t y = odd_rows(o, o->width), stats = odd_statistics(o, 2);
+    const sl_op_attrs attrs = {
+        .batch = parts * o->batch, .seq = o->seq, .row_count = o->batch * o->seq, .in = o->width};
+    odd_op(o, SL_OP_LAYERNORM, attrs, (uint32_t[]){x, affine[0], affine[1], y, stats});
+    return y;
 }
 
 static sl_program *emit_oddity(const run_options *options, oddity which)
@@ -560,7 +571,8 @@ static sl_program *emit_oddity(const run_options *options, oddity which)
     const uint32_t targets = odd_value(&o, SL_VALUE_INPUT, 1, rows);
     const uint32_t wpe = odd_tensor(&o, "wpe", o.seq, o.width);
     const uint32_t table = odd_tensor(&o, "wte", ODD_IDS, o.width);
-    const uint32_t bias = odd_tensor(&o, "rows", rows, o.width), x = odd_rows(&o, o.width);
+    const uint32_t bias = odd_tensor(&o, "rows", rows, o.width);
+    uint32_t x = odd_rows(&o, o.width);
     const sl_op_attrs stream = {.batch = o.batch, .seq = o.seq, .in = o.width};
     odd_segment(&o, false, false);
     if (which == TAKEN_UNREAD)
@@ -570,6 +582,11 @@ static sl_program *emit_oddity(const run_options *options, oddity which)
         odd_exchange(&o, x, odd_rows(&o, o.width));
     if (which == PARAMETER_ADDED)
         odd_add(&o, bias, x);
+    if (which == SPLIT_AND_REPLICATED) {
+        const uint32_t affine[] = {odd_tensor(&o, "gamma", o.width, 1),
+                                   odd_tensor(&o, "beta", o.width, 1)};
+        x = odd_norm(&o, odd_norm(&o, x, affine, 1), affine, 2);
+    }
     odd_head(&o, x, table, targets);
     const uint32_t logits = o.program->ops[o.program->op_count - 3].operand[2];
     if (which == LOGITS_READ_TWICE)
@@ -596,6 +613,7 @@ static void derive_when_a_gradient_would_be_lost_then_internal_error(void **stat
         [TERMINAL_IN_BETWEEN] = "stands behind one that ends in the loss",
         [TAKEN_UNREAD] = "no gradient to send",
         [TWO_WAY_EXCHANGE] = "gives and takes",
+        [SPLIT_AND_REPLICATED] = "is used by both split and replicated ops",
     };
     const run_options options = tiny_options();
     const sl_step_options once = {.micro_batch_count = 1};
@@ -609,6 +627,20 @@ static void derive_when_a_gradient_would_be_lost_then_internal_error(void **stat
         it_layout_free(&layout);
         sl_program_close(forward);
     }
+}
+
+static void derive_when_the_pipeline_lacks_the_stage_then_internal_error(void **state)
+{
+    (void)state;
+    const run_options options = tiny_options();
+    const sl_step_options once = {.micro_batch_count = 1};
+    sl_program *forward = emit_oddity(&options, ODDITY_COUNT), *step = NULL;
+    it_layout layout = it_layout_make(forward, RUN_CHUNK_ELEMENTS);
+    forward->stage_count = forward->stage_index = 2;
+    assert_int_equal(sl_program_derive_step(forward, &layout.map, &once, &step), SL_ERROR_INTERNAL);
+    assert_non_null(strstr(sl_status_message(), "there is no stage 2 of 2"));
+    it_layout_free(&layout);
+    sl_program_close(forward);
 }
 
 int main(void)
@@ -642,6 +674,7 @@ int main(void)
         cmocka_unit_test(derive_when_no_micro_batch_then_usage_error),
         cmocka_unit_test(derive_when_segments_share_a_site_then_only_terminal_ones_may),
         cmocka_unit_test(derive_when_a_gradient_would_be_lost_then_internal_error),
+        cmocka_unit_test(derive_when_the_pipeline_lacks_the_stage_then_internal_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
