@@ -22,7 +22,7 @@ typedef struct sl_command_entry {
 
 extern const sl_command_entry sl_command_train, sl_command_plan, sl_command_profile,
     sl_command_generate, sl_command_eval, sl_command_tokenize, sl_command_convert,
-    sl_command_doctor, sl_command_bench;
+    sl_command_doctor, sl_command_bench, sl_command_report;
 
 /* The command of that index from 0, as --help lists them; NULL: there are no more. */
 const sl_command_entry *sl_command_at(uint32_t index);

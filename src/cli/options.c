@@ -109,10 +109,14 @@ void sl_options_describe(const sl_command_entry *command, char *out_text, size_t
     }
 }
 
-static sl_status find_checkpoint_argument(command_line *line, const char *text, uint32_t *out_row)
+/* The option that a word without one is a value of. */
+static sl_status find_unnamed(const command_line *line, const char *text, uint32_t *out_row)
 {
     const unsigned readers = SL_CONFIG_GENERATE | SL_CONFIG_EVAL;
     bool is_taken = false;
+    *out_row = SL_CONFIG_ROW_runs;
+    if (line->command->options & SL_CONFIG_REPORT)
+        return SL_OK;
     for (uint32_t i = 0; i < line->setting_count; i++)
         is_taken = is_taken || line->settings[i].row == SL_CONFIG_ROW_checkpoint;
     if (!(line->command->options & readers) || is_taken)
@@ -130,7 +134,7 @@ static error_t take_argument(command_line *line, const char *text)
 {
     uint32_t row = line->open_list;
     if (row == NO_LIST)
-        line->status = find_checkpoint_argument(line, text, &row);
+        line->status = find_unnamed(line, text, &row);
     if (line->status != SL_OK)
         return EINVAL;
     add_setting(line, row, text);

@@ -203,7 +203,8 @@ static void report_overflow(const sl_trainer *trainer, const sl_refusal *refusal
         status = sl_report_write(trainer->config->report,
                                  &(sl_report_args){.blueprint = blueprint,
                                                    .asked_budget_bytes = budgets,
-                                                   .refusal = message});
+                                                   .refusal = message},
+                                 NULL);
     if (status == SL_OK)
         sl_log_write(SL_LOG_NOTE, "%s shows what overflows", trainer->config->report);
     else
@@ -237,7 +238,8 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
         trainer->search.candidates = NULL;
     }
     if (status == SL_OK && config->report)
-        status = sl_report_write(config->report, &(sl_report_args){.blueprint = stages.blueprint});
+        status =
+            sl_report_write(config->report, &(sl_report_args){.blueprint = stages.blueprint}, NULL);
     sl_plan_stages_close(&stages);
     return status;
 }

@@ -141,7 +141,7 @@ static sl_status write_report(const sl_config *config, const sl_blueprint *bluep
     sl_report_measured of_report = {.resident_bytes = measured->resident.total_bytes,
                                     .spans = measured->spans,
                                     .span_count = measured->span_count};
-    const sl_report_args args = {.blueprint = blueprint, .measured = &of_report};
+    const sl_report_args args = {.blueprint = blueprint};
     sl_account_stall stalls[SL_MEASURED_STALLS];
     if (!config->report)
         return SL_OK;
@@ -155,7 +155,7 @@ static sl_status write_report(const sl_config *config, const sl_blueprint *bluep
     of_report.stall_count = measured->stall_count;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         of_report.peak_bytes[tier] = measured->tiers[tier].measured_bytes;
-    return sl_report_write(config->report, &args);
+    return sl_report_write(config->report, &args, &of_report);
 }
 
 static sl_status tell(const sl_trainer *trainer, const sl_measured *measured)

@@ -7,9 +7,9 @@
 
 #include "comm/environment.h"
 #include "command.h"
+#include "live_report.h"
 #include "loading.h"
 #include "progress.h"
-#include "report/page.h"
 #include "session/config/config_json.h"
 #include "session/search/plan_json.h"
 #include "signals.h"
@@ -221,27 +221,11 @@ static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
     return sl_signals_watch(&texts);
 }
 
-/* A run that failed, or ended before a step, leaves the report that is there. */
-static sl_status write_report(const sl_trainer *trainer, const sl_end_report *end)
-{
-    const sl_config *config = trainer->config;
-    sl_report_args args = {.blueprint = trainer->session->blueprint};
-    if (!config->report || !sl_ranks_is_first(&trainer->ranks) || end->run_steps == 0)
-        return SL_OK;
-    sl_report_measured measured = {.step_count = (uint32_t)end->run_steps,
-                                   .step_seconds = end->seconds / (double)end->run_steps};
-    memcpy(measured.peak_bytes, end->measured_peak_bytes, sizeof measured.peak_bytes);
-    args.measured = &measured;
-    args.log_path = config->log_json;
-    return sl_report_write(config->report, &args);
-}
-
 static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
 {
     sl_end_report end;
     sl_progress_listen(progress, trainer->config, &trainer->sinks);
-    if (trainer->config->report && sl_ranks_is_first(&trainer->ranks))
-        SL_TRY(sl_report_check(trainer->config->report));
+    SL_TRY(sl_live_report_open(trainer, &trainer->sinks));
     SL_TRY(sl_ranks_begin(&trainer->ranks));
     SL_TRY(tell_start(trainer));
     const volatile sig_atomic_t *stop = watch_signals(trainer);
@@ -249,9 +233,7 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     sl_signals_end_save(); /* one that failed did not say so */
     if (strcmp(end.reason, "error") != 0)
         print_end(trainer, &end);
-    if (status == SL_OK)
-        status = sl_drawing_end(&trainer->drawing);
-    return status == SL_OK ? write_report(trainer, &end) : status;
+    return status == SL_OK ? sl_drawing_end(&trainer->drawing) : status;
 }
 
 typedef struct beginning {

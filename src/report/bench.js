@@ -1,10 +1,6 @@
-/* Draws the page of a measured machine from the JSON that stands in it. All text goes in as text,
- * never as markup. Each row is a bar with its spread, beside its roof where there is one; the
+/* Draws the page of a measured machine. Each row is a bar with its spread, beside its roof where there is one; the
  * numbers stand beside the bars, so that nothing is said by a picture alone. */
-'use strict';
-const data = JSON.parse(document.getElementById('sluice-data').textContent);
 const bench = data.bench;
-const main = document.querySelector('main');
 const groups = [
   ['gemm', 'Matrix products', 'Shares are of the roof: multiply-adds from registers, or on a GPU the largest square product.'],
   ['adamw', 'AdamW', 'Shares are of a loop that reads four arrays and writes three, or on a GPU of a copy within it.'],
@@ -17,18 +13,6 @@ const groups = [
   ['comm', 'Collectives', ''],
 ];
 
-function el(tag, attributes, ...children) {
-  const element = document.createElement(tag);
-  for (const key in attributes) if (attributes[key] !== null) element.setAttribute(key, attributes[key]);
-  for (const child of children) if (child !== null) element.append(child);
-  return element;
-}
-function svg(tag, attributes, ...children) {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const key in attributes) element.setAttribute(key, attributes[key]);
-  element.append(...children);
-  return element;
-}
 function rate(n, unit) {
   for (const [size, prefix] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M']]) if (n >= size) return (n / size).toFixed(1) + ' ' + prefix + unit;
   return n.toFixed(0) + ' ' + unit;
@@ -38,7 +22,7 @@ function spread(row) { return '± ' + (50 * (row.p90 - row.p10) / row.median).to
 /* A bar of the median, a line from p10 to p90, a stroke at the roof and a dashed one at the old median. */
 function bar(row, most) {
   const width = 260, at = (n) => Math.min(width - 1, width * n / most).toFixed(1);
-  const picture = svg('svg', { viewBox: `0 0 ${width} 16`, width, height: 16, 'aria-hidden': 'true', style: `width:${width}px` });
+  const picture = svg('svg', { class: 'bench', viewBox: `0 0 ${width} 16`, preserveAspectRatio: 'none', 'aria-hidden': 'true' });
   picture.append(svg('rect', { x: 0, y: 3, width: at(row.median), height: 10, fill: 'var(--param)' }));
   if (row.roof) picture.append(svg('line', { x1: at(row.roof), x2: at(row.roof), y1: 0, y2: 16, stroke: 'var(--ink)', 'stroke-width': 2 }));
   if (row.old_median) picture.append(svg('line', { x1: at(row.old_median), x2: at(row.old_median), y1: 1, y2: 15, stroke: 'var(--bad)', 'stroke-width': 2, 'stroke-dasharray': '3 2' }));
@@ -56,21 +40,16 @@ function verdict(row) {
 }
 function groupTable(title, rows) {
   const has = { type: rows.some((row) => row.type), roof: rows.some((row) => row.roof), old: rows.some((row) => row.old_median) };
-  const head = ['what', has.type ? 'type' : null, '', 'median', 'spread', has.roof ? 'of the roof' : null, has.old ? 'to the old run' : null];
-  const columns = head.map((name) => name === null ? null : el('th', { scope: 'col' }, name || el('span', { style: 'position:absolute;left:-9999px' }, 'picture')));
   const most = { 'B/s': mostOf(rows, 'B/s'), 'FLOP/s': mostOf(rows, 'FLOP/s') };
-  const body = rows.map((row) => el('tr', {}, ...[
-    el('td', { class: 'text' }, row.name), has.type ? el('td', {}, row.type) : null, el('td', {}, bar(row, most[row.unit])),
-    el('td', {}, rate(row.median, row.unit)), el('td', {}, spread(row)),
-    has.roof ? el('td', {}, row.roof ? row.percent_of_roof.toFixed(1) + ' %' : '–') : null,
-    has.old ? el('td', {}, verdict(row)) : null].filter((cell) => cell !== null)));
-  return el('div', { class: 'scroll', role: 'region', tabindex: '0', 'aria-label': title },
-    el('table', {}, el('thead', {}, el('tr', {}, ...columns.filter((cell) => cell !== null))), el('tbody', {}, ...body)));
+  const columns = [['what', 'text'], has.type ? ['type'] : null, ['bar', 'picture'], ['median'], ['spread'], has.roof ? ['of the roof'] : null, has.old ? ['to the old run'] : null];
+  const body = rows.map((row) => [row.name, has.type ? row.type : null, bar(row, most[row.unit]), rate(row.median, row.unit), spread(row),
+    has.roof ? row.roof ? row.percent_of_roof.toFixed(1) + ' %' : '–' : null, has.old ? verdict(row) : null]);
+  const isThere = (cell) => cell !== null;
+  return table(title, columns.filter(isThere), body.map((row) => row.filter((cell, i) => columns[i] !== null)));
 }
 
 function build() {
-  document.title = 'sluice: a measured machine';
-  main.replaceChildren(el('h1', {}, (bench.gpu ? bench.gpu + ' beside ' : '') + bench.cpu));
+  main.append(el('h1', {}, (bench.gpu ? bench.gpu + ' beside ' : '') + bench.cpu));
   main.append(el('p', { class: 'quiet' }, `${bench.thread_count} workers of ${bench.core_count} cores of ${bench.host}; ${bench.kernels}; measured ${bench.date}.`));
   if (bench.against) {
     const changed = (verdict) => bench.rows.filter((row) => row.verdict === verdict).length;

@@ -1,34 +1,9 @@
-/* Draws the page of a planned cluster from the JSON that stands in it. All text goes in as text,
- * never as markup. */
-'use strict';
-const data = JSON.parse(document.getElementById('sluice-data').textContent);
-const plan = data.plan, picture = data.picture, best = plan.best[0];
-const main = document.querySelector('main');
+/* Draws the page of a planned cluster. */
+const plan = data.plan, pipeline = data.picture, best = plan.best[0];
 const GAP = 26; /* pixels of the cut in the time axis */
 
-function add(element, attributes, children) {
-  for (const key in attributes) if (attributes[key] !== null) element.setAttribute(key, attributes[key]);
-  for (const child of children) if (child !== null) element.append(child);
-  return element;
-}
-function el(tag, attributes, ...children) { return add(document.createElement(tag), attributes || {}, children); }
-function svg(tag, attributes, ...children) { return add(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes || {}, children); }
-function text(x, y, words, attributes) { return svg('text', Object.assign({ x: x.toFixed(1), y: y.toFixed(1) }, attributes), words); }
-function bytes(n) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let unit = 0;
-  while (n >= 1024 && unit + 1 < units.length) { n /= 1024; unit++; }
-  return (unit ? n.toFixed(1) : String(n)) + ' ' + units[unit];
-}
-function seconds(s) { return s >= 1 ? s.toFixed(2) + ' s' : (1e3 * s).toFixed(2) + ' ms'; }
-function count(n) { return n.toLocaleString('en'); }
 function tile(words, value) { return el('li', {}, el('b', {}, value), el('span', {}, words)); }
-function swatch(color) { return el('span', { class: 'swatch', style: 'background:' + color, 'aria-hidden': 'true' }); }
-function table(label, columns, rows) {
-  return el('div', { class: 'scroll', role: 'region', tabindex: '0', 'aria-label': label }, el('table', {},
-    el('thead', {}, el('tr', {}, ...columns.map((c) => el('th', { scope: 'col', class: c[1] || null }, c[0])))),
-    el('tbody', {}, ...rows.map((row) => el('tr', {}, ...row.map((cell, i) => el('td', { class: columns[i][1] || null }, cell)))))));
-}
+function filled(color) { return el('span', { class: 'swatch', style: 'background:' + color, 'aria-hidden': 'true' }); }
 function name(way) { return `TP ${way.tp} × DP ${way.dp} × PP ${way.pp}`; }
 function detail(way) { return `ZeRO ${way.zero}, ${count(way.accumulate)} micro-batches of ${way.micro_batch} rows, ${way.order}, recompute ${way.recompute}, ${way.placement}`; }
 function state(way) { return (way.drawn ? 'the whole plan was drawn and verified' : 'of its parts') + (way.runnable ? '' : '; more ranks than train takes'); }
@@ -58,7 +33,7 @@ function shareBar(way, most) {
 const slowest = Math.max(...plan.best.map((way) => way.predicted_step_ms / 1e3));
 main.append(el('h2', {}, 'The best ways'),
   el('p', { class: 'quiet' }, `${count(plan.considered)} ways were counted, ${count(plan.fitting)} fit; the best of each layout.`),
-  el('ul', { class: 'legend' }, ...SHARES.map(([share, color]) => el('li', {}, swatch(`var(${color})`), share))),
+  el('ul', { class: 'legend' }, ...SHARES.map(([share, color]) => el('li', {}, filled(`var(${color})`), share))),
   table('The best ways', [['layout', 'text'], ['where the step goes', 'text'], ['step'], ['device'], ['host'], ['disk']], plan.best.map((way) =>
     [name(way), shareBar(way, slowest), seconds(way.predicted_step_ms / 1e3), bytes(way.peak_bytes.device), bytes(way.peak_bytes.host), bytes(way.peak_bytes.disk)])),
   ...plan.best.map((way) => el('p', { class: 'quiet' }, `${name(way)}: ${detail(way)} (${state(way)})`)));
@@ -66,8 +41,8 @@ main.append(el('h2', {}, 'The best ways'),
 /* ---- the pipeline ---- */
 
 function pipelinePicture(width) {
-  const left = 74, top = 10, stages = picture.stages, row = Math.max(5, Math.min(26, Math.floor(560 / stages)));
-  const inner = width - left - 10, height = row * stages, windows = picture.windows;
+  const left = 74, top = 10, stages = pipeline.stages, row = Math.max(5, Math.min(26, Math.floor(560 / stages)));
+  const inner = width - left - 10, height = row * stages, windows = pipeline.windows;
   const shown = windows.reduce((sum, w) => sum + w[1] - w[0], 0), scale = (inner - GAP * (windows.length - 1)) / shown;
   const starts = [left];
   for (let i = 1; i < windows.length; i++) starts.push(starts[i - 1] + (windows[i - 1][1] - windows[i - 1][0]) * scale + GAP);
@@ -76,7 +51,7 @@ function pipelinePicture(width) {
     svg('rect', { width: 6, height: 6, fill: 'var(--ground)' }), svg('rect', { width: 1.5, height: 6, fill: 'var(--line)' }))));
   windows.forEach((w, i) => root.append(svg('rect', { x: starts[i], y: top, width: (w[1] - w[0]) * scale, height, fill: 'url(#idle)' })));
   const paths = ['', ''], labels = [];
-  for (const [stage, micro, isBackward, start, end] of picture.passes) {
+  for (const [stage, micro, isBackward, start, end] of pipeline.passes) {
     const i = windows.findIndex((w) => end > w[0] && start < w[1]);
     if (i < 0) continue;
     const from = starts[i] + (Math.max(start, windows[i][0]) - windows[i][0]) * scale;
@@ -86,9 +61,9 @@ function pipelinePicture(width) {
     if (row >= 13 && w > 7 * String(micro + 1).length + 4) labels.push(text(from + w / 2, y + row / 2 + 4, String(micro + 1), { 'text-anchor': 'middle', class: 'small', style: isBackward ? 'fill:#fff' : 'fill:#111' }));
   }
   root.append(svg('path', { d: paths[0], fill: FORWARD }), svg('path', { d: paths[1], fill: BACKWARD }));
-  const last = windows.length - 1, tail = picture.step_seconds - picture.pipeline_seconds;
+  const last = windows.length - 1, tail = pipeline.step_seconds - pipeline.pipeline_seconds;
   if (tail > 0) {
-    const x = starts[last] + (picture.pipeline_seconds - windows[last][0]) * scale;
+    const x = starts[last] + (pipeline.pipeline_seconds - windows[last][0]) * scale;
     root.append(svg('rect', { x, y: top, width: Math.max(1, tail * scale), height, fill: TAIL }));
   }
   root.append(...labels);
@@ -102,21 +77,22 @@ function pipelinePicture(width) {
   return root;
 }
 function drawPipeline() {
-  main.append(el('h2', {}, picture.stages > 1 ? 'The pipeline' : 'The micro-batches'),
-    el('p', { class: 'quiet' }, `${picture.stages > 1 ? `${picture.stages} stages, ` : ''}${count(picture.micro_batches)} micro-batches, numbered from 1 where there is room. ` +
-      (picture.windows.length > 1 ? 'The begin and the end of a step; between them pairs repeat. ' : '') + 'What is hatched is the bubble: the stage waits for another one.'),
-    el('ul', { class: 'legend' }, el('li', {}, swatch(FORWARD), 'forward'), el('li', {}, swatch(BACKWARD), 'backward'),
-      el('li', {}, swatch('repeating-linear-gradient(45deg, var(--ground) 0 2px, var(--line) 2px 3px)'), 'bubble'), el('li', {}, swatch(TAIL), 'sums, gathers and update that show')));
+  main.append(el('h2', {}, pipeline.stages > 1 ? 'The pipeline' : 'The micro-batches'),
+    el('p', { class: 'quiet' }, `${pipeline.stages > 1 ? `${pipeline.stages} stages, ` : ''}${count(pipeline.micro_batches)} micro-batches, numbered from 1 where there is room. ` +
+      (pipeline.windows.length > 1 ? 'The begin and the end of a step; between them pairs repeat. ' : '') + 'What is hatched is the bubble: the stage waits for another one.'),
+    el('ul', { class: 'legend' }, el('li', {}, filled(FORWARD), 'forward'), el('li', {}, filled(BACKWARD), 'backward'),
+      el('li', {}, filled('repeating-linear-gradient(45deg, var(--ground) 0 2px, var(--line) 2px 3px)'), 'bubble'), el('li', {}, filled(TAIL), 'sums, gathers and update that show')));
   const holder = el('div', {});
   main.append(el('figure', {}, holder));
   let width = 0;
-  const redraw = () => { const now = Math.round(holder.clientWidth || 960); if (now !== width) { width = now; holder.replaceChildren(pipelinePicture(width)); } };
-  redraw();
-  window.addEventListener('resize', redraw);
+  pictures.push((paper) => {
+    const now = paper || Math.round(holder.clientWidth || 960);
+    if (now !== width) holder.replaceChildren(pipelinePicture(width = now));
+  });
   main.append(el('details', {}, el('summary', {}, 'Ranks and layers of the stages'),
-    table('Stages', [['stage'], ['ranks', 'text'], ['layers', 'text']], picture.layers.map(([first, n], s) => {
-      const each = plan.ranks / picture.stages;
-      return [String(s), `${count(s * each)} – ${count((s + 1) * each - 1)}`, `${first} – ${first + n - 1}` + (s === 0 ? ', embedding' : '') + (s === picture.stages - 1 ? ', head' : '')];
+    table('Stages', [['stage'], ['ranks', 'text'], ['layers', 'text']], pipeline.layers.map(([first, n], s) => {
+      const each = plan.ranks / pipeline.stages;
+      return [String(s), `${count(s * each)} – ${count((s + 1) * each - 1)}`, `${first} – ${first + n - 1}` + (s === 0 ? ', embedding' : '') + (s === pipeline.stages - 1 ? ', head' : '')];
     }))));
 }
 drawPipeline();
@@ -128,3 +104,4 @@ function flatten(object, prefix) {
 }
 main.append(el('h2', {}, 'Assumed'), el('p', { class: 'quiet' }, 'Bytes, bytes or FLOPs a second, seconds; efficiencies are shares of the rate that is reached.'),
   table('What was assumed of the cluster', [['key', 'text'], ['value']], flatten(plan.assumed, '')), el('p', { class: 'quiet' }, data.version));
+drawPictures();

@@ -227,11 +227,13 @@ static void explain_time(const sl_account *account, sl_explanation *to)
         most = seconds > most ? seconds : most;
     }
     if (stalled < 0.001 * step)
-        add_line(to, "The step takes %s; the compute lane waits for nothing.",
+        add_line(to, "The step is predicted to take %s; the compute lane waits for nothing.",
                  format_seconds(step).text);
     else
         add_line(to,
-                 "The step takes %s, of which what binds works %.0f %%. The compute lane waits %s, "
+                 "The step is predicted to take %s, of which what binds works %.0f %%. The compute "
+                 "lane waits "
+                 "%s, "
                  "most of it for %s.",
                  format_seconds(step).text, step > 0 ? 100 * bound / step : 0,
                  format_seconds(stalled).text, sl_lane_name(cause));

@@ -1,119 +1,29 @@
 /* Puts a page together: a head, the style and the script of page.css and page.js, which the build
  * turns into arrays, and the numbers. The page names no other file, and forbids itself to load any.
  */
-#define _GNU_SOURCE /* getline */
+#define _GNU_SOURCE /* open_memstream */
 #include "page.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #include "account_json.h"
 #include "base/status.h"
 #include "explain.h"
 #include "files/json_file.h"
 #include "files/output_file.h"
+#include "files/page_file.h"
 #include "report_page.h"
 #include "session/search/plan_json.h"
 #include "sluice/version.h"
 
-enum { LOSS_POINTS = 2000 };
-
-static const char head[] =
-    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-    "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-    "<title>sluice: memory and time of a step</title>\n<style>\n";
 static const char middle[] = "</style>\n</head>\n<body>\n<main>\n<noscript>The pictures of this "
                              "report are drawn by its script; its numbers stand in the element "
                              "sluice-data as JSON.</noscript>\n</main>\n"
                              "<script type=\"application/json\" id=\"sluice-data\">\n";
 static const char before_script[] = "\n</script>\n<script>\n";
 static const char tail[] = "</script>\n</body>\n</html>\n";
-
-/* ---- losses of a log ---- */
-
-/* At most LOSS_POINTS of a run's losses: when they are full every second one goes. */
-typedef struct loss_list {
-    json_int_t steps[LOSS_POINTS];
-    double losses[LOSS_POINTS];
-    uint32_t count;
-    uint64_t stride, seen;
-} loss_list;
-
-static void add_loss(loss_list *list, json_int_t step, double loss)
-{
-    if (list->seen++ % list->stride != 0)
-        return;
-    if (list->count == LOSS_POINTS) {
-        for (uint32_t i = 0; i < LOSS_POINTS / 2; i++) {
-            list->steps[i] = list->steps[2 * (size_t)i];
-            list->losses[i] = list->losses[2 * (size_t)i];
-        }
-        list->count = LOSS_POINTS / 2;
-        list->stride *= 2;
-    }
-    list->steps[list->count] = step;
-    list->losses[list->count++] = loss;
-}
-
-static sl_status read_line(const char *path, const char *line, uint64_t bytes, loss_list *list)
-{
-    json_t *object = NULL;
-    if (sl_json_file_parse(path, line, bytes, &object) != SL_OK)
-        return SL_OK; /* a line that somebody else wrote does not cost the report */
-    const char *event = json_string_value(json_object_get(object, "event"));
-    const json_t *loss = json_object_get(object, "loss");
-    if (event && strcmp(event, "step") == 0 && json_is_number(loss))
-        add_loss(list, json_integer_value(json_object_get(object, "step")),
-                 json_number_value(loss));
-    json_decref(object);
-    return SL_OK;
-}
-
-static sl_status read_lines(const char *path, loss_list *list)
-{
-    char *line = NULL;
-    size_t capacity = 0;
-    ssize_t length;
-    sl_status status = SL_OK;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno));
-    while (status == SL_OK && (length = getline(&line, &capacity, file)) > 0)
-        status = read_line(path, line, (uint64_t)length, list);
-    free(line);
-    fclose(file);
-    return status;
-}
-
-static sl_status put_log(const char *path, json_t *root)
-{
-    bool has_failed = false;
-    struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
-        return SL_OK; /* what went down a pipe cannot be read again */
-    loss_list *list = calloc(1, sizeof *list);
-    json_t *array = json_array();
-    sl_status status = list && array ? SL_OK : SL_ERROR_SYSTEM;
-    if (status == SL_OK) {
-        list->stride = 1;
-        status = read_lines(path, list);
-    }
-    for (uint32_t i = 0; status == SL_OK && i < list->count; i++)
-        has_failed |=
-            json_array_append_new(array, json_pack("[If]", list->steps[i], list->losses[i])) != 0;
-    free(list);
-    has_failed |= json_object_set_new(root, "log", array) != 0;
-    SL_TRY(status);
-    if (has_failed)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
-    return SL_OK;
-}
 
 /* ---- what the page says beside the numbers ---- */
 
@@ -174,6 +84,10 @@ static sl_status put_words(const sl_report_args *args, const sl_account *account
     failed |= json_object_set_new(root, "version", json_string(version));
     failed |=
         json_object_set_new(root, "machine", sl_json_file_text(args->blueprint->machine.name));
+    failed |= json_object_set_new(root, "basis",
+                                  sl_json_file_text(sl_machine_basis(&args->blueprint->machine)));
+    failed |= json_object_set_new(root, "is_measured",
+                                  json_boolean(args->blueprint->machine.is_measured));
     failed |= json_object_set_new(root, "refusal",
                                   args->refusal ? sl_json_file_text(args->refusal) : json_null());
     failed |= json_object_set_new(root, "explain", make_explanation(args->blueprint, account));
@@ -192,16 +106,12 @@ static sl_status put_new(json_t *root, const char *key, json_t *value)
 
 static sl_status fill_data(const sl_report_args *args, const sl_account *account, json_t *root)
 {
-    json_t *plan = NULL, *of_account = NULL, *measured = json_null();
+    json_t *plan = NULL, *of_account = NULL;
     SL_TRY(put_words(args, account, root));
     SL_TRY(sl_plan_json_format(args->blueprint, &plan));
     SL_TRY(put_new(root, "plan", plan));
     SL_TRY(sl_account_json_format(account, &of_account));
-    SL_TRY(put_new(root, "account", of_account));
-    if (args->measured)
-        SL_TRY(sl_account_json_format_measured(account, args->measured, &measured));
-    SL_TRY(put_new(root, "measured", measured));
-    return args->log_path ? put_log(args->log_path, root) : SL_OK;
+    return put_new(root, "account", of_account);
 }
 
 /* ---- the file ---- */
@@ -223,18 +133,35 @@ static void print_json(FILE *page, const char *json)
     }
 }
 
-static void print_script(FILE *page, sl_page_kind kind)
-{
-    if (kind == SL_PAGE_BENCH)
-        print_bytes(page, sl_report_bench_js, sizeof sl_report_bench_js);
-    else if (kind == SL_PAGE_CLUSTER)
-        print_bytes(page, sl_report_cluster_js, sizeof sl_report_cluster_js);
-    else
-        print_bytes(page, sl_report_page_js, sizeof sl_report_page_js);
-}
+#define SCRIPT(name)                                                                               \
+    {                                                                                              \
+        name, sizeof name                                                                          \
+    }
 
-static sl_status print_page(const json_t *root, sl_page_kind kind, char **out_text)
+/* What each kind of page is made of, in order; a NULL script ends the list. */
+static const struct page_kind {
+    const char *title;
+    struct script {
+        const unsigned char *bytes;
+        size_t count;
+    } scripts[4];
+} page_kinds[] = {
+    [SL_PAGE_PLAN] = {"memory and time of a step",
+                      {SCRIPT(sl_report_common_js), SCRIPT(sl_report_curves_js),
+                       SCRIPT(sl_report_page_js)}},
+    [SL_PAGE_RUNS] = {"runs",
+                      {SCRIPT(sl_report_common_js), SCRIPT(sl_report_curves_js),
+                       SCRIPT(sl_report_runs_js)}},
+    [SL_PAGE_BENCH] = {"a measured machine",
+                       {SCRIPT(sl_report_common_js), SCRIPT(sl_report_bench_js)}},
+    [SL_PAGE_CLUSTER] = {"a planned cluster",
+                         {SCRIPT(sl_report_common_js), SCRIPT(sl_report_cluster_js)}},
+};
+
+/* `run`: the id of the run that a page is of, or NULL. */
+static sl_status print_page(const json_t *root, sl_page_kind kind, const char *run, char **out_text)
 {
+    const struct page_kind *made_of = &page_kinds[kind];
     size_t bytes;
     char *json = sl_json_file_dump(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
     FILE *page = json ? open_memstream(out_text, &bytes) : NULL;
@@ -242,12 +169,13 @@ static sl_status print_page(const json_t *root, sl_page_kind kind, char **out_te
         free(json);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
     }
-    fputs(head, page);
+    sl_page_file_print_head(page, made_of->title, run);
     print_bytes(page, sl_report_page_css, sizeof sl_report_page_css);
     fputs(middle, page);
     print_json(page, json);
     fputs(before_script, page);
-    print_script(page, kind);
+    for (const struct script *script = made_of->scripts; script->bytes; script++)
+        print_bytes(page, script->bytes, script->count);
     fputs(tail, page);
     free(json);
     bool has_failed = ferror(page) != 0;
@@ -260,7 +188,7 @@ static sl_status print_page(const json_t *root, sl_page_kind kind, char **out_te
 }
 
 static const sl_output_file_kind report_kind = {
-    .option = "--report", .noun = "report", .start = head};
+    .option = "--report", .noun = "report", .start = sl_page_file_start};
 
 sl_status sl_report_check(const char *path)
 {
@@ -285,32 +213,84 @@ sl_account_request sl_report_request(const sl_blueprint *blueprint)
     return request;
 }
 
-sl_status sl_report_write(const char *path, const sl_report_args *args)
+/* The numbers that stay, and the account by which measured ones are named. */
+struct sl_report_draft {
+    sl_account *account;
+    json_t *root;
+};
+
+sl_status sl_report_draft_open(const sl_report_args *args, sl_report_draft **out_draft)
 {
-    char *text = NULL;
-    sl_account *account = NULL;
-    sl_status status;
-    json_t *root = json_object();
     sl_account_request request = sl_report_request(args->blueprint);
     for (int tier = 0; args->asked_budget_bytes && tier < SL_TIER_COUNT; tier++)
         request.budget_bytes[tier] = args->asked_budget_bytes[tier];
-    status = sl_account_open(&request, &account);
+    sl_report_draft *draft = calloc(1, sizeof *draft);
+    if (!draft)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
+    draft->root = json_object();
+    sl_status status = sl_account_open(&request, &draft->account);
     if (status == SL_OK)
-        status = fill_data(args, account, root);
-    sl_account_close(account);
-    if (status == SL_OK)
-        status = print_page(root, SL_PAGE_PLAN, &text);
-    if (status == SL_OK)
-        status = sl_output_file_write_text(&report_kind, path, text);
+        status = fill_data(args, draft->account, draft->root);
+    if (status != SL_OK) {
+        sl_report_draft_close(draft);
+        return status;
+    }
+    *out_draft = draft;
+    return SL_OK;
+}
+
+void sl_report_draft_close(sl_report_draft *draft)
+{
+    if (!draft)
+        return;
+    sl_account_close(draft->account);
+    json_decref(draft->root);
+    free(draft);
+}
+
+static sl_status put_measured(sl_report_draft *draft, const sl_report_measured *from)
+{
+    json_t *measured = json_null();
+    if (from)
+        SL_TRY(sl_account_json_format_measured(draft->account, from, &measured));
+    return put_new(draft->root, "measured", measured);
+}
+
+static sl_status put_run(sl_report_draft *draft, const sl_history *run)
+{
+    json_t *object = NULL;
+    if (!run)
+        return SL_OK;
+    SL_TRY(sl_history_format(run, "this run", &object));
+    return put_new(draft->root, "runs", json_pack("[o]", object));
+}
+
+sl_status sl_report_draft_write(sl_report_draft *draft, const char *path,
+                                const sl_report_measured *measured, const sl_history *run)
+{
+    char *text = NULL;
+    SL_TRY(put_measured(draft, measured));
+    SL_TRY(put_run(draft, run));
+    SL_TRY(print_page(draft->root, SL_PAGE_PLAN, run ? run->id : NULL, &text));
+    sl_status status = sl_output_file_write_text(&report_kind, path, text);
     free(text);
-    json_decref(root);
+    return status;
+}
+
+sl_status sl_report_write(const char *path, const sl_report_args *args,
+                          const sl_report_measured *measured)
+{
+    sl_report_draft *draft = NULL;
+    SL_TRY(sl_report_draft_open(args, &draft));
+    sl_status status = sl_report_draft_write(draft, path, measured, NULL);
+    sl_report_draft_close(draft);
     return status;
 }
 
 sl_status sl_report_write_page(const char *path, const json_t *root, sl_page_kind kind)
 {
     char *text = NULL;
-    SL_TRY(print_page(root, kind, &text));
+    SL_TRY(print_page(root, kind, NULL, &text));
     sl_status status = sl_output_file_write_text(&report_kind, path, text);
     free(text);
     return status;

@@ -1,109 +1,6 @@
-/* Draws the report from the JSON that stands in the page. All text goes in as text, never as
- * markup. Every picture is a slider: pointer, finger and arrow keys move a cursor, and the line
- * below it says what stands there. */
-'use strict';
-const data = JSON.parse(document.getElementById('sluice-data').textContent);
+/* Draws the report of a plan, and of a run or a profile what was measured beside it. */
 const account = data.account;
-const main = document.querySelector('main');
 const GAP = 22; /* pixels of a cut in the time axis */
-
-/* ---- words ---- */
-
-function bytes(n) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-  let unit = 0;
-  while (n >= 1024 && unit + 1 < units.length) { n /= 1024; unit++; }
-  return (unit ? n.toFixed(2) : String(n)) + ' ' + units[unit];
-}
-function seconds(s) {
-  if (s >= 1) return s.toFixed(2) + ' s';
-  if (s >= 1e-3) return (s * 1e3).toFixed(2) + ' ms';
-  return (s * 1e6).toFixed(1) + ' µs';
-}
-function percent(part, all) { return all > 0 ? (100 * part / all).toFixed(1) + ' %' : '–'; }
-function count(n) { return n.toLocaleString('en'); }
-function amount(n, unit) {
-  const steps = [[1e15, 'P'], [1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'K']];
-  for (const [size, prefix] of steps) if (n >= size) return (n / size).toFixed(2) + ' ' + prefix + unit;
-  return n.toFixed(0) + ' ' + unit;
-}
-
-/* ---- elements ---- */
-
-const SVG = 'http://www.w3.org/2000/svg';
-function add(element, attributes, children) {
-  for (const key in attributes) if (attributes[key] !== null) element.setAttribute(key, attributes[key]);
-  for (const child of children) if (child !== null) element.append(child);
-  return element;
-}
-function el(tag, attributes, ...children) { return add(document.createElement(tag), attributes || {}, children); }
-function svg(tag, attributes, ...children) { return add(document.createElementNS(SVG, tag), attributes || {}, children); }
-function swatch(color) { return el('span', { class: 'swatch', style: 'background:var(--' + color + ')', 'aria-hidden': 'true' }); }
-function text(x, y, content, attributes) { return svg('text', Object.assign({ x: x.toFixed(1), y: y.toFixed(1) }, attributes), content); }
-function line(x1, y1, x2, y2, name) { return svg('line', { x1, y1, x2, y2, class: name }); }
-function clamp(n, low, high) { return Math.max(low, Math.min(high, n)); }
-
-function heading(title, ...paragraphs) {
-  main.append(el('h2', {}, title), ...paragraphs.map((words) => el('p', { class: 'quiet' }, words)));
-}
-/* columns: [name, 'text'?]; a cell is a string, a number or an element */
-function table(label, columns, rows) {
-  const head = el('tr', {}, ...columns.map((c) => el('th', { scope: 'col', class: c[1] || null }, c[0])));
-  const body = rows.map((row) => el('tr', {}, ...row.map((cell, i) => el('td', { class: columns[i][1] || null }, cell))));
-  return el('div', { class: 'scroll', role: 'region', tabindex: '0', 'aria-label': label },
-    el('table', {}, el('thead', {}, head), el('tbody', {}, ...body)));
-}
-function withBar(words, share) {
-  return el('span', {}, words, el('span', { class: 'bar', style: 'width:' + (60 * clamp(share, 0, 1)).toFixed(0) + 'px', 'aria-hidden': 'true' }));
-}
-
-/* ---- pictures ---- */
-
-function patterns() {
-  const stripes = (id, color, width) => svg('pattern', { id, width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
-    svg('rect', { width: 6, height: 6, fill: 'var(--ground)' }), svg('rect', { width, height: 6, fill: color }));
-  return svg('svg', { width: 0, height: 0, 'aria-hidden': 'true', style: 'position:absolute' },
-    svg('defs', {}, stripes('holes', 'var(--grid)', 2), stripes('over', 'var(--bad)', 2)));
-}
-const pictures = [];
-/* `draw(width)` returns {svg, at(x, y), move(dx, dy), start}; they return words for the readout. */
-function picture(label, draw) {
-  const readout = el('div', { class: 'readout' });
-  const holder = el('div', {});
-  const figure = el('figure', {}, holder, readout);
-  let width = 0;
-  function redraw() {
-    const now = Math.round(holder.clientWidth || 960);
-    if (now === width) return;
-    width = now;
-    const drawn = draw(width);
-    const root = drawn.svg;
-    const show = (parts) => {
-      if (!parts) return;
-      readout.replaceChildren(...parts);
-      root.setAttribute('aria-valuetext', readout.textContent);
-      root.setAttribute('aria-valuenow', drawn.now());
-    };
-    add(root, { tabindex: 0, role: 'slider', 'aria-label': label, 'aria-valuemin': 0, 'aria-valuemax': drawn.most, 'aria-valuenow': 0 }, []);
-    root.addEventListener('pointermove', (event) => {
-      const box = root.getBoundingClientRect();
-      show(drawn.at((event.clientX - box.left) * width / box.width, (event.clientY - box.top) * width / box.width));
-    });
-    root.addEventListener('keydown', (event) => {
-      const keys = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-20, 0], PageDown: [20, 0], Home: [-1e9, 0], End: [1e9, 0] };
-      const step = keys[event.key];
-      if (!step) return;
-      event.preventDefault();
-      show(drawn.move(step[0], step[1]));
-    });
-    holder.replaceChildren(root);
-    show(drawn.start());
-  }
-  pictures.push(redraw);
-  main.append(figure);
-  return figure;
-}
-function bold(words) { return el('b', {}, words); }
 
 /* Phases and repeated sections below the ticks; returns what it drew. */
 function tickAxis(x0, width, y) {
@@ -127,26 +24,48 @@ function tickAxis(x0, width, y) {
   }
   return group;
 }
-/* Round values up to `most`, for an axis of bytes. */
-function byteSteps(most) {
-  let step = 1;
-  while (most / step > 5) step *= 2;
-  const values = [];
-  for (let value = step; value <= most; value += step) values.push(value);
-  return values;
+/* What the strip below the ticks says by colour. */
+function phaseLegend() {
+  const used = ['forward', 'recompute', 'backward', 'update'].filter((name, i) => account.phases.includes(i));
+  return legend('below the ticks:', ...used.map((name) => [swatch(name), name]));
 }
 
+/* Tiers differ by orders of magnitude. The largest one has the full height; one of less than an eighth of it
+ * two thirds, of less than a hundredth half: more would look as if it mattered as much, less could not be read. */
+function heightOf(name, full) {
+  const share = account.memory[name].arena_bytes / largestArena();
+  return Math.round(full * (share > 1 / 8 ? 1 : share > 1 / 100 ? 2 / 3 : 1 / 2));
+}
+function largestArena() { return Math.max(...account.tiers.map((tier) => account.memory[tier].arena_bytes)); }
+/* All tiers on one scale. */
+function scaleBars(tiers) {
+  const all = tiers.map((name) => account.memory[name].arena_bytes);
+  if (tiers.length < 2) return;
+  main.append(el('p', { class: 'quiet' }, 'All tiers on one scale:'), el('div', { class: 'bars' }, ...tiers.flatMap((name, i) => [el('span', {}, name),
+    el('span', { class: 'track', 'aria-hidden': 'true' }, el('span', { style: `width:${Math.max(.2, 100 * all[i] / Math.max(...all)).toFixed(2)}%` })), el('span', { class: 'number' }, bytes(all[i]))])));
+}
+/* The column that is told by the tick of the peak. */
+function peakColumn(tier) {
+  const found = tier.columns.findIndex((column) => column[0] === tier.peak_tick);
+  return found < 0 ? Math.floor(tier.peak_tick * tier.columns.length / account.op_count) : found;
+}
+/* What is not divided between two sheets of paper. */
+function whole(...parts) { const box = el('div', { class: 'whole' }, ...parts); main.append(box); return box; }
 function memoryPicture(name) {
-  const tier = account.memory[name];
+  const tier = account.memory[name], peak = peakColumn(tier);
   const kinds = account.kinds.filter((kind, k) => tier.columns.some((c) => c[k + 1] > 0));
   const shownBudget = tier.budget_bytes !== null && tier.budget_bytes < 1.7 * tier.arena_bytes;
-  main.append(el('h3', {}, name + ': ' + bytes(tier.arena_bytes) + (tier.budget_bytes === null ? '' : ' of ' + bytes(tier.budget_bytes))),
-    el('ul', { class: 'legend' }, ...kinds.map((kind) => el('li', {}, swatch(kind), kind + ' ' + bytes(tier.kind_bytes[kind]))),
-      el('li', {}, 'holes ' + bytes(tier.hole_bytes))));
+  const keys = [[stroke('peak'), 'peak ' + bytes(tier.live_peak_bytes)]];
+  if (shownBudget) keys.push([stroke('budget'), 'budget ' + bytes(tier.budget_bytes)]);
+  if (tier.overflow_bytes > 0) keys.push([stripes('bad'), 'above the budget']);
+  const box = whole(el('h3', {}, name + ': ' + bytes(tier.arena_bytes) + (tier.budget_bytes === null ? '' : ' of ' + bytes(tier.budget_bytes))),
+    legend(...kinds.map((kind) => [swatch(kind), kind + ' ' + bytes(tier.kind_bytes[kind])]), 'holes ' + bytes(tier.hole_bytes), ...keys));
+  if (tier.arena_bytes < largestArena() / 8)
+    box.append(el('p', { class: 'quiet' }, `This scale ends at ${bytes(tier.arena_bytes)}, the largest tier’s at ${bytes(largestArena())}.`));
   if (tier.overflow_bytes > 0)
-    main.append(el('p', { class: 'bad' }, bytes(tier.overflow_bytes) + ' more than the budget: what stands above the dashed line does not fit.'));
+    box.append(el('p', { class: 'bad' }, bytes(tier.overflow_bytes) + ' more than the budget: what stands above the dashed line does not fit.'));
   picture('Bytes by kind in the ' + name + ' tier over the ticks of a step; arrow keys move', (width) => {
-    const left = 66, top = 18, height = width < 500 ? 170 : 220, inner = width - left - 8, columns = tier.columns.length;
+    const left = 66, top = 18, height = heightOf(name, width < 500 ? 170 : 220), inner = width - left - 8, columns = tier.columns.length;
     const most = 1.04 * Math.max(tier.arena_bytes, shownBudget ? tier.budget_bytes : 0, 1);
     const y = (n) => top + height * (1 - n / most), x = (column) => left + inner * column / columns;
     const root = svg('svg', { viewBox: `0 0 ${width} ${top + height + 44}` });
@@ -170,8 +89,8 @@ function memoryPicture(name) {
       });
       root.append(svg('path', { class: 'over', d: over }));
     }
-    if (shownBudget) root.append(line(left, y(tier.budget_bytes), left + inner, y(tier.budget_bytes), 'budget'), text(left + 4, y(tier.budget_bytes) - 4, 'budget ' + bytes(tier.budget_bytes), { class: 'small' }));
-    const px = left + inner * (tier.peak_tick + .5) / account.op_count;
+    if (shownBudget) root.append(line(left, y(tier.budget_bytes), left + inner, y(tier.budget_bytes), 'budget'), text(left + 4, y(tier.budget_bytes) + 13, 'budget', { class: 'small over-area' }));
+    const px = x(peak + .5);
     root.append(line(px, top - 2, px, top + height, 'peak'), text(clamp(px, left + 60, width - 70), top - 6, 'peak ' + bytes(tier.live_peak_bytes), { 'text-anchor': 'middle' }),
       line(left, top + height, left + inner, top + height, 'axis'), tickAxis(left, inner, top + height + 4));
     const cursor = line(0, top, 0, top + height, 'cursor');
@@ -183,21 +102,23 @@ function memoryPicture(name) {
       cursor.setAttribute('x2', x(now + .5));
       const values = tier.columns[now], all = values.slice(1).reduce((a, b) => a + b, 0);
       const section = account.sections.find((s) => values[0] < s[0] + s[1]);
-      const parts = [bold('tick ' + count(values[0]) + ', ' + tier.ops[now] + (section && section[2] > 1 ? ' (× ' + section[2] + ')' : '') + ': ' + bytes(all)), ' '];
+      const parts = [bold((now === peak ? 'the peak: ' : '') + 'tick ' + count(values[0]) + ', ' + tier.ops[now] + (section && section[2] > 1 ? ' (× ' + section[2] + ')' : '') + ': ' + bytes(all)), ' '];
       kinds.forEach((kind) => { const n = values[account.kinds.indexOf(kind) + 1]; if (n) parts.push(el('span', { class: 'item' }, swatch(kind), kind + ' ' + bytes(n)), ' '); });
       return parts;
     };
-    return { svg: root, most: columns - 1, now: () => now, start: () => show(Math.floor(tier.peak_tick * columns / account.op_count)),
-      at: (px) => show(Math.floor((px - left) / inner * columns)), move: (dx) => show(now + dx) };
-  });
+    return { svg: root, most: columns - 1, now: () => now, start: () => show(peak),
+      at: (pointer) => show(Math.abs(pointer - px) < 5 ? peak : Math.floor((pointer - left) / inner * columns)), move: (dx) => show(now + dx) };
+  }, box);
 }
 
 function mapPicture(name) {
   const tier = account.memory[name];
   const over = tier.overflow_bytes > 0;
-  main.append(el('h3', {}, name));
+  const kinds = account.kinds.filter((kind, k) => tier.regions.some((r) => r[0] === k));
+  const box = whole(el('h3', {}, name + ': ' + bytes(tier.arena_bytes)),
+    legend(...kinds.map((kind) => [swatch(kind), kind]), [stripes('line'), 'hole'], ...(over ? [[stripes('bad'), 'above the budget'], [stroke('budget'), 'budget']] : []), [stroke('peak'), 'peak']));
   picture('Address map of the ' + name + ' tier: offsets upwards, ticks to the right; arrow keys move', (width) => {
-    const left = 66, top = 8, height = width < 500 ? 220 : 300, inner = width - left - 8;
+    const left = 66, top = 8, height = heightOf(name, width < 500 ? 220 : 300), inner = width - left - 8;
     const most = Math.max(tier.arena_bytes, 1), y = (n) => top + height * (1 - n / most), x = (tick) => left + inner * Math.min(tick, account.op_count) / account.op_count;
     const root = svg('svg', { viewBox: `0 0 ${width} ${top + height + 44}` });
     root.append(svg('rect', { class: 'hatch', x: left, y: top, width: inner, height }));
@@ -214,12 +135,12 @@ function mapPicture(name) {
     paths.forEach((d, k) => { if (d) root.append(svg('path', { d, fill: 'var(--' + account.kinds[k] + ')' })); });
     if (over) root.append(svg('rect', { class: 'over', opacity: .55, x: left, y: top, width: inner, height: Math.max(0, y(tier.budget_bytes) - top) }), line(left, y(tier.budget_bytes), left + inner, y(tier.budget_bytes), 'budget'));
     root.append(line(x(tier.peak_tick + .5), top, x(tier.peak_tick + .5), top + height, 'peak'), tickAxis(left, inner, top + height + 4));
-    const box = svg('rect', { class: 'box' });
-    root.append(box);
+    const frameBox = svg('rect', { class: 'box' });
+    root.append(frameBox);
     let tick = tier.peak_tick, offset = 0;
     const holds = (r) => r[3] <= r[4] ? tick >= r[3] && tick <= r[4] : tick >= r[3] || tick <= r[4];
     const alive = () => tier.regions.filter(holds).sort((a, b) => a[1] - b[1]);
-    const frame = (r, from, to) => add(box, { x: x(from), y: y(r[1] + r[2]), width: Math.max(1, x(to) - x(from)), height: Math.max(1, y(r[1]) - y(r[1] + r[2])) }, []);
+    const frame = (r, from, to) => add(frameBox, { x: x(from), y: y(r[1] + r[2]), width: Math.max(1, x(to) - x(from)), height: Math.max(1, y(r[1]) - y(r[1] + r[2])) }, []);
     const show = () => {
       const list = alive(), found = list.find((r) => offset >= r[1] && offset < r[1] + r[2]);
       if (!found) {
@@ -240,7 +161,7 @@ function mapPicture(name) {
     return { svg: root, most: account.op_count - 1, now: () => tick, start: show,
       at: (px, py) => { tick = clamp(Math.floor((px - left) / inner * account.op_count), 0, account.op_count - 1); offset = clamp((1 - (py - top) / height) * most, 0, most - 1); return show(); },
       move: (dx, dy) => { tick = clamp(tick + dx * Math.max(1, Math.round(account.op_count / 360)), 0, account.op_count - 1); if (dy) step(-dy); return show(); } };
-  });
+  }, box);
 }
 
 const PLACES = ['nowhere', 'device', 'host', 'device and host', 'disk', 'device and disk', 'host and disk', 'device, host and disk'];
@@ -298,6 +219,7 @@ function lanePicture(label, inNanoseconds) {
   const names = account.lanes.filter((name) => gantt.lanes[name] && gantt.lanes[name].length);
   if (names.length === 0) return;
   const shown = gantt.end - gantt.begin - gantt.cuts.reduce((sum, cut) => sum + cut[1] - cut[0], 0);
+  if (gantt.cuts.length) main.append(legend([stripes('line'), 'repetitions that are left out']));
   picture(label + '; left and right move in time, up and down between lanes', (width) => {
     const left = 62, top = 6, row = 26, inner = width - left - 8, scale = (inner - GAP * gantt.cuts.length) / shown;
     const x = (t) => {
@@ -342,25 +264,6 @@ function lanePicture(label, inNanoseconds) {
     return { svg: root, most: Math.max(...names.map((n) => gantt.lanes[n].length)) - 1, now: () => index, start: show,
       at: (px, py) => { lane = clamp(Math.floor((py - top) / row), 0, names.length - 1); index = near(timeAt(px)); return show(); },
       move: (dx, dy) => { if (dy) { const t = list()[index][0]; lane = clamp(lane + dy, 0, names.length - 1); index = near(t); } index += dx; return show(); } };
-  });
-}
-
-function lossPicture(losses) {
-  picture('Loss by step; arrow keys move', (width) => {
-    const left = 52, top = 10, height = 200, inner = width - left - 8;
-    const low = Math.min(...losses.map((p) => p[1])), high = Math.max(...losses.map((p) => p[1])), last = losses[losses.length - 1][0], first = losses[0][0];
-    const x = (step) => left + inner * (step - first) / Math.max(1, last - first), y = (loss) => top + height * (1 - (loss - low) / Math.max(high - low, 1e-9));
-    const root = svg('svg', { viewBox: `0 0 ${width} ${top + height + 24}` });
-    for (let i = 0; i <= 4; i++) { const value = low + (high - low) * i / 4; root.append(line(left, y(value), left + inner, y(value), 'grid'), text(left - 6, y(value) + 4, value.toFixed(2), { 'text-anchor': 'end', class: 'small' })); }
-    root.append(svg('path', { d: 'M' + losses.map((p) => x(p[0]).toFixed(1) + ' ' + y(p[1]).toFixed(1)).join('L'), fill: 'none', stroke: 'var(--param)', 'stroke-width': 2 }),
-      text(left, top + height + 18, 'step ' + count(first), { class: 'small' }), text(left + inner, top + height + 18, count(last), { 'text-anchor': 'end', class: 'small' }));
-    const cursor = line(0, top, 0, top + height, 'cursor');
-    root.append(cursor);
-    let now = losses.length - 1;
-    const show = () => { now = clamp(now, 0, losses.length - 1); const px = x(losses[now][0]); add(cursor, { x1: px, x2: px }, []); return [bold('step ' + count(losses[now][0])), ': loss ' + losses[now][1].toFixed(4)]; };
-    return { svg: root, most: losses.length - 1, now: () => now, start: show,
-      at: (px) => { const step = first + (px - left) / inner * (last - first); now = losses.findIndex((p) => p[0] >= step); if (now < 0) now = losses.length - 1; return show(); },
-      move: (dx) => { now += dx; return show(); } };
   });
 }
 
@@ -430,19 +333,39 @@ function summary(tiers) {
   main.append(el('h1', {}, data.title), el('p', { class: 'quiet' }, data.subtitle));
   if (data.refusal) main.append(el('div', { class: 'refusal' }, el('b', {}, 'It does not fit: '), data.refusal.replace(/^it does not fit: /, '')));
   main.append(el('ul', { class: 'tiles' },
-    tile(measured ? 'step, measured' : 'step, predicted', seconds(step), measured ? 'predicted ' + seconds(time.step_seconds) + ' (' + data.machine + ')' : data.machine),
+    tile(measured ? 'step, measured' : 'step, predicted', seconds(step), measured ? 'predicted: ' + seconds(time.step_seconds) : data.is_measured ? data.machine : 'a guess: see below'),
     tile('tokens a second', amount(account.tokens / step, ''), count(account.tokens) + ' tokens a step'),
-    tile('bound by', time.bound_by, seconds(time.resource_seconds[time.bound_by]) + ' of the step'),
+    tile('bound by', time.bound_by, 'predicted: ' + seconds(time.resource_seconds[time.bound_by]) + ' of the step'),
     tile('model FLOPs used', percent(account.model_flops / step, time.flop_roof), amount(account.model_flops, 'FLOP') + ' a step'),
     ...tiers.map((name) => { const t = account.memory[name]; return tile(name, bytes(t.arena_bytes), t.budget_bytes === null ? 'no limit' : 'of ' + bytes(t.budget_bytes) + (t.overflow_bytes ? ': ' + bytes(t.overflow_bytes) + ' too much' : '')); })));
-  main.append(el('ul', { class: 'explain' }, ...data.explain.map((words) => el('li', {}, words))));
-  main.append(el('p', { class: 'note keys' }, 'Point at a picture, or focus it and use the arrow keys: the line below says what stands there.'));
+}
+/* Planned and measured, in one place. */
+function besidePlan(tiers, measured) {
+  const time = account.time, step = measured.step_seconds;
+  const rows = [['a step', seconds(time.step_seconds), seconds(step), (step / time.step_seconds).toFixed(2)],
+    ['tokens a second', amount(account.tokens / time.step_seconds, ''), amount(account.tokens / step, ''), (time.step_seconds / step).toFixed(2)],
+    ...tiers.map((name) => { const planned = account.memory[name].arena_bytes, found = measured.peak_bytes[name]; return ['peak of the ' + name, bytes(planned), bytes(found), (found / planned).toFixed(2)]; })];
+  heading('Planned and measured', `Measured: the mean of ${count(measured.steps)} steps. Times are predicted by ${data.basis}.`);
+  main.append(table('Planned and measured', [['what', 'text'], ['planned'], ['measured'], ['ratio']], rows));
+  if (measured.resident_bytes) main.append(el('p', {}, 'Resident set of the process: ' + bytes(measured.resident_bytes) + '.'));
+}
+function theRun() {
+  const run = runs[0];
+  heading('The run', `Steps ${count(run.first_step)} to ${count(run.last_step)}` + (run.reason ? '' : ', and it goes on') + (run.reason === 'signal' ? '; it was stopped by a signal' : run.reason === 'error' ? '; it failed' : '') + '.');
+  curves();
 }
 function build() {
   const tiers = account.tiers.filter((name) => account.memory[name].arena_bytes > 0), time = account.time, measured = data.measured;
   document.body.prepend(patterns());
   summary(tiers);
+  main.append(el('p', { class: 'note keys' }, 'Point at a picture, or focus it and use the arrow keys: the line below it says what stands there.'));
+  if (runs.length) theRun();
+  if (data.measured) besidePlan(tiers, data.measured);
+  heading('Why the plan is as it is', 'Times in these lines are predicted.');
+  main.append(el('ul', { class: 'explain' }, ...data.explain.map((words) => el('li', {}, words))));
   heading('Memory over a step', 'Bytes alive at each tick of the step, by kind. A tick is the place of an op in the program; a section that is repeated for each micro-batch is drawn once, with how often it runs below it.');
+  scaleBars(tiers);
+  main.append(phaseLegend());
   tiers.forEach(memoryPicture);
   heading('What the peak is made of', 'Objects alive at the tick of each tier’s peak, those of one name together. Kinds and holes add up to the arena.');
   tiers.forEach(peakTables);
@@ -459,18 +382,11 @@ function build() {
   opTable(measured);
   heading('Where the chunks are', 'Each row is a chunk of one group (or a few neighbours), each colour the tiers that hold it; its home always does.');
   residencyPicture();
-  heading('Address maps', 'What lies where in each arena. Stripes are holes: bytes that nothing takes at that tick.');
+  heading('Address maps', 'What lies where in each arena.');
   tiers.forEach(mapPicture);
-  if (data.log && data.log.length > 1) { heading('Loss'); lossPicture(data.log); }
   heading('By rule of thumb', 'What the usual formulas say, beside the exact plan.');
   main.append(table('Rules of thumb', [['rule', 'text'], ['it says'], ['the plan']], data.thumb.map((t) => [t[0], t[3] === 'bytes' ? bytes(t[1]) : count(t[1]), t[3] === 'bytes' ? bytes(t[2]) : count(t[2])])));
-  if (measured) {
-    heading('Planned and measured');
-    main.append(table('Planned and measured peaks', [['tier'], ['planned'], ['measured']], tiers.map((name) => [name, bytes(account.memory[name].arena_bytes), bytes(measured.peak_bytes[name])])));
-    if (measured.resident_bytes) main.append(el('p', {}, 'Resident set of the process: ' + bytes(measured.resident_bytes) + '.'));
-  }
   main.append(el('footer', {}, data.version));
-  pictures.forEach((redraw) => redraw());
-  new ResizeObserver(() => pictures.forEach((redraw) => redraw())).observe(main);
+  drawPictures();
 }
 build();

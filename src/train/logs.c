@@ -10,22 +10,25 @@
 
 #include "base/log.h"
 #include "files/files.h"
+#include "files/page_file.h"
 #include "session/config/restore.h"
 #include "train/watch/log_csv.h"
 #include "train/watch/log_events.h"
 #include "train/watch/log_json.h"
 
 typedef struct log_kind {
-    uint32_t row;                                      /* of its option */
+    uint32_t row; /* of its option */
+    const char *noun;
     bool (*is_own)(const char *path, const char *run); /* the log at `path` is of `run` */
 } log_kind;
 
-enum { JSON, CSV, EVENTS };
+enum { JSON, CSV, EVENTS, PAGE };
 
 static const log_kind kinds[SL_LOGS_KINDS] = {
-    [JSON] = {SL_CONFIG_ROW_log_json, sl_log_json_is_own},
-    [CSV] = {SL_CONFIG_ROW_log_csv, sl_log_csv_is_own},
-    [EVENTS] = {SL_CONFIG_ROW_tensorboard, sl_log_events_is_own},
+    [JSON] = {SL_CONFIG_ROW_log_json, "log", sl_log_json_is_own},
+    [CSV] = {SL_CONFIG_ROW_log_csv, "log", sl_log_csv_is_own},
+    [EVENTS] = {SL_CONFIG_ROW_tensorboard, "log", sl_log_events_is_own},
+    [PAGE] = {SL_CONFIG_ROW_report, "page", sl_page_file_is_own}, /* who writes it opens it */
 };
 
 /* ---- a log that only the checkpoint names ---- */
@@ -62,9 +65,10 @@ static bool is_there(const char *path)
 static sl_status settle_beside(const log_kind *kind, const char *recorded, const sl_resume *resume,
                                sl_config *config, sl_logs *logs)
 {
-    char name[NAME_BYTES], *path;
+    char name[NAME_BYTES], why[64], *path;
     const char *option = sl_config_rows()[kind->row].name;
     make_name(recorded, name);
+    snprintf(why, sizeof why, "but no %s of this run is there", kind->noun);
     SL_TRY(sl_files_join_path(config->save, name, &path));
     const bool is_own = kind->is_own(path, logs->run);
     sl_status status = SL_OK;
@@ -73,15 +77,15 @@ static sl_status settle_beside(const log_kind *kind, const char *recorded, const
         sl_log_write(SL_LOG_WARNING,
                      "--%s goes on in %s: the checkpoint names %s, %s; give --%s to choose a place",
                      option, sl_files_show(path).text, sl_files_show(recorded).text,
-                     resume->is_in_place ? "but no log of this run is there"
-                                         : "but was saved in another directory than this",
+                     resume->is_in_place ? why : "but was saved in another directory than this",
                      option);
         status = sl_config_set(config, kind->row, path);
     } else {
         sl_log_write(SL_LOG_WARNING,
-                     "there is no --%s: neither %s, which the checkpoint names, nor %s is a log "
+                     "there is no --%s: neither %s, which the checkpoint names, nor %s is a %s "
                      "of this run that can be continued; give --%s to choose a place",
-                     option, sl_files_show(recorded).text, sl_files_show(path).text, option);
+                     option, sl_files_show(recorded).text, sl_files_show(path).text, kind->noun,
+                     option);
     }
     free(path);
     return status;

@@ -1,4 +1,5 @@
-/* The logs of a run: where each one is written, and what may be there already.
+/* The logs of a run, and its page (--report): where each one is written, and what may be there
+ * already.
  *
  *   the path is named by          the log is
  *   an option of this start       written from the start; with --resume, behind what is there
@@ -21,7 +22,7 @@
 #include "session/config/config.h"
 #include "train/watch/sink.h"
 
-enum { SL_LOGS_KINDS = 3 };
+enum { SL_LOGS_KINDS = 4 };
 
 typedef struct sl_logs {
     char run[SL_RUN_ID_BYTES];

@@ -39,6 +39,7 @@ READERS = {
     },
     "cluster": {"src/session/cluster/description.c": []},
     "against": {"src/bench/against.c": []},
+    "history_log": {"src/report/history_log.c": [], "src/report/series.c": []},
     "config": {
         "src/session/config/config.c": AllBut(["sl_config_cuda"]),
         "src/session/config/config_json.c": [],

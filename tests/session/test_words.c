@@ -34,7 +34,8 @@ static bool find_command(const char *name, sl_config_command *out_command)
     } commands[] = {{"train", SL_CONFIG_TRAIN},       {"plan", SL_CONFIG_PLAN},
                     {"profile", SL_CONFIG_PROFILE},   {"generate", SL_CONFIG_GENERATE},
                     {"eval", SL_CONFIG_EVAL},         {"doctor", SL_CONFIG_DOCTOR},
-                    {"tokenize", SL_CONFIG_TOKENIZE}, {"convert", SL_CONFIG_CONVERT}};
+                    {"tokenize", SL_CONFIG_TOKENIZE}, {"convert", SL_CONFIG_CONVERT},
+                    {"report", SL_CONFIG_REPORT}};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, name) == 0) {
             *out_command = commands[i].command;

@@ -33,6 +33,8 @@ enum {
     TB = T | B,
     TV = T | V,
     BK = B | K,
+    O = SL_CONFIG_REPORT,
+    BKO = BK | O,
     TEK = TE | K,
     TGEKV = TGE | K | V,
     TGEB = TGE | B,
@@ -698,6 +700,16 @@ static sl_status check_converting(sl_config *config)
     return SL_OK;
 }
 
+static sl_status check_reporting(const sl_config *config)
+{
+    if (config->runs.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "report draws logs of --log-json: name at least one, as in "
+                                "sluice report run.jsonl --output run.html");
+    if (!config->output)
+        SL_FAIL(SL_ERROR_USAGE, "--output: name the page, such as run.html");
+    return SL_OK;
+}
+
 sl_status sl_config_check(sl_config *config, sl_config_command command)
 {
     if (config->threads == SL_CONFIG_UNSET)
@@ -708,6 +720,8 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
         return check_tokenizing(config);
     if (command & SL_CONFIG_CONVERT)
         return check_converting(config);
+    if (command & SL_CONFIG_REPORT)
+        return check_reporting(config);
     if (command & SL_CONFIG_BENCH)
         return resolve_device(config);
     SL_TRY(sl_config_use_one_spelling(config));

@@ -74,6 +74,7 @@ static const struct command_name {
     {"bench", SL_CONFIG_BENCH, SL_CONFIG_BENCH},
     {"tokenize", SL_CONFIG_TOKENIZE, SL_CONFIG_TOKENIZE},
     {"convert", SL_CONFIG_CONVERT, SL_CONFIG_CONVERT},
+    {"report", SL_CONFIG_REPORT, SL_CONFIG_REPORT},
 };
 
 enum { COMMAND_COUNT = sizeof command_names / sizeof command_names[0] };

@@ -245,8 +245,9 @@
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, TB, OUTPUT,                                        \
       "one HTML file with pictures: memory by kind over a step, what its peak is made of, "        \
-      "lanes, stalls, addresses; of plan also where it does not fit, of train and profile with "   \
-      "what was measured; of bench, its rates as bars")                                            \
+      "lanes, stalls, addresses; of plan also where it does not fit, of profile with what was "    \
+      "measured, of train with the loss too, renewed at each evaluation; of bench, its rates as "  \
+      "bars")                                                                                      \
     X(SWITCH, explain, "explain", "false", NULL, 0, 0, P, OUTPUT,                                  \
       "say in a few lines why the plan is as it is, what binds it, and what rules of thumb say")   \
     X(LIST, compare, "compare", "", "POLICY|SIZE|NAME=VALUE...", 0, 0, P, OUTPUT,                  \
@@ -268,9 +269,11 @@
     X(TEXT, against, "against", "", "FILE", 0, 0, B, OUTPUT,                                       \
       "hold each rate against an earlier run, what --json printed or a profile: its ratio, and "   \
       "what changed by more than the spread of both")                                              \
-    X(TEXT, output, "output", "", "FILE", 0, 0, BK, OUTPUT,                                        \
+    X(LIST, runs, "runs", "", "FILE...", 0, 0, O, OUTPUT,                                          \
+      "the logs to draw, as --log-json writes them, one a run; the option's name may be left out") \
+    X(TEXT, output, "output", "", "FILE", 0, 0, BKO, OUTPUT,                                       \
       "of bench: where the profile goes (else where plan and train find it by themselves); of "    \
-      "tokenize: the file of tokens, or with --decode of text")                                    \
+      "tokenize: the file of tokens, or with --decode of text; of report: the page")               \
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT,                  \
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT,                                             \
