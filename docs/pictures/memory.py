@@ -23,7 +23,8 @@ PLAN = ("plan --model gpt2 --precision bf16 --micro-batch 4 --seq 256 --accumula
 STYLE = """text{fill:#16191d;font:12px "DejaVu Sans",Helvetica,Arial,sans-serif}.small{font-size:11px}
 .title{font-size:14px;font-weight:bold}.axis{stroke:#c9ced6;fill:none}.grid{stroke:#e3e6eb}
 .budget{stroke:#b3261e;stroke-width:1.5;stroke-dasharray:6 4;fill:none}
-.peak{stroke:#16191d;stroke-width:1.25;stroke-dasharray:2 3}.area{stroke:#fff;stroke-width:.6}"""
+.peak{stroke:#16191d;stroke-width:1.25;stroke-dasharray:2 3}.area{stroke:#fff;stroke-width:.6}
+.over-area{paint-order:stroke;stroke:#fff;stroke-width:3px}"""
 
 
 def skip(reason):

@@ -55,8 +55,8 @@ function memoryPicture(name) {
   const tier = account.memory[name], peak = peakColumn(tier);
   const kinds = account.kinds.filter((kind, k) => tier.columns.some((c) => c[k + 1] > 0));
   const shownBudget = tier.budget_bytes !== null && tier.budget_bytes < 1.7 * tier.arena_bytes;
-  const keys = [[stroke('peak'), 'peak ' + bytes(tier.live_peak_bytes)]];
-  if (shownBudget) keys.push([stroke('budget'), 'budget ' + bytes(tier.budget_bytes)]);
+  const keys = [[stroke('peak'), 'peak']];
+  if (shownBudget) keys.push([stroke('budget'), 'budget']);
   if (tier.overflow_bytes > 0) keys.push([stripes('bad'), 'above the budget']);
   const box = whole(el('h3', {}, name + ': ' + bytes(tier.arena_bytes) + (tier.budget_bytes === null ? '' : ' of ' + bytes(tier.budget_bytes))),
     legend(...kinds.map((kind) => [swatch(kind), kind + ' ' + bytes(tier.kind_bytes[kind])]), 'holes ' + bytes(tier.hole_bytes), ...keys));
@@ -89,7 +89,7 @@ function memoryPicture(name) {
       });
       root.append(svg('path', { class: 'over', d: over }));
     }
-    if (shownBudget) root.append(line(left, y(tier.budget_bytes), left + inner, y(tier.budget_bytes), 'budget'), text(left + 4, y(tier.budget_bytes) + 13, 'budget', { class: 'small over-area' }));
+    if (shownBudget) root.append(line(left, y(tier.budget_bytes), left + inner, y(tier.budget_bytes), 'budget'), text(left + 4, y(tier.budget_bytes) + 13, 'budget ' + bytes(tier.budget_bytes), { class: 'small over-area' }));
     const px = x(peak + .5);
     root.append(line(px, top - 2, px, top + height, 'peak'), text(clamp(px, left + 60, width - 70), top - 6, 'peak ' + bytes(tier.live_peak_bytes), { 'text-anchor': 'middle' }),
       line(left, top + height, left + inner, top + height, 'axis'), tickAxis(left, inner, top + height + 4));
