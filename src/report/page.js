@@ -89,7 +89,7 @@ function memoryPicture(name) {
       });
       root.append(svg('path', { class: 'over', d: over }));
     }
-    if (shownBudget) root.append(line(left, y(tier.budget_bytes), left + inner, y(tier.budget_bytes), 'budget'), text(left + 4, y(tier.budget_bytes) + 13, 'budget ' + bytes(tier.budget_bytes), { class: 'small over-area' }));
+    if (shownBudget) root.append(line(left, y(tier.budget_bytes), left + inner, y(tier.budget_bytes), 'budget'), text(left + 4, y(tier.budget_bytes) + (y(tier.budget_bytes) > top + height - 18 ? -5 : 13), 'budget ' + bytes(tier.budget_bytes), { class: 'small over-area' }));
     const px = x(peak + .5);
     root.append(line(px, top - 2, px, top + height, 'peak'), text(clamp(px, left + 60, width - 70), top - 6, 'peak ' + bytes(tier.live_peak_bytes), { 'text-anchor': 'middle' }),
       line(left, top + height, left + inner, top + height, 'axis'), tickAxis(left, inner, top + height + 4));
