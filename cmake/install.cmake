@@ -34,6 +34,7 @@ if(TARGET sluice_command)
   add_custom_target(sluice_pages ALL DEPENDS ${SL_PAGES}/man1/sluice.1)
   install(DIRECTORY ${SL_PAGES}/man1 ${SL_PAGES}/man7 TYPE MAN)
   install(DIRECTORY ${SL_PAGES}/bash/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(DIRECTORY ${SL_PAGES}/fish/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
   # Where zsh looks: Debian has a place for packages, others have one for all.
   install(CODE "set(functions site-functions)
 if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")

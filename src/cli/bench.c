@@ -204,6 +204,7 @@ static int bench(sl_config *config)
 
 const sl_command_entry sl_command_bench = {
     .options = SL_CONFIG_BENCH,
+    .task = SL_COMMAND_MACHINE,
     .name = "bench",
     .summary = "measure the machine; plan and train use its rates",
     .doc = "Measures a device in about a minute: matrix products, AdamW and all other ops by type "
@@ -212,4 +213,5 @@ const sl_command_entry sl_command_bench = {
            "a summary (--verbose: every row). Writes "
            "the machine profile, one for the cpu and one for "
            "GPUs, by which plan predicts and auto chooses. Leave the machine alone meanwhile.",
+    .page = "docs/machine.md",
     .run = bench};

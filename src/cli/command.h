@@ -10,25 +10,48 @@
 #include "session/machine/disk.h"
 #include "session/search/blueprint.h"
 
+/* What a command is for: the heading under which `sluice help` lists it. */
+typedef enum sl_command_task {
+    SL_COMMAND_TRAIN,
+    SL_COMMAND_MODEL,
+    SL_COMMAND_DATA,
+    SL_COMMAND_MACHINE,
+    SL_COMMAND_TASK_COUNT
+} sl_command_task;
+
 typedef struct sl_command_entry {
     sl_config_command options; /* whose options it takes */
+    sl_command_task task;
     const char *name, *summary;
-    const char *arguments;         /* what may stand beside the options, or NULL */
-    const char *doc;               /* one paragraph of its --help */
+    const char *arguments; /* what may stand beside the options, or NULL */
+    const char *doc;       /* one paragraph of its --help */
+    const char *page;      /* of docs/, that has more; NULL: none */
+    const struct argp_option
+        *words;                    /* instead of `options`, of a command that is no run; or NULL */
+    const char *remark;            /* what holds for `words` */
     bool checks_options;           /* `run` does: what --resume takes over comes in between */
     bool takes_ranks;              /* `sluice launch` may start several of it */
-    int (*run)(sl_config *config); /* with a checked configuration; returns the exit code */
+    int (*run)(sl_config *config); /* with a checked configuration; returns the exit code; NULL: it
+                                      reads its words by itself */
 } sl_command_entry;
 
 extern const sl_command_entry sl_command_train, sl_command_plan, sl_command_profile,
     sl_command_generate, sl_command_eval, sl_command_tokenize, sl_command_convert,
-    sl_command_doctor, sl_command_bench, sl_command_report;
+    sl_command_doctor, sl_command_bench, sl_command_report, sl_command_launch;
 
-/* The command of that index from 0, as --help lists them; NULL: there are no more. */
+/* The command of that index from 0; NULL: there are no more. */
 const sl_command_entry *sl_command_at(uint32_t index);
 
-/* SL_ERROR_USAGE names the nearest one. */
-sl_status sl_command_find(const char *name, const sl_command_entry **out_command);
+/* SL_ERROR_USAGE names the nearest one, among topics of `sluice help` too where `is_topic`. */
+sl_status sl_command_find(const char *name, bool is_topic, const sl_command_entry **out_command);
+
+/* A page that `sluice NAME WORD` prints, as --help and completion list it. */
+typedef struct sl_command_page {
+    const char *name, *summary;
+} sl_command_page;
+
+/* The page of that index from 0; NULL: there are no more. */
+const sl_command_page *sl_command_page_at(uint32_t index);
 
 /* From here on warnings are printed and notes are not: of many ranks the first one tells. */
 void sl_command_keep_notes(void);

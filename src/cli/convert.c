@@ -143,10 +143,12 @@ static int convert(sl_config *config)
 
 const sl_command_entry sl_command_convert = {
     .options = SL_CONFIG_CONVERT,
+    .task = SL_COMMAND_MODEL,
     .name = "convert",
     .summary = "a model for transformers, llama.cpp, llm.c or Megatron-LM, or from it",
     .doc =
         "Writes the parameters of --from, tensor by tensor in 48 MiB of memory, as --to in another "
         "--format. It has its name only when it is whole; --from is checked as train checks it, "
         "checksums included. The tokenizer that the model is known to have goes with it.",
+    .page = "docs/convert.md",
     .run = convert};

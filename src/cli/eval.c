@@ -174,6 +174,7 @@ static int eval(sl_config *config)
 
 const sl_command_entry sl_command_eval = {
     .options = SL_CONFIG_EVAL,
+    .task = SL_COMMAND_MODEL,
     .name = "eval",
     .summary = "loss and perplexity on text or token files",
     .arguments = "[DIR]",
@@ -183,4 +184,5 @@ const sl_command_entry sl_command_eval = {
         "vocabularies. --overlap gives every token context; --last-word asks for last words. A "
         "signal ends it after a micro-batch, with the figures of the part that was evaluated "
         "(marked as partial, in JSON by \"partial\": true), and exit code 0.",
+    .page = "docs/text.md",
     .run = eval};

@@ -259,10 +259,12 @@ static int generate(sl_config *config)
 
 const sl_command_entry sl_command_generate = {
     .options = SL_CONFIG_GENERATE,
+    .task = SL_COMMAND_MODEL,
     .name = "generate",
     .summary = "sample from a checkpoint",
     .arguments = "[DIR]",
     .doc = "Continues a prompt with tokens sampled from a checkpoint. Equal options and seed give "
            "equal text. Tokens a second are told at the end. Control characters are shown as \\xNN "
            "on a terminal and written as they are elsewhere.",
+    .page = "docs/text.md",
     .run = generate};

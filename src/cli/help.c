@@ -34,6 +34,31 @@ void sl_help_print_row(const char *head, const char *text, uint32_t indent, FILE
     sl_help_print_text(text, indent, indent, stream);
 }
 
+/* Bytes of a command line up to the next option. */
+static uint32_t find_option_end(const char *line)
+{
+    const char *next = strstr(line + 1, " --");
+    return (uint32_t)(next ? (size_t)(next - line) : strlen(line));
+}
+
+void sl_help_print_command_line(const char *line, uint32_t indent, FILE *stream)
+{
+    enum { FURTHER = 3, BACKSLASH = 2 }; /* a further line begins with the blank of its option */
+    uint32_t column = indent;
+    fprintf(stream, "%*s", (int)indent, "");
+    while (*line) {
+        const uint32_t length = find_option_end(line);
+        if (column > indent + FURTHER && column + length + BACKSLASH >= SL_HELP_COLUMNS) {
+            column = indent + FURTHER;
+            fprintf(stream, " \\\n%*s", (int)column, "");
+        }
+        fprintf(stream, "%.*s", (int)length, line);
+        column += length;
+        line += length;
+    }
+    fputc('\n', stream);
+}
+
 void sl_help_print_option(const sl_help_option *option, FILE *stream)
 {
     char head[HEAD_BYTES], text[TEXT_BYTES], letter[] = "-?, ";

@@ -16,6 +16,10 @@ void sl_help_print_text(const char *text, uint32_t column, uint32_t indent, FILE
 /* Prints `head`, then `text` from column `indent` on; on the next line if the head is too long. */
 void sl_help_print_row(const char *head, const char *text, uint32_t indent, FILE *stream);
 
+/* Prints a line for a shell, indented. A line that is too long is cut where an option begins, and
+ * goes on behind a backslash. */
+void sl_help_print_command_line(const char *line, uint32_t indent, FILE *stream);
+
 /* One option of --help. */
 typedef struct sl_help_option {
     char letter; /* 0: it has none */

@@ -29,7 +29,7 @@
 #include "comm/board.h"
 #include "comm/environment.h"
 #include "command.h"
-#include "help.h"
+#include "command_help.h"
 #include "hosts.h"
 #include "last_words.h"
 #include "options.h"
@@ -40,7 +40,6 @@
 enum {
     EXIT_USAGE = 64,
     EXIT_RANK = 75,
-    KEY_USAGE = 1000, /* of an option without a letter */
     RANKS_MAX = SL_LAST_WORDS_RANKS_MAX,
     GRACE_S = 10,
     WORDS_S = 1, /* after the first failure, until messages are printed: others fail by it too */
@@ -109,7 +108,7 @@ static error_t take_restart_word(int key, const char *text, launch_options *opti
 
 static error_t take_option(int key, char *text, launch_options *options)
 {
-    if (key == 'h' || key == '?' || key == KEY_USAGE) {
+    if (sl_options_key_asks(key)) {
         options->asked_key = options->asked_key ? options->asked_key : key;
         return 0;
     }
@@ -145,22 +144,26 @@ static const struct argp_option launch_words[] = {
      "After a signal go on with fewer ranks: the next number that --tp, --pp and --global-batch "
      "divide among",
      0},
-    {"help", '?', NULL, 0, "Give this help list", 0},
-    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0},
-    {"usage", KEY_USAGE, NULL, 0, "Give a short usage message", 0},
+    SL_OPTIONS_HELP_ROWS,
     {NULL, 0, NULL, 0, NULL, 0},
 };
 
 static const char arguments_doc[] = "-- COMMAND [OPTION...]";
 
-static const char launch_doc[] =
-    "Starts N ranks of a command: sluice launch -n 2 -- train --tp 2 ..., on this machine or on "
-    "those of --hosts.";
-
-static const char launch_remark[] =
-    "A word that is a command of sluice is run by this very program; any other is a program to "
-    "run. INT, TERM and HUP stop the ranks in good order (they get USR1). The exit code is that of "
-    "the first rank that failed, or 75 if a signal ended it.";
+const sl_command_entry sl_command_launch = {
+    .task = SL_COMMAND_TRAIN,
+    .name = "launch",
+    .summary = "start several ranks of train, here or on several machines",
+    .arguments = arguments_doc,
+    .doc =
+        "Starts N ranks of a command: sluice launch -n 2 -- train --tp 2 ..., on this machine or "
+        "on those of --hosts.",
+    .page = "docs/ranks.md",
+    .words = launch_words,
+    .remark =
+        "A word that is a command of sluice is run by this very program; any other is a program to "
+        "run. INT, TERM and HUP stop the ranks in good order (they get USR1). The exit code is "
+        "that of the first rank that failed, or 75 if a signal ended it."};
 
 /* A command of sluice is run by the program that this is. */
 static void choose_program(launch_options *options)
@@ -168,7 +171,7 @@ static void choose_program(launch_options *options)
     const sl_command_entry *command;
     options->program = options->words[0];
     if (strchr(options->words[0], '/') == NULL &&
-        sl_command_find(options->words[0], &command) == SL_OK)
+        sl_command_find(options->words[0], false, &command) == SL_OK && command->run)
         options->program = NULL;
 }
 
@@ -186,23 +189,6 @@ static error_t take_word(int key, char *text, struct argp_state *state)
     options->words = &state->argv[state->next - 1];
     state->next = state->argc; /* the rest is the command's */
     return 0;
-}
-
-static void print_help(void)
-{
-    printf("Usage: sluice launch [OPTION...] %s\n", arguments_doc);
-    sl_help_print_text(launch_doc, 0, 0, stdout);
-    putchar('\n');
-    for (const struct argp_option *word = launch_words; word->key; word++)
-        if (word->name)
-            sl_help_print_option(
-                &(sl_help_option){.letter = (char)(word->key < KEY_USAGE ? word->key : 0),
-                                  .name = word->name,
-                                  .hint = word->arg,
-                                  .text = word->doc},
-                stdout);
-    putchar('\n');
-    sl_help_print_text(launch_remark, 0, 0, stdout);
 }
 
 /* Checks the options together, and finds the program of the command. */
@@ -228,10 +214,10 @@ static sl_status parse_words(int argc, char **argv, launch_options *out_options)
     SL_TRY(out_options->status);
     if (error)
         SL_FAIL(SL_ERROR_USAGE, "the command line: %s", strerror(error));
-    if (out_options->asked_key == KEY_USAGE)
+    if (out_options->asked_key == SL_OPTIONS_KEY_USAGE)
         argp_help(&parser, stdout, ARGP_HELP_USAGE, "sluice launch");
     else if (out_options->asked_key)
-        print_help();
+        sl_command_help_print(&sl_command_launch, true, stdout);
     return out_options->asked_key ? SL_OK : check_words(out_options);
 }
 

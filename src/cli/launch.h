@@ -2,8 +2,6 @@
 #ifndef SL_CLI_LAUNCH_H
 #define SL_CLI_LAUNCH_H
 
-#define SL_LAUNCH_SUMMARY "start several ranks of a command on this machine"
-
 /* argv[0] is "launch". Returns the exit code: the first failing rank's, 75 where that is a
  * signal's, else 0. */
 int sl_launch_main(int argc, char **argv);

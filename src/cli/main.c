@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "comm/board.h"
 #include "comm/environment.h"
+#include "command_help.h"
 #include "files/json_file.h"
 #include "launch.h"
 #include "options.h"
@@ -19,20 +20,24 @@
 #include "session/config/words.h"
 #include "signals.h"
 #include "terminal.h"
+#include "topics.h"
 
 enum { EXIT_USAGE = 64 };
 
 static const sl_command_entry *const commands[] = {
     &sl_command_train,  &sl_command_plan,     &sl_command_profile, &sl_command_generate,
     &sl_command_eval,   &sl_command_tokenize, &sl_command_convert, &sl_command_report,
-    &sl_command_doctor, &sl_command_bench};
+    &sl_command_doctor, &sl_command_bench,    &sl_command_launch};
+
+static sl_status print_help(int argc, char **argv);
 
 static const struct page {
-    const char *name, *summary;
-    sl_status (*print)(const char *word, FILE *stream);
+    sl_command_page shown;
+    sl_status (*print)(int argc, char **argv);
 } pages[] = {
-    {"manual", "the manual page of sluice, or of a command", sl_manual_print},
-    {"completion", "what bash or zsh completes", sl_completion_print},
+    {{"help", "this list; help COMMAND, help TOPIC"}, print_help},
+    {{"manual", "the manual page of sluice, or of a command"}, sl_manual_print},
+    {{"completion", "what bash, zsh or fish completes"}, sl_completion_print},
 };
 
 enum {
@@ -43,6 +48,11 @@ enum {
 const sl_command_entry *sl_command_at(uint32_t index)
 {
     return index < COMMAND_COUNT ? commands[index] : NULL;
+}
+
+const sl_command_page *sl_command_page_at(uint32_t index)
+{
+    return index < PAGE_COUNT ? &pages[index].shown : NULL;
 }
 
 /* ---- what the commands have in common ---- */
@@ -118,23 +128,10 @@ void sl_command_keep_notes(void)
     sl_log_set_callback(print_warning, NULL);
 }
 
-static void print_help(void)
-{
-    printf("Usage: sluice COMMAND [OPTION...]\n"
-           "Trains GPT-2-class transformers whose state does not fit on the device.\n\n");
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    for (int i = 0; i < PAGE_COUNT; i++)
-        printf("  %-10s %s\n", pages[i].name, pages[i].summary);
-    printf("  %-10s %s\n", "launch", SL_LAUNCH_SUMMARY);
-    printf("\n  sluice COMMAND --help   options of a command\n"
-           "  sluice help words       " SL_WORDS_SUMMARY "\n"
-           "  sluice --version        version, libraries and processor features\n");
-}
-
-sl_status sl_command_find(const char *name, const sl_command_entry **out_command)
+sl_status sl_command_find(const char *name, bool is_topic, const sl_command_entry **out_command)
 {
     char hint[SL_WORDS_TEXT_BYTES];
+    const sl_topic *topic;
     sl_nearest nearest = sl_nearest_start(name);
     for (int i = 0; i < COMMAND_COUNT; i++) {
         sl_nearest_offer(&nearest, commands[i]->name);
@@ -144,10 +141,35 @@ sl_status sl_command_find(const char *name, const sl_command_entry **out_command
         return SL_OK;
     }
     for (int i = 0; i < PAGE_COUNT; i++)
-        sl_nearest_offer(&nearest, pages[i].name);
-    sl_nearest_offer(&nearest, "launch");
+        sl_nearest_offer(&nearest, pages[i].shown.name);
+    for (uint32_t i = 0; is_topic && (topic = sl_topics_at(i)); i++)
+        sl_nearest_offer(&nearest, topic->name);
     sl_words_suggest(SL_WORD_COMMAND, &nearest, "", hint);
-    SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s (see sluice --help)", name, hint);
+    SL_FAIL(SL_ERROR_USAGE, "unknown command %s\"%s\"%s (see sluice help)",
+            is_topic ? "or topic " : "", name, hint);
+}
+
+/* sluice help [COMMAND|TOPIC] */
+static sl_status print_help(int argc, char **argv)
+{
+    const sl_command_entry *command;
+    if (argc > 2)
+        SL_FAIL(SL_ERROR_USAGE,
+                "sluice help takes one word; all options of a command: sluice %s "
+                "--help-all",
+                argv[1]);
+    if (argc == 1) {
+        sl_command_help_print_overview(stdout);
+        return SL_OK;
+    }
+    const sl_topic *topic = sl_topics_find(argv[1]);
+    if (topic) {
+        sl_topics_print(topic, stdout);
+        return SL_OK;
+    }
+    SL_TRY(sl_command_find(argv[1], true, &command));
+    sl_command_help_print(command, false, stdout);
+    return SL_OK;
 }
 
 /* What a run prints only tells of it; what any other command prints is its result. */
@@ -229,32 +251,16 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* where it is refused, a run may still fit */
 }
 
-/* sluice help COMMAND: as sluice COMMAND --help; sluice help words: the table of words. */
 static int run_word(int argc, char **argv)
 {
-    bool is_help = strcmp(argv[0], "help") == 0;
     const sl_command_entry *command;
-    if (is_help && strcmp(argv[1], "words") == 0) {
-        sl_topics_print_words(stdout);
-        return end_output(NULL, 0);
-    }
-    if (is_help && strcmp(argv[1], "launch") == 0)
-        return sl_launch_main(2, (char *[]){"launch", "--help", NULL});
-    sl_status status = sl_command_find(argv[is_help], &command);
+    for (int i = 0; i < PAGE_COUNT; i++)
+        if (strcmp(pages[i].shown.name, argv[0]) == 0)
+            return end_output(NULL, sl_command_end(pages[i].print(argc, argv)));
+    sl_status status = sl_command_find(argv[0], false, &command);
     if (status != SL_OK)
         return sl_command_end(status);
-    char *asked[] = {argv[is_help], "--help", NULL};
-    return is_help ? run_command(command, 2, asked) : run_command(command, argc, argv);
-}
-
-static int print_page(sl_status (*print)(const char *word, FILE *stream), int argc, char **argv)
-{
-    sl_status status = SL_OK;
-    if (argc > 2)
-        status = sl_status_fail(SL_ERROR_USAGE, "sluice %s takes one word", argv[0]);
-    if (status == SL_OK)
-        status = print(argv[1], stdout);
-    return end_output(NULL, sl_command_end(status));
+    return command->run ? run_command(command, argc, argv) : sl_launch_main(argc, argv);
 }
 
 int main(int argc, char **argv)
@@ -270,19 +276,13 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     const char *word = argv[1];
-    bool is_help = strcmp(word, "help") == 0;
-    if (is_any_of(word, "-h", "--help") || strcmp(word, "-?") == 0 || (is_help && argc == 2)) {
-        print_help();
-        return 0;
+    if (is_any_of(word, "-h", "--help") || strcmp(word, "-?") == 0) {
+        sl_command_help_print_overview(stdout);
+        return end_output(NULL, 0);
     }
     if (is_any_of(word, "--version", "-V")) {
         sl_command_print_version(stdout);
         return 0;
     }
-    for (int i = 0; i < PAGE_COUNT; i++)
-        if (strcmp(pages[i].name, word) == 0)
-            return print_page(pages[i].print, argc - 1, argv + 1);
-    if (strcmp(word, "launch") == 0)
-        return sl_launch_main(argc - 1, argv + 1);
     return run_word(argc - 1, argv + 1);
 }

@@ -1,204 +1,184 @@
-/* Manual pages in the macros of man(7), from the rows that --help is made of. */
+/* Manual pages, from the rows that --help is made of. On a terminal `man` shows them. */
 #define _GNU_SOURCE /* open_memstream */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "examples.h"
+#include "man.h"
 #include "options.h"
+#include "page_writer.h"
 #include "pages.h"
-#include "sluice/version.h"
+#include "topics.h"
 
-/* Of every command; CONTRACT for scripts. */
-static const struct exit_code {
-    int code;
-    const char *meaning;
-} exit_codes[] = {
-    {0, "done"},
-    {64, "wrong usage or configuration"},
-    {65, "bad input data"},
-    {66, "input is missing"},
-    {69, "it does not fit; the message says by how much, and what would"},
-    {70, "an internal error"},
-    {71, "the system refused memory or a thread, or the device is missing"},
-    {74, "reading or writing failed"},
-    {75, "a rank died or hung"},
-    {76, "a loss or gradient that is not finite, with --nonfinite stop"},
-    {130, "a second signal"},
-};
-
-/* What a newcomer does, in order; the comment stands above the line. */
-static const struct example {
-    const char *comment, *line;
-} examples[] = {
-    {"What this machine has, and what is missing:", "sluice doctor --disk-dir /var/tmp"},
-    {"Measure it once, so that times can be predicted:", "sluice bench --disk-dir /var/tmp"},
-    {"What would a run take, before it takes anything?",
-     "sluice plan --model gpt2 --policy nvme --device-memory 2G --disk-dir /var/tmp"},
-    {"Train GPT-2 on a folder of text, with checkpoints:",
-     "sluice train --model gpt2 --data corpus/ --tokenizer vocabulary/ --save run/ "
-     "--save-every 1000"},
-    {"Go on after an interruption:", "sluice train --save run/ --resume"},
-    {"Let the model speak:", "sluice generate run/ --prompt 'Once upon a time'"},
-};
-
-/* Text with what roff would obey taken literally: backslashes, and a control character where a line
- * begins; `-` as the minus of options. */
-static void print_text(const char *text, FILE *stream)
+static void write_topic_rows(sl_page_writer *page, const char *heading, const char *topic)
 {
-    if (*text == '.' || *text == '\'')
-        fputs("\\&", stream);
-    for (; *text; text++) {
-        if (*text == '\\')
-            fputs("\\e", stream);
-        else if (*text == '-')
-            fputs("\\-", stream);
-        else if (*text == '\n')
-            fputs("\n.br\n", stream);
-        else
-            fputc(*text, stream);
-    }
-    fputc('\n', stream);
+    sl_page_writer_section(page, heading);
+    for (const sl_topic_row *row = sl_topics_find(topic)->rows; row->head; row++)
+        sl_page_writer_item(page, &(sl_page_item){.bold = row->head, .text = row->text});
 }
 
-static void print_title(const char *name, int section, const char *summary, FILE *stream)
+/* Of a command; of the first steps where `command` is NULL. */
+static sl_status write_examples(sl_page_writer *page, const char *command)
 {
-    char upper[64];
-    size_t length = 0;
-    for (; name[length] && length + 1 < sizeof upper; length++) {
-        bool is_small = name[length] >= 'a' && name[length] <= 'z';
-        upper[length] = (char)(is_small ? name[length] - 'a' + 'A' : name[length]);
+    const sl_example *example;
+    bool is_begun = false;
+    for (uint32_t i = 0; (example = sl_examples_at(i)); i++) {
+        if (command ? strcmp(example->command, command) != 0 : !example->is_first)
+            continue;
+        if (!is_begun)
+            sl_page_writer_section(page, "EXAMPLES");
+        is_begun = true;
+        SL_TRY(sl_page_writer_example(page, example->comment, example->line));
     }
-    upper[length] = '\0';
-    fprintf(stream, ".TH %s %d \"\" \"sluice %s\" \"%s\"\n.SH NAME\n", upper, section,
-            sl_version_text(), section == 1 ? "User Commands" : "Miscellaneous");
-    fprintf(stream, "%s \\- ", name);
-    print_text(summary, stream);
+    return SL_OK;
 }
 
-static void print_exit_codes(FILE *stream)
+static void write_option(sl_page_writer *page, const sl_option *option)
 {
-    fputs(".SH EXIT STATUS\n", stream);
-    for (size_t i = 0; i < sizeof exit_codes / sizeof exit_codes[0]; i++) {
-        fprintf(stream, ".TP\n.B %d\n", exit_codes[i].code);
-        print_text(exit_codes[i].meaning, stream);
-    }
+    char name[64], letter[] = "-?, ";
+    letter[1] = option->letter;
+    snprintf(name, sizeof name, "%s--%s", option->letter ? letter : "", option->name);
+    sl_page_writer_item(page, &(sl_page_item){.bold = name,
+                                              .italic = option->hint,
+                                              .text = option->help,
+                                              .initial = option->initial});
 }
 
-static void print_option(const sl_option *option, FILE *stream)
-{
-    fputs(".TP\n.B ", stream);
-    fputs("\\-\\-", stream);
-    for (const char *c = option->name; *c; c++)
-        fputs(*c == '-' ? "\\-" : (char[]){*c, '\0'}, stream);
-    if (option->hint) {
-        fputs(" \\fI", stream);
-        for (const char *c = option->hint; *c; c++)
-            fputs(*c == '-' ? "\\-" : (char[]){*c, '\0'}, stream);
-        fputs("\\fR", stream);
-    }
-    fputc('\n', stream);
-    print_text(option->help, stream);
-    if (*option->initial) {
-        fputs(".br\nDefault: ", stream);
-        print_text(option->initial, stream);
-    }
-}
-
-static void print_options(const sl_command_entry *command, FILE *stream)
+static void write_options(sl_page_writer *page, const sl_command_entry *command)
 {
     const char *group = NULL;
     sl_option option;
-    fputs(".SH OPTIONS\n", stream);
+    sl_page_writer_section(page, "OPTIONS");
     for (uint32_t i = 0; sl_options_at(command, i, &option); i++) {
         if (group != option.group)
-            fprintf(stream, ".SS \"%s\"\n", option.group);
+            sl_page_writer_subsection(page, option.group);
         group = option.group;
-        print_option(&option, stream);
+        write_option(page, &option);
     }
 }
 
-static void print_command(const sl_command_entry *command, FILE *stream)
+static sl_status write_command(sl_page_writer *page, const sl_command_entry *command)
 {
-    char name[32], remark[SL_OPTIONS_TEXT_BYTES];
+    char name[32], typed[32], words[64], remark[SL_OPTIONS_TEXT_BYTES];
     snprintf(name, sizeof name, "sluice-%s", command->name);
+    snprintf(typed, sizeof typed, "sluice %s", command->name);
+    snprintf(words, sizeof words, "[OPTION...]%s%s", command->arguments ? " " : "",
+             command->arguments ? command->arguments : "");
     sl_options_describe(command, remark, sizeof remark);
-    print_title(name, 1, command->summary, stream);
-    fprintf(stream, ".SH SYNOPSIS\n.B sluice %s\n[\\fIOPTION\\fR...]%s%s\n.SH DESCRIPTION\n",
-            command->name, command->arguments ? " " : "",
-            command->arguments ? command->arguments : "");
-    print_text(command->doc, stream);
-    fputs(".PP\n", stream);
-    print_text(remark, stream);
-    print_options(command, stream);
-    print_exit_codes(stream);
-    fputs(".SH SEE ALSO\n.BR sluice (1)\n", stream);
+    sl_page_writer_begin(page, name, 1, command->summary);
+    sl_page_writer_section(page, "SYNOPSIS");
+    sl_page_writer_synopsis(page, typed, words);
+    sl_page_writer_section(page, "DESCRIPTION");
+    sl_page_writer_paragraph(page, command->doc);
+    sl_page_writer_paragraph(page, remark);
+    SL_TRY(write_examples(page, command->name));
+    write_options(page, command);
+    write_topic_rows(page, "EXIT STATUS", "exit-codes");
+    sl_page_writer_section(page, "SEE ALSO");
+    sl_page_writer_paragraph(page, "sluice(1), sluice-words(7), sluice help");
+    if (command->page)
+        sl_page_writer_paragraph(page, command->page);
+    return SL_OK;
 }
 
-static void print_overview(FILE *stream)
+static void write_commands(sl_page_writer *page)
 {
     const sl_command_entry *command;
-    print_title("sluice", 1,
-                "trains GPT-2-class transformers whose state does not fit on the device", stream);
-    fputs(".SH SYNOPSIS\n.B sluice\n\\fICOMMAND\\fR [\\fIOPTION\\fR...]\n.SH DESCRIPTION\n",
-          stream);
-    print_text("Parameters, gradients and optimizer states live in chunks that move between the "
-               "memory of a device, the host's and disks. A policy, chosen for each run, says "
-               "where. The plan of a run is known to the byte before it begins, and where things "
-               "are never changes the numbers.",
-               stream);
-    fputs(".SH COMMANDS\n", stream);
+    const sl_command_page *other;
+    char name[64];
+    sl_page_writer_section(page, "COMMANDS");
     for (uint32_t i = 0; (command = sl_command_at(i)); i++) {
-        fprintf(stream, ".TP\n.BR sluice\\-%s (1)\n", command->name);
-        print_text(command->summary, stream);
+        snprintf(name, sizeof name, "sluice-%s(1)", command->name);
+        sl_page_writer_item(page, &(sl_page_item){.bold = name, .text = command->summary});
     }
-    fputs(".TP\n.B sluice manual\n[\\fICOMMAND\\fR] prints a page such as this one\n"
-          ".TP\n.B sluice help words\nprints " SL_WORDS_SUMMARY ": sluice\\-words(7)\n"
-          ".TP\n.B sluice completion bash\\fR|\\fBzsh\nprints what the shell completes\n"
-          ".SH EXAMPLES\n",
-          stream);
-    for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) {
-        print_text(examples[i].comment, stream);
-        fputs(".PP\n.nf\n.RS\n", stream);
-        print_text(examples[i].line, stream);
-        fputs(".RE\n.fi\n.PP\n", stream);
+    for (uint32_t i = 0; (other = sl_command_page_at(i)); i++) {
+        snprintf(name, sizeof name, "sluice %s", other->name);
+        sl_page_writer_item(page, &(sl_page_item){.bold = name, .text = other->summary});
     }
-    print_exit_codes(stream);
-    fputs(".SH SEE ALSO\n", stream);
-    for (uint32_t i = 0; (command = sl_command_at(i)); i++)
-        fprintf(stream, ".BR sluice\\-%s (1),\n", command->name);
-    fputs(".BR sluice\\-words (7)\n", stream);
+}
+
+static sl_status write_overview(sl_page_writer *page)
+{
+    sl_page_writer_begin(page, "sluice", 1,
+                         "trains GPT-2-class transformers whose state does not fit on the device");
+    sl_page_writer_section(page, "SYNOPSIS");
+    sl_page_writer_synopsis(page, "sluice", "COMMAND [OPTION...]");
+    sl_page_writer_section(page, "DESCRIPTION");
+    sl_page_writer_paragraph(
+        page, "Parameters, gradients and optimizer states live in chunks that move between the "
+              "memory of a device, the host's and disks. A policy, chosen for each run, says "
+              "where. The plan of a run is known to the byte before it begins, and where things "
+              "are never changes the numbers.");
+    SL_TRY(write_examples(page, NULL));
+    write_commands(page);
+    write_topic_rows(page, "EXIT STATUS", "exit-codes");
+    write_topic_rows(page, "ENVIRONMENT", "environment");
+    write_topic_rows(page, "FILES", "files");
+    sl_page_writer_section(page, "SEE ALSO");
+    sl_page_writer_paragraph(page, "sluice-words(7), sluice help");
+    return SL_OK;
 }
 
 /* The table in lines as a terminal has them. */
-static sl_status print_words(FILE *stream)
+static sl_status write_words(sl_page_writer *page)
 {
     char *text = NULL;
     size_t bytes;
     FILE *table = open_memstream(&text, &bytes);
     if (!table)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the table of words");
-    sl_topics_print_words(table);
+    sl_words_table_print(table);
     if (fclose(table) != 0) {
         free(text);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the table of words");
     }
-    print_title("sluice-words", 7, SL_WORDS_SUMMARY, stream);
-    fputs(".SH DESCRIPTION\n.nf\n", stream);
-    print_text(text, stream);
-    fputs(".fi\n.SH SEE ALSO\n.BR sluice (1)\n", stream);
+    sl_page_writer_begin(page, "sluice-words", 7, SL_WORDS_SUMMARY);
+    sl_page_writer_section(page, "DESCRIPTION");
+    sl_page_writer_lines(page, text);
+    sl_page_writer_section(page, "SEE ALSO");
+    sl_page_writer_paragraph(page, "sluice(1)");
     free(text);
     return SL_OK;
 }
 
-sl_status sl_manual_print(const char *word, FILE *stream)
+static sl_status write_page(sl_page_writer *page, const char *word)
 {
     const sl_command_entry *command;
-    if (!word) {
-        print_overview(stream);
-        return SL_OK;
-    }
+    if (!word)
+        return write_overview(page);
     if (strcmp(word, "words") == 0)
-        return print_words(stream);
-    SL_TRY(sl_command_find(word, &command));
-    print_command(command, stream);
-    return SL_OK;
+        return write_words(page);
+    SL_TRY(sl_command_find(word, false, &command));
+    return write_command(page, command);
+}
+
+/* Shows the page by man; where there is none that can, as text. */
+static sl_status show_page(const char *word)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a page");
+    sl_status status = write_page(&(sl_page_writer){.stream = stream}, word);
+    if (fclose(stream) != 0 && status == SL_OK)
+        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for a page");
+    const bool is_shown = status == SL_OK && sl_man_show(text, bytes);
+    free(text);
+    if (status != SL_OK || is_shown)
+        return status;
+    return write_page(&(sl_page_writer){.stream = stdout, .is_text = true}, word);
+}
+
+sl_status sl_manual_print(int argc, char **argv)
+{
+    const char *form = argc > 1 && argv[1][0] == '-' ? argv[1] : NULL;
+    const char *word = argv[form ? 2 : 1];
+    const bool is_text = form && strcmp(form, "--text") == 0;
+    if (argc > (form ? 3 : 2) || (form && !is_text && strcmp(form, "--roff") != 0))
+        SL_FAIL(SL_ERROR_USAGE, "sluice manual [--roff|--text] [COMMAND|words]: one of them");
+    if (!form && isatty(STDOUT_FILENO) == 1)
+        return show_page(word);
+    return write_page(&(sl_page_writer){.stream = stdout, .is_text = is_text}, word);
 }

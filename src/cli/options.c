@@ -9,11 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "help.h"
+#include "bench/bench.h"
+#include "command_help.h"
 #include "session/config/config_json.h"
 #include "session/config/words.h"
 
-enum { KEY_CONFIG = 1000, KEY_SET, KEY_USAGE, KEY_ROW };
+enum {
+    KEY_CONFIG = SL_OPTIONS_KEY_ROW,
+    KEY_SET,
+    KEY_ROW, /* the keys of rows of the list begin */
+};
 enum { NO_LIST = UINT32_MAX, OPTION_MAX = SL_CONFIG_ROW_COUNT + SL_CONFIG_GROUP_COUNT + 8 };
 
 typedef struct setting {
@@ -31,20 +36,30 @@ typedef struct command_line {
     uint32_t file_count;
     uint32_t open_list; /* the list option that takes what stands behind it, or NO_LIST */
     int next_word;      /* of argv: behind those that were taken */
-    int asked_key;      /* of --help, --usage or --version, the first of them; 0: none */
+    int asked_key;      /* of --help, --usage, --version and such, the first of them; 0: none */
     sl_status status;
-    char headings[SL_CONFIG_GROUP_COUNT][16];
+    char headings[SL_CONFIG_GROUP_COUNT][24];
 } command_line;
 
 static const char *const group_names[SL_CONFIG_GROUP_COUNT] = {
-    "Model", "Data", "Training", "Memory", "Machine", "Output", "Sampling"};
+    [SL_CONFIG_GROUP_MODEL] = "Model",
+    [SL_CONFIG_GROUP_DATA] = "Data",
+    [SL_CONFIG_GROUP_SAMPLING] = "Sampling",
+    [SL_CONFIG_GROUP_MEMORY] = "Memory",
+    [SL_CONFIG_GROUP_BATCH] = "Batch",
+    [SL_CONFIG_GROUP_LEARNING] = "Learning",
+    [SL_CONFIG_GROUP_SAVING] = "Saving and resuming",
+    [SL_CONFIG_GROUP_WATCHING] = "Watching",
+    [SL_CONFIG_GROUP_OUTPUT] = "Output",
+    [SL_CONFIG_GROUP_RANKS] = "Ranks",
+    [SL_CONFIG_GROUP_ADVANCED] = "Advanced"};
+
+static const char common_group[] = "Common", own_group[] = "Options";
 
 static const struct argp_option common_options[] = {
     {"config", KEY_CONFIG, "FILE", 0, "JSON object of options, for every command", 90},
-    {"set", KEY_SET, "KEY=VALUE", 0, "set one option, as in --config", 90},
-    {"help", '?', NULL, 0, "Give this help list", -1},
-    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
-    {"usage", KEY_USAGE, NULL, 0, "Give a short usage message", -1},
+    {"set", KEY_SET, "KEY=VALUE", 0, "set one option, as in --config", -1},
+    SL_OPTIONS_HELP_ROWS,
     {"version", 'V', NULL, 0, "Print program version", -1},
     {NULL, 0, NULL, 0, NULL, 0},
 };
@@ -95,6 +110,10 @@ static void build_options(command_line *line)
 
 void sl_options_describe(const sl_command_entry *command, char *out_text, size_t capacity)
 {
+    if (command->words) {
+        snprintf(out_text, capacity, "%s", command->remark);
+        return;
+    }
     size_t length = (size_t)snprintf(
         out_text, capacity,
         "Sizes take K, M, G and T (1024), with optional iB. A list ends at the next option. Every "
@@ -182,31 +201,6 @@ sl_status sl_options_explain(const struct argp_option *options, const char *word
             option->arg ? "needs a value" : "takes no value");
 }
 
-/* Prints every option under the heading of its group; text about all options comes last. */
-static void print_help(const sl_command_entry *command)
-{
-    char text[SL_OPTIONS_TEXT_BYTES];
-    const char *group = NULL;
-    sl_option option;
-    printf("Usage: sluice %s [OPTION...]%s%s\n", command->name, command->arguments ? " " : "",
-           command->arguments ? command->arguments : "");
-    sl_help_print_text(command->doc, 0, 0, stdout);
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++) {
-        if (group != option.group)
-            printf("\n %s:\n", option.group);
-        group = option.group;
-        sl_help_print_option(&(sl_help_option){.letter = option.letter,
-                                               .name = option.name,
-                                               .hint = option.hint,
-                                               .text = option.help,
-                                               .initial = option.initial},
-                             stdout);
-    }
-    sl_options_describe(command, text, sizeof text);
-    putchar('\n');
-    sl_help_print_text(text, 0, 0, stdout);
-}
-
 /* Prints what is asked for. */
 static void answer(const command_line *line)
 {
@@ -214,10 +208,16 @@ static void answer(const command_line *line)
     snprintf(name, sizeof name, "sluice %s", line->command->name);
     if (line->asked_key == 'V')
         sl_command_print_version(stdout);
-    else if (line->asked_key == KEY_USAGE)
+    else if (line->asked_key == SL_OPTIONS_KEY_USAGE)
         argp_help(&line->argp, stdout, ARGP_HELP_USAGE, name);
     else
-        print_help(line->command);
+        sl_command_help_print(line->command, line->asked_key == SL_OPTIONS_KEY_HELP_ALL, stdout);
+}
+
+bool sl_options_key_asks(int key)
+{
+    return key == 'h' || key == '?' || key == 'V' || key == SL_OPTIONS_KEY_USAGE ||
+           key == SL_OPTIONS_KEY_HELP_ALL;
 }
 
 /* argp takes the beginning of a name for the name. One that is the whole name of an option of
@@ -250,7 +250,7 @@ static void take_row(command_line *line, uint32_t row, const char *text)
 static error_t take_option(command_line *line, int key, const char *text, const char *word)
 {
     line->open_list = NO_LIST;
-    if (key == 'h' || key == '?' || key == 'V' || key == KEY_USAGE)
+    if (sl_options_key_asks(key))
         line->asked_key = line->asked_key ? line->asked_key : key;
     else if (key == KEY_CONFIG)
         line->files[line->file_count++] = text;
@@ -369,29 +369,63 @@ static bool is_letter(int key)
     return key > ' ' && key < 127;
 }
 
+/* The index-th word with a name of an argp table; *index is less by those passed. */
+static const struct argp_option *find_word(const struct argp_option *words, uint32_t *index)
+{
+    for (; words->key; words++)
+        if (words->name && (*index)-- == 0)
+            return words;
+    return NULL;
+}
+
+/* Values that a hint does not list: those of models, figures and policies. */
+static const char *const *choose_names(uint32_t row)
+{
+    static const char *figures[SL_BENCH_FIGURE_COUNT + 1];
+    static const char *const policies[] = {"device", "host", "static", "nvme", "auto", NULL};
+    if (row == SL_CONFIG_ROW_model)
+        return sl_gpt2_names();
+    if (row == SL_CONFIG_ROW_compare)
+        return policies;
+    if (row != SL_CONFIG_ROW_only)
+        return NULL;
+    for (int i = 0; i < SL_BENCH_FIGURE_COUNT; i++)
+        figures[i] = sl_bench_figure_name((sl_bench_figure)i);
+    return figures;
+}
+
+static sl_option show_row(const sl_command_entry *command, const sl_config_row *row)
+{
+    return (sl_option){.name = row->name,
+                       .help = row->help,
+                       .group = group_names[row->group],
+                       .hint = is_switch(row) ? NULL : row->hint,
+                       .initial = choose_initial(row),
+                       .names = choose_names((uint32_t)(row - sl_config_rows())),
+                       .is_choice = row->kind == SL_CONFIG_CHOICE,
+                       .is_list = row->kind == SL_CONFIG_LIST_OF,
+                       .is_first = row->first & command->options};
+}
+
 bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option)
 {
-    const sl_config_row *row = find_row(command, &index);
+    const sl_config_row *row = command->words ? NULL : find_row(command, &index);
     if (row) {
-        *out_option = (sl_option){.name = row->name,
-                                  .help = row->help,
-                                  .group = group_names[row->group],
-                                  .hint = is_switch(row) ? NULL : row->hint,
-                                  .initial = choose_initial(row),
-                                  .is_choice = row->kind == SL_CONFIG_CHOICE,
-                                  .is_list = row->kind == SL_CONFIG_LIST_OF};
+        *out_option = show_row(command, row);
         return true;
     }
-    for (const struct argp_option *option = common_options; option->key; option++) {
-        if (!option->name || index-- > 0)
-            continue;
-        *out_option = (sl_option){.letter = (char)(is_letter(option->key) ? option->key : 0),
-                                  .name = option->name,
-                                  .help = option->doc,
-                                  .group = "Common",
-                                  .hint = option->arg,
-                                  .initial = ""};
-        return true;
-    }
-    return false;
+    const struct argp_option *word =
+        find_word(command->words ? command->words : common_options, &index);
+    if (!word)
+        return false;
+    *out_option =
+        (sl_option){.letter = (char)(is_letter(word->key) ? word->key : 0),
+                    .name = word->name,
+                    .help = word->doc,
+                    .group = word->group < 0 || !command->words ? common_group : own_group,
+                    .hint = word->arg,
+                    .initial = "",
+                    .is_first = word->group >= 0,
+                    .is_common = word->group < 0 || !command->words};
+    return true;
 }

@@ -18,7 +18,10 @@ typedef struct sl_option {
     const char *name, *help, *group; /* group: "Model" */
     const char *hint;                /* what its value is; NULL: it takes none */
     const char *initial;             /* "": none that is worth showing */
+    const char *const *names; /* values beside those of `hint`, NULL behind the last; or NULL */
     bool is_choice, is_list;
+    bool is_first;  /* the short help shows it */
+    bool is_common; /* every command takes it */
 } sl_option;
 
 /* The option of that index from 0, group by group, what every command takes last; false: there are
@@ -36,5 +39,19 @@ enum { SL_OPTIONS_TEXT_BYTES = 1024 };
 
 /* What holds for all options of a command, and which names some of them take. */
 void sl_options_describe(const sl_command_entry *command, char *out_text, size_t capacity);
+
+enum { SL_OPTIONS_KEY_USAGE = 1000, SL_OPTIONS_KEY_HELP_ALL, SL_OPTIONS_KEY_ROW };
+
+/* Whether a key of argp's asks for a help, a usage message or the version. */
+bool sl_options_key_asks(int key);
+
+/* The last rows of an argp table: what every command takes. */
+#define SL_OPTIONS_HELP_ROWS                                                                       \
+    {"help", '?', NULL, 0, "Give the help of the options that most runs use", -1},                 \
+        {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},                                                \
+        {"help-all", SL_OPTIONS_KEY_HELP_ALL, NULL, 0, "Give the help of every option", -1},       \
+    {                                                                                              \
+        "usage", SL_OPTIONS_KEY_USAGE, NULL, 0, "Give a short usage message", -1                   \
+    }
 
 #endif

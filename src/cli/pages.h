@@ -1,19 +1,21 @@
 /* What else the tables of commands, options and words are made into, beside --help: manual pages,
- * what shells complete, and topics of help. */
+ * what shells complete, and the table of words. */
 #ifndef SL_CLI_PAGES_H
 #define SL_CLI_PAGES_H
 
 #include "command.h"
 
-/* Writes the manual page of a command, of "words", or of sluice itself where `word` is NULL, as
- * man(7) has it. SL_ERROR_USAGE: no command is called that. SL_ERROR_SYSTEM: no memory. */
-sl_status sl_manual_print(const char *word, FILE *stream);
+/* sluice manual [--roff|--text] [COMMAND|words]: shows the page of a command, of the words of other
+ * programs, or of sluice itself. Without a form a terminal gets the formatted page, and anything
+ * else the macros of man(7). SL_ERROR_USAGE: other words. SL_ERROR_SYSTEM: no memory. */
+sl_status sl_manual_print(int argc, char **argv);
 
-/* Writes what a shell, "bash" or "zsh", completes. SL_ERROR_USAGE: another one, or NULL. */
-sl_status sl_completion_print(const char *word, FILE *stream);
+/* sluice completion bash|zsh|fish: prints what that shell completes. SL_ERROR_USAGE: other words.
+ */
+sl_status sl_completion_print(int argc, char **argv);
 
 /* Prints what words of other programs are here: `sluice help words`. */
-void sl_topics_print_words(FILE *stream);
+void sl_words_table_print(FILE *stream);
 
 #define SL_WORDS_SUMMARY "what options, values and models of other programs are here"
 

@@ -257,10 +257,12 @@ static int run_plan(sl_config *config)
 
 const sl_command_entry sl_command_plan = {
     .options = SL_CONFIG_PLAN,
+    .task = SL_COMMAND_TRAIN,
     .name = "plan",
     .summary = "what train would take and move; nothing is allocated",
     .doc = "Prints the plan of the options that train takes: bytes of each tier by kind, moves of "
            "a step by lane, and the step time that a simulation predicts. Takes no memory for the "
            "model.",
+    .page = "docs/choosing.md",
     .checks_options = true,
     .run = run_plan};

@@ -242,6 +242,7 @@ static int run_profile(sl_config *config)
 
 const sl_command_entry sl_command_profile = {
     .options = SL_CONFIG_PROFILE,
+    .task = SL_COMMAND_TRAIN,
     .name = "profile",
     .summary = "a few steps with everything measured: memory, time, what binds",
     .doc = "Runs a few training steps of the options that train takes and tells where memory and "
@@ -249,5 +250,6 @@ const sl_command_entry sl_command_profile = {
            "lane did and waited for, time by op, what binds, and what more or less memory would "
            "do. Needs no data (tokens are random then), saves nothing, and leaves logs and the "
            "directory of --save as they are.",
+    .page = "docs/profile.md",
     .checks_options = true,
     .run = run_profile};

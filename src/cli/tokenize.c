@@ -410,6 +410,7 @@ static int tokenize(sl_config *config)
 
 const sl_command_entry sl_command_tokenize = {
     .options = SL_CONFIG_TOKENIZE,
+    .task = SL_COMMAND_DATA,
     .name = "tokenize",
     .summary = "text to files of tokens and back; learn a vocabulary",
     .doc =
@@ -418,5 +419,6 @@ const sl_command_entry sl_command_tokenize = {
         "vocab.json and merges.txt, or tokenizer.json. With --learn N a vocabulary of N tokens "
         "is learnt from the data and put there first. Names in --data may hold *, ? and [...], and "
         "a directory stands for the files below it.",
+    .page = "docs/text.md",
     .checks_options = true,
     .run = tokenize};

@@ -103,104 +103,6 @@ static void help_and_version_when_asked_then_are_printed(void **state)
     assert_has(output, "no disk tier there");
 }
 
-/* No line of any help is wider than a terminal, and each option has a line that it begins. */
-static void help_when_printed_then_lines_are_whole(void **state)
-{
-    (void)state;
-    static const char *const commands[] = {"train", "plan",     "profile", "generate",
-                                           "eval",  "tokenize", "convert", "doctor",
-                                           "bench", "launch",   NULL};
-    for (int i = 0; commands[i]; i++) {
-        char *rest = NULL;
-        assert_code(sluice("%s --help", commands[i]), 0);
-        for (char *line = strtok_r(output, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-            const size_t blanks = strspn(line, " ");
-            const bool is_aligned = blanks <= 2 || blanks == 6 || blanks == 29;
-            if (strlen(line) > 80 || !is_aligned || line[strlen(line) - 1] == ' ')
-                fail_msg("%s --help: \"%s\"", commands[i], line);
-        }
-    }
-    assert_code(sluice("launch -?"), 0);
-    assert_has(output, "Usage: sluice launch [OPTION...] -- COMMAND [OPTION...]\n");
-    assert_has(output, "  -n, --ranks=N              How many ranks are started.");
-    assert_code(sluice("train --help"), 0);
-    assert_has(output, "\n      --lr-schedule=cosine|linear|constant|WarmupLR|WarmupDecayLR|"
-                       "WarmupCosineLR\n                             how the learning rate falls;");
-    assert_code(sluice("convert --help"), 0);
-    assert_has(output, "\n      --format=hf|gguf|llmc|weights|megatron\n"
-                       "                             hf: a directory for transformers");
-    assert_has(output, "\n      --tp=N                 tensor-parallel ranks");
-}
-
-/* Whether a word that begins with "--" is an option of some command, by their help. */
-static void assert_is_option(const char *helps, const char *name, int length)
-{
-    char start[96];
-    snprintf(start, sizeof start, " %.*s", length, name);
-    const char *at = helps;
-    while ((at = strstr(at, start)) && !strchr("= \n", at[1 + length]))
-        at++;
-    if (!at)
-        fail_msg("%.*s is no option", length, name);
-}
-
-/* What stands in the right column: options, and commands behind "sluice". */
-static void check_meaning(const char *helps, const char *text)
-{
-    for (const char *at = text; (at = strstr(at, "--")); at += 2)
-        if (at > text && at[-1] == ' ' && at[2] != ' ')
-            assert_is_option(helps, at, (int)strcspn(at, " ,:;)\n"));
-    for (const char *at = text; (at = strstr(at, "sluice ")); at += 7) {
-        char command[32];
-        snprintf(command, sizeof command, "\nUsage: sluice %.*s ",
-                 (int)strspn(at + 7, "abcdefghijklmnopqrstuvwxyz"), at + 7);
-        assert_has(helps, command);
-    }
-}
-
-static void words_when_asked_for_then_name_options_and_commands_that_exist(void **state)
-{
-    (void)state;
-    static const char *const tools[] = {"Megatron-LM", "DeepSpeed",  "Hugging Face",
-                                        "nanoGPT",     "llm.c",      "torchrun",
-                                        "accelerate",  "ColossalAI", "LiBai"};
-    static char helps[8 * TEXT_BYTES], words[TEXT_BYTES];
-    char *rest = NULL;
-    size_t count = 0;
-    helps[0] = '\n';
-    for (const char *const *command =
-             (const char *const[]){"train", "plan", "profile", "generate", "eval", "tokenize",
-                                   "convert", "doctor", "bench", "launch", NULL};
-         *command; command++) {
-        assert_code(sluice("help %s", *command), 0);
-        strncat(helps, output, sizeof helps - strlen(helps) - 2);
-        helps[strlen(helps)] = '\n'; /* the rest is zeros */
-    }
-    assert_code(sluice("help words"), 0);
-    assert_string_equal(complaint, "");
-    snprintf(words, sizeof words, "%s", output);
-    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++) {
-        char heading[64];
-        snprintf(heading, sizeof heading, "\n\n%s\n", tools[i]);
-        assert_has(words, heading);
-    }
-    for (char *line = strtok_r(words, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        const size_t blanks = strspn(line, " ");
-        if (strlen(line) > 80)
-            fail_msg("wider than 80: %s", line);
-        count += blanks == 2;
-        if (blanks == 34 || (blanks == 2 && strlen(line) > 34))
-            check_meaning(helps, line + 33);
-    }
-    assert_true(count >= 120);
-    assert_code(sluice("help words"), 0); /* of two programs, as each spells it */
-    assert_has(output, "\n  --hidden-size  ");
-    assert_has(output, "\n  --hidden_size  ");
-    assert_code(sluice("manual words"), 0);
-    assert_has(output, ".TH SLUICE-WORDS 7");
-    assert_has(output, "\\-\\-num\\-layers");
-}
-
 /* --version finds what doctor finds. */
 static void libraries_when_installed_then_version_has_them(void **state)
 {
@@ -664,8 +566,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
         cmocka_unit_test(help_and_version_when_asked_then_are_printed),
-        cmocka_unit_test(help_when_printed_then_lines_are_whole),
-        cmocka_unit_test(words_when_asked_for_then_name_options_and_commands_that_exist),
         cmocka_unit_test(libraries_when_installed_then_version_has_them),
         cmocka_unit_test(bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again),
         cmocka_unit_test(bench_when_quick_and_a_full_one_exists_then_that_stays),

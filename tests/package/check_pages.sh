@@ -1,5 +1,5 @@
 #!/bin/sh
-# What an installation has for shells and man: a page a command, each option of --help in it, nothing
+# What an installation has for shells and man: a page a command, each option of --help-all in it, nothing
 # that roff does not understand, and completions that complete.
 #
 # usage: check_pages.sh PREFIX
@@ -13,15 +13,15 @@ fail()
     exit 1
 }
 
-commands=$("$sluice" --help | sed -n '/later version/d; /manual/q; s/^  \([a-z]*\) .*/\1/p')
-[ -n "$commands" ] || fail "--help lists no commands"
+commands=$("$sluice" help | sed -n '/^ Help:/q; s/^  \([a-z]*\) .*/\1/p')
+[ -n "$commands" ] || fail "help lists no commands"
 for command in $commands; do
     page=$share/man/man1/sluice-$command.1
     [ -s "$page" ] || fail "$page is missing"
-    options=$("$sluice" "$command" --help | sed -n 's/^.*  --\([a-z0-9-]*\).*/\1/p')
+    options=$("$sluice" "$command" --help-all | sed -n 's/^\(  -., \|      \)--\([a-z0-9-]*\)\(=.*\|  .*\|\)$/\2/p')
     [ -n "$options" ] || fail "$command has no options"
     for option in $options; do
-        sed 's/\\//g' "$page" | grep -q -e "^\.B --$option\( \|\$\)" ||
+        sed 's/\\//g' "$page" | grep -q -e "^\.B \(-., \)\{0,1\}--$option\( \|\$\)" ||
             fail "--$option of $command is not in its manual page"
     done
 done
@@ -30,6 +30,11 @@ if command -v groff > /dev/null; then
 fi
 if command -v zsh > /dev/null; then
     zsh -n "$share/zsh/site-functions/_sluice" || fail "zsh does not read its completion"
+fi
+fish=$share/fish/vendor_completions.d/sluice.fish
+[ -s "$fish" ] || fail "$fish is missing"
+if command -v fish > /dev/null; then
+    fish -n "$fish" || fail "fish does not read its completion"
 fi
 
 # complete_bash ANSWER WORD...: what bash answers to the last word.
@@ -50,3 +55,4 @@ complete_bash 'q8_0' sluice convert --type q
 complete_bash '--offload-params --offload-grads --offload-optimizer --offload-activations' \
     sluice plan --offload
 complete_bash '' sluice train --lr ''
+complete_bash 'policies' sluice help pol

@@ -102,8 +102,10 @@ static int doctor(sl_config *config)
 
 const sl_command_entry sl_command_doctor = {
     .options = SL_CONFIG_DOCTOR,
+    .task = SL_COMMAND_MACHINE,
     .name = "doctor",
     .summary = "what this machine has and what is missing",
     .doc = "Prints what this machine has, what is missing or not as it could be, what that costs "
            "and the command that mends it. With --disk-dir the disk tier is tried there.",
+    .page = "docs/machine.md",
     .run = doctor};

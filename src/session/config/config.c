@@ -55,9 +55,9 @@ enum {
 #define KIND_CHOICE SL_CONFIG_CHOICE
 
 static const sl_config_row rows[SL_CONFIG_ROW_COUNT] = {
-#define X(kind, field, name, initial, hint, low, high, commands, group, help)                      \
-    {KIND_##kind, offsetof(sl_config, field), name, initial, hint, low, high,                      \
-     commands,    SL_CONFIG_GROUP_##group,    help},
+#define X(kind, field, name, initial, hint, low, high, commands, group, first, help)               \
+    {KIND_##kind, offsetof(sl_config, field), name,  initial, hint, low, high,                     \
+     commands,    SL_CONFIG_GROUP_##group,    first, help},
     SL_CONFIG_LIST(X)
 #undef X
 };

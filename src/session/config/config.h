@@ -66,14 +66,20 @@ typedef enum sl_config_kind {
     SL_CONFIG_CHOICE
 } sl_config_kind;
 
+/* In the order in which a user decides: what is trained, where its memory goes, how, and how it is
+ * kept and watched; last what most runs leave alone. */
 typedef enum sl_config_group {
     SL_CONFIG_GROUP_MODEL,
     SL_CONFIG_GROUP_DATA,
-    SL_CONFIG_GROUP_TRAINING,
-    SL_CONFIG_GROUP_MEMORY,
-    SL_CONFIG_GROUP_MACHINE,
-    SL_CONFIG_GROUP_OUTPUT,
     SL_CONFIG_GROUP_SAMPLING,
+    SL_CONFIG_GROUP_MEMORY,
+    SL_CONFIG_GROUP_BATCH,
+    SL_CONFIG_GROUP_LEARNING,
+    SL_CONFIG_GROUP_SAVING,
+    SL_CONFIG_GROUP_WATCHING,
+    SL_CONFIG_GROUP_OUTPUT,
+    SL_CONFIG_GROUP_RANKS,
+    SL_CONFIG_GROUP_ADVANCED,
     SL_CONFIG_GROUP_COUNT
 } sl_config_group;
 
@@ -131,6 +137,7 @@ typedef struct sl_config_row {
     double low, high;
     unsigned commands; /* a set of sl_config_command */
     sl_config_group group;
+    unsigned first; /* those of `commands` whose short help shows it */
     const char *help;
 } sl_config_row;
 
