@@ -379,9 +379,11 @@ static void topics_when_they_list_values_then_have_those_that_there_are(void **s
     static const char *const choices[][2] = {{"policies", "policy"}, {"precision", "precision"}};
     sl_config config;
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        char code[16];
         bool is_listed = false;
+        snprintf(code, sizeof code, "%d", sl_status_exit_code(statuses[i]));
         for (const sl_topic_row *row = sl_topics_find("exit-codes")->rows; row->head; row++)
-            is_listed = is_listed || atoi(row->head) == sl_status_exit_code(statuses[i]);
+            is_listed = is_listed || strcmp(row->head, code) == 0;
         assert_true(is_listed);
     }
     assert_int_equal(sl_config_init(&config), SL_OK);

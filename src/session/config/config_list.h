@@ -78,8 +78,8 @@
       "is not counted: every token but the first is counted once, with N tokens before it or "     \
       "more; 0: rows side by side, each beginning without context")                                \
     X(SWITCH, last_word, "last-word", "false", NULL, 0, 0, E, DATA, E,                             \
-      "of each document of JSON lines, as in LAMBADA: is its last word the likeliest one, token "  \
-      "by token?")                                                                                 \
+      "accuracy of the last word of each document of JSON lines, as in LAMBADA: is it the "        \
+      "likeliest one, token by token?")                                                            \
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, WATCHING, T,                          \
       "evaluate after every N steps (0: after the last one)")                                      \
     X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, TE, WATCHING, E,                      \
@@ -274,16 +274,16 @@
       "print every row that was measured before the summary")                                      \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, B, "seconds instead of a minute")    \
     X(LIST, only, "only", "", "FIGURE,...", 0, 0, B, OUTPUT, B,                                    \
-      "measure these alone: gemm, adamw, op, memory, copy, comm, disk, numa; the other rates of "  \
-      "the profile stay as they were measured before")                                             \
+      "figures to measure alone, of gemm, adamw, op, memory, copy, comm, disk and numa; the "      \
+      "other rates of the profile stay as they were measured before")                              \
     X(TEXT, against, "against", "", "FILE", 0, 0, B, OUTPUT, B,                                    \
       "hold each rate against an earlier run, what --json printed or a profile: its ratio, and "   \
       "what changed by more than the spread of both")                                              \
     X(LIST, runs, "runs", "", "FILE...", 0, 0, O, OUTPUT, O,                                       \
       "the logs to draw, as --log-json writes them, one a run; the option's name may be left out") \
     X(TEXT, output, "output", "", "FILE", 0, 0, BKO, OUTPUT, BKO,                                  \
-      "of bench: where the profile goes (else where plan and train find it by themselves); of "    \
-      "tokenize: the file of tokens, or with --decode of text; of report: the page")               \
+      "file of what is made: of bench, the profile (else where plan and train find it by "         \
+      "themselves); of tokenize, the tokens, or with --decode the text; of report, the page")      \
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT, K,               \
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT, V,                                          \
@@ -309,7 +309,8 @@
     X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, G,                                    \
       "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \
     X(TEXT, prompt_file, "prompt-file", "", "FILE", 0, 0, G, SAMPLING, G,                          \
-      "text to continue; a line end at its end is not part of it, as on standard input")           \
+      "file with the text to continue; a line end at its end is not part of it, as on standard "   \
+      "input")                                                                                     \
     X(SWITCH, interactive, "interactive", "false", NULL, 0, 0, G, SAMPLING, G,                     \
       "each line of standard input is a prompt, an empty one goes on with the text so far; the "   \
       "line \"stop\", or the end of input, ends it")                                               \
@@ -327,7 +328,7 @@
       "transformers does; above 1: repeats less; 1: off")                                          \
     X(REAL, temperature, "temperature", "1.0", "X", 0, 1e6, G, SAMPLING, G,                        \
       "flattens or sharpens the choice; 0: always the likeliest")                                  \
-    X(COUNT, top_k, "top-k", "0", "N", 0, 1e8, G, SAMPLING, G, "only the N likeliest; 0: off")     \
+    X(COUNT, top_k, "top-k", "0", "N", 0, 1e8, G, SAMPLING, G, "only the N likeliest (0: off)")    \
     X(REAL, top_p, "top-p", "1.0", "P", 1e-9, 1, G, SAMPLING, G,                                   \
       "only the likeliest whose probabilities reach P; 1: off")
 
