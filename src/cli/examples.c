@@ -43,7 +43,7 @@ static const sl_example examples[] = {
      "--device-memory 3G --host-memory 3G --disk-dir /mnt/nvme --save run",
      false},
     {"train", "go on after an interruption, as it began", "sluice train --resume --save run", true},
-    {"train", "new weights from a model of Hugging Face or of a run",
+    {"train", "begin from the weights of a run, or of a Hugging Face model",
      "sluice train --init run --data corpus --lr 1e-4 --steps 200 --save tuned", false},
     {"profile", "where memory and time go, measured; needs no data",
      "sluice profile --model gpt2 --policy host --device-memory 2G", false},
