@@ -67,6 +67,7 @@ static int report(sl_config *config)
 
 const sl_command_entry sl_command_report = {
     .options = SL_CONFIG_REPORT,
+    .task = SL_COMMAND_MODEL,
     .name = "report",
     .summary = "a page of runs, finished or not, from their logs",
     .arguments = "RUN.jsonl...",
@@ -76,4 +77,5 @@ const sl_command_entry sl_command_report = {
         "nothing. A log may be of a run that still goes on. Lines that are damaged are left out, "
         "with a warning; of steps that are logged twice, as after --resume, the later record "
         "counts.",
+    .page = "docs/watching.md",
     .run = report};

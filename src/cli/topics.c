@@ -134,7 +134,9 @@ static const sl_topic_row environment_rows[] = {
     {"XDG_CONFIG_HOME", "where the machine profile lies: sluice/machine.json (~/.config)"},
     {"XDG_CACHE_HOME", "where the ids of text are kept: sluice/tokens-... (~/.cache); --cache-dir "
                        "wins"},
-    {"TERM", "dumb: no line that is written over"},
+    {"TERM", "dumb: no line that is written over, no colours"},
+    {"NO_COLOR", "any value: no colours"},
+    {"CLICOLOR, CLICOLOR_FORCE", "0: no colours; FORCE, any value but 0: colours in a pipe too"},
     {"CUDA_VISIBLE_DEVICES", "which GPUs there are, as CUDA has it"},
     {"CUDA_HOME, CUDA_PATH", "where cuBLASLt is looked for, beside VIRTUAL_ENV and CONDA_PREFIX"},
     {"SLUICE_MPI_PLUGIN", "the plug-in of another MPI, for ranks on several machines"},

@@ -273,7 +273,7 @@ static void examples_when_parsed_then_are_taken_and_each_command_has_some(void *
     }
 }
 
-/* What its names stand for: texts, a vocabulary, a model with checkpoints, and a disk. */
+/* What its names stand for: texts, a vocabulary, a model with checkpoints, logs, and a disk. */
 static void write_what_examples_name(void)
 {
     assert_int_equal(system("mkdir -p corpus disk && cp '" SL_TEST_SOURCE_DIRECTORY
@@ -284,7 +284,10 @@ static void write_what_examples_name(void)
     for (int i = 0; i < 40; i++)
         fprintf(file, "{\"text\": \"document %d, %0*d\"}\n", i, 500, i);
     fclose(file);
-    assert_code(sluice("train " TINY "--data held-out.txt --steps 1 --quiet --save run"), 0);
+    assert_code(sluice("train " TINY "--data held-out.txt --steps 1 --quiet --save run "
+                       "--log-json run.jsonl"),
+                0);
+    assert_int_equal(system("for name in small large tuned; do cp run.jsonl $name.jsonl; done"), 0);
 }
 
 /* Runs a line with the directory of the disk at hand. A training is planned, which checks it as
