@@ -305,6 +305,46 @@ static void auto_when_a_fixed_policy_fits_then_is_not_refused(void **state)
     assert_true(fitting > 3 && refused > 3);
 }
 
+/* Predicted seconds of what a whole search takes. */
+static double find(const char *const *settings)
+{
+    sl_config config;
+    sl_search search;
+    sl_refusal refusal;
+    sl_blueprint *blueprint = NULL;
+    init(&config, &search, settings);
+    if (sl_search_find(&search, &blueprint, &refusal) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    const double seconds = simulate(blueprint);
+    sl_blueprint_close(blueprint);
+    sl_config_clear(&config);
+    return seconds;
+}
+
+/* The host does not hold the states, nor the device the activations of all micro-batches: with both
+ * on the disk parameters move once a step, else with each micro-batch. */
+static void auto_when_states_and_activations_need_the_disk_then_finds_both_homes(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = {"host-memory=3M", "host-memory=4M"};
+    static const char *const devices[] = {"device-memory=4608K", "device-memory=5M"};
+    for (size_t h = 0; h < sizeof hosts / sizeof hosts[0]; h++)
+        for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++) {
+            const char *common[] = {devices[d], hosts[h], "disk-dir=/tmp", "disk-space=1G",
+                                    "accumulate=12"};
+            const double asked =
+                try_choice(SETTINGS(common[0], common[1], common[2], common[3], common[4],
+                                    "policy=nvme", "nvme-params=1", "nvme-grads=1",
+                                    "nvme-activations=1", "recompute=full", "accumulation=layer"));
+            const double found =
+                find(SETTINGS(common[0], common[1], common[2], common[3], common[4]));
+            assert_true(isfinite(asked));
+            if (!(found <= 1.04 * asked))
+                fail_msg("%s %s: auto takes %g ms, %g were to be had", devices[d], hosts[h],
+                         1e3 * found, 1e3 * asked);
+        }
+}
+
 /* What is only shown must not change what is taken. */
 static void auto_when_the_best_are_asked_for_then_takes_the_same_plan(void **state)
 {
@@ -471,6 +511,7 @@ int main(void)
         cmocka_unit_test(auto_when_choices_are_planned_one_by_one_then_none_is_much_faster),
         cmocka_unit_test(auto_when_there_is_room_then_everything_is_on_the_device),
         cmocka_unit_test(auto_when_a_fixed_policy_fits_then_is_not_refused),
+        cmocka_unit_test(auto_when_states_and_activations_need_the_disk_then_finds_both_homes),
         cmocka_unit_test(auto_when_the_best_are_asked_for_then_takes_the_same_plan),
         cmocka_unit_test(budgets_when_unset_then_hold_what_any_split_of_them_holds),
         cmocka_unit_test(chunks_when_copies_cost_much_each_then_are_larger),

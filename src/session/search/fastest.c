@@ -82,8 +82,8 @@ static sl_status try_faster(improvement *self, const sl_choice *choice, double *
     sl_blueprint *blueprint = NULL;
     sl_fit_failure failure;
     sl_simulation simulation = {.step_seconds = INFINITY};
-    self->build_count++;
     sl_status status = sl_search_build(self->search, &self->task, choice, &blueprint, &failure);
+    self->build_count += status != SL_ERROR_FIT || failure.op_count > 0;
     if (status == SL_ERROR_FIT)
         *out_short_tier = failure.shortage.tier;
     else if (status == SL_OK)
@@ -121,22 +121,6 @@ static sl_status improve_in_memory(improvement *self, sl_choice *choice)
     return SL_OK;
 }
 
-static sl_status improve_on_disk(improvement *self, sl_choice *choice)
-{
-    uint32_t candidate_count = sl_candidates_count(self->search);
-    sl_tier short_tier = SL_TIER_HOST; /* what the disk can mend */
-    for (uint32_t index = SL_CANDIDATES_FIRST_ON_DISK;
-         index < candidate_count && self->build_count < self->builds_most &&
-         short_tier == SL_TIER_HOST;
-         index++) {
-        double seconds;
-        short_tier = SL_TIER_DISK;
-        sl_candidates_set(index, choice);
-        SL_TRY(try_faster(self, choice, &seconds, &short_tier));
-    }
-    return SL_OK;
-}
-
 /* The device does not hold the activations of this recomputation: those that it has no room for
  * live on the host, or on disk where the host is short. Homes are refined later. */
 static sl_status improve_activations(improvement *self, sl_choice choice)
@@ -153,6 +137,27 @@ static sl_status improve_activations(improvement *self, sl_choice choice)
     choice.host_activations = 0;
     choice.disk_activations = 1;
     return try_faster(self, &choice, &seconds, &short_tier);
+}
+
+/* Homes on disk, from least to most. Where not even the most is enough, activations take the rest.
+ */
+static sl_status improve_on_disk(improvement *self, sl_choice *choice)
+{
+    const uint32_t candidate_count = sl_candidates_count(self->search);
+    double seconds = INFINITY;
+    sl_tier short_tier = SL_TIER_HOST; /* what the disk can mend */
+    if (candidate_count == SL_CANDIDATES_FIRST_ON_DISK)
+        return SL_OK;
+    for (uint32_t index = SL_CANDIDATES_FIRST_ON_DISK;
+         index < candidate_count && self->build_count < self->builds_most &&
+         short_tier == SL_TIER_HOST;
+         index++) {
+        short_tier = SL_TIER_DISK;
+        sl_candidates_set(index, choice);
+        SL_TRY(try_faster(self, choice, &seconds, &short_tier));
+    }
+    return isfinite(seconds) || short_tier == SL_TIER_DISK ? SL_OK
+                                                           : improve_activations(self, *choice);
 }
 
 /* The two ends of the candidates: least on the device, and as much there as fits. Where not
