@@ -161,10 +161,15 @@ void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_
     machine->is_scaled = true;
 }
 
+bool sl_machine_is_guess(const sl_machine *machine)
+{
+    return !machine->is_measured && !machine->is_described;
+}
+
 const char *sl_machine_basis(const sl_machine *machine)
 {
     if (!machine->is_measured)
-        return "a guess";
+        return machine->is_described ? "described rates" : "a guess";
     if (machine->is_quick)
         return machine->is_scaled ? "a quick bench, scaled" : "a quick bench";
     return machine->is_scaled ? "measured rates, scaled" : "measured rates";

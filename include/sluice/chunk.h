@@ -166,7 +166,8 @@ typedef struct sl_machine {
     double worker_count; /* compute workers, each of which keeps a core busy; 0: one a core */
     double copy_cores[SL_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
     bool shares_cores;                /* compute and host lane share the cores: their times add */
-    bool is_measured;                 /* false: the rates are a guess */
+    bool is_measured;                 /* false: the rates are described, or a guess */
+    bool is_described;                /* by a file: data sheets and assumptions */
     bool is_quick;                    /* measured in few rounds of few shapes */
     bool is_scaled;                   /* scaled from another number of workers or ranks */
 } sl_machine;
@@ -186,9 +187,12 @@ SL_API sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t
  * rank has as many workers as were measured. */
 SL_API void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_count);
 
-/* Where the rates come from, as a phrase that stands behind "by": "a guess", "measured rates" or "a
- * quick bench"; with ", scaled" behind it if the rates were scaled. */
+/* Where the rates come from, as a phrase that stands behind "by": "a guess", "described rates",
+ * "measured rates" or "a quick bench"; with ", scaled" behind it if the rates were scaled. */
 SL_API const char *sl_machine_basis(const sl_machine *machine);
+
+/* Whether nobody has measured or described the machine. */
+SL_API bool sl_machine_is_guess(const sl_machine *machine);
 
 /* Gives the ops that exchange data between ranks the rate of an all-reduce. Ops by which a rank
  * copies its part within its own memory keep their rates. A reduce-scatter and an all-gather of a

@@ -180,9 +180,11 @@ static void print_rows(const compared *items, uint32_t count, const sl_search *s
         sl_terminal_print(stdout, 2,
                           "of stages: the bytes of the fullest one, the moves of the one that "
                           "takes most memory, and the time of all with their waits");
-    sl_terminal_print(
-        stdout, 2, "times are predicted by %s%s", sl_machine_basis(&search->task.machine),
-        search->task.machine.is_measured ? "" : ": this machine was not measured (sluice bench)");
+    sl_terminal_print(stdout, 2, "times are predicted by %s%s",
+                      sl_machine_basis(&search->task.machine),
+                      !sl_machine_is_guess(&search->task.machine)
+                          ? ""
+                          : ": this machine was not measured (sluice bench)");
 }
 
 static sl_status print_json(compared *items, uint32_t count)

@@ -29,7 +29,9 @@ void sl_plan_candidates_print(const sl_search *search, const sl_blueprint *bluep
     sl_terminal_print(
         stdout, 2, "auto compared %u plan%s; the best, by %s%s:", candidates->planned_count,
         candidates->planned_count == 1 ? "" : "s", sl_machine_basis(&blueprint->machine),
-        blueprint->machine.is_measured ? "" : " (this machine was not measured: sluice bench)");
+        !sl_machine_is_guess(&blueprint->machine)
+            ? ""
+            : " (this machine was not measured: sluice bench)");
     for (uint32_t i = 0; i < candidates->count; i++) {
         const sl_search_candidate *it = &candidates->best[i];
         sl_command_describe_choice(&it->choice, text, sizeof text);

@@ -111,6 +111,12 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
         SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of GPUs: give --ranks");
     if (config->global_batch == SL_CONFIG_UNSET)
         SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of rows a step: give --global-batch");
+    if (config->ranks > cluster->node_gpus && cluster->network.byte_rate <= 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--ranks %" PRIu64
+                ": %s describes one machine of one GPU: describe the network that "
+                "joins more of them, or give --ranks 1",
+                config->ranks, config->cluster);
     SL_TRY(refuse_unsearched(config));
     SL_TRY(sl_config_use_one_spelling(config));
     SL_TRY(sl_config_shape(config, NULL, GPT2_IDS, &job->shape));

@@ -28,10 +28,10 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 /* The rates of the machine by which auto chose and the step is predicted. */
 static void print_basis(const sl_trainer *trainer, const sl_machine *machine)
 {
-    sl_terminal_print(stdout, INDENT - 1, "rates   %s%s%s", machine->name,
-                      trainer->search.auto_policy ? ": auto chose by them" : "",
-                      machine->is_measured ? ""
-                                           : "; sluice bench measures this machine in a minute");
+    sl_terminal_print(
+        stdout, INDENT - 1, "rates   %s%s%s", machine->name,
+        trainer->search.auto_policy ? ": auto chose by them" : "",
+        !sl_machine_is_guess(machine) ? "" : "; sluice bench measures this machine in a minute");
 }
 
 static void print_save(const sl_config *config)

@@ -252,10 +252,11 @@ void sl_explain_plan(const sl_blueprint *blueprint, const sl_account *account,
     if (*line >= 'a' && *line <= 'z')
         *line = (char)(*line - 'a' + 'A');
     add_line(out_explanation, "%s.", line);
-    if (!blueprint->machine.is_measured)
+    if (sl_machine_is_guess(&blueprint->machine))
         add_line(out_explanation,
                  "Times are a guess: this machine was not measured. sluice bench does that, once.");
-    else if (blueprint->machine.is_quick || blueprint->machine.is_scaled)
+    else if (blueprint->machine.is_described || blueprint->machine.is_quick ||
+             blueprint->machine.is_scaled)
         add_line(out_explanation, "Times are predicted by %s.",
                  sl_machine_basis(&blueprint->machine));
 }

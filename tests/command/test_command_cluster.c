@@ -7,6 +7,7 @@
 
 #define CLUSTER "--cluster '" SL_TEST_SOURCE_DIRECTORY "/../examples/clusters/dgx-a100-80gb.json' "
 #define V100 "--cluster '" SL_TEST_SOURCE_DIRECTORY "/../examples/clusters/v100-32gb.json' "
+#define ALONE SL_TEST_SOURCE_DIRECTORY "/../examples/machines/rtx-4060-8gb.json"
 #define SMALL "--layers 4 --width 256 --heads 4 --context 128 --vocab 1000 "
 
 static json_int_t read_count(const json_t *way, const char *key)
@@ -73,6 +74,7 @@ static void options_when_not_searched_are_refused(void **state)
         {"--ranks 8 --global-batch 8 --seq 256", "beyond the model's context of 128", 64},
         {"--ranks 8 --global-batch 7 --dp 8", "divides with at most 100000 micro-batches", 64},
         {"--ranks 1 --global-batch 10000000", "divides with at most 100000 micro-batches", 64},
+        {"--ranks 2 --global-batch 8 --cluster '" ALONE "'", "one machine of one GPU", 64},
         {"--ranks 8 --global-batch 8 --cluster none", "none: ", 66},
         {"--ranks 8 --global-batch 8 --cluster text", "text: ", 65},
     };

@@ -53,6 +53,23 @@ static void train_when_no_device_is_named_then_takes_the_gpu_and_says_so(void **
     json_decref(events);
 }
 
+/* A plan by described rates says so; a type that the described GPUs lack has no rate, and what
+ * ranks exchange is not in a description of one of them. */
+static void machine_when_described_then_one_rank_is_planned_by_it(void **state)
+{
+    (void)state;
+    static const char a100[] = SL_TEST_SOURCE_DIRECTORY "/../examples/machines/a100-80gb.json";
+    static const char v100[] = SL_TEST_SOURCE_DIRECTORY "/../examples/clusters/v100-16gb.json";
+    assert_code(sluice("plan " CUDA "--machine '%s' --explain", a100), 0);
+    assert_has(output, "A100 PCIe, 80 GB, in a server, described");
+    assert_has(output, "predicted by described rates");
+    assert_code(sluice("plan " CUDA "--machine '%s' --precision fp16", v100), 0);
+    assert_code(sluice("plan " CUDA "--machine '%s' --precision bf16", v100), 64);
+    assert_one_complaint("have no bf16");
+    assert_code(sluice("plan " CUDA "--machine '%s' --ranks 2 --tp 2", a100), 64);
+    assert_one_complaint("plan --cluster");
+}
+
 static int count_doubts(const char *text)
 {
     int count = 0;
@@ -176,6 +193,7 @@ int main(void)
         cmocka_unit_test(command_when_it_has_cuda_then_says_what_with),
         cmocka_unit_test(library_when_missing_then_refused_unless_own_products_are_asked_for),
         cmocka_unit_test(train_when_no_device_is_named_then_takes_the_gpu_and_says_so),
+        cmocka_unit_test(machine_when_described_then_one_rank_is_planned_by_it),
         cmocka_unit_test(run_when_on_a_gpu_then_says_once_that_the_backend_is_not_proven),
         cmocka_unit_test(log_when_states_are_on_the_host_then_counts_what_moves),
         cmocka_unit_test(plan_when_for_the_gpu_then_names_it_and_its_budget),

@@ -396,6 +396,27 @@ static void description_when_a_key_is_lost_or_strange_then_refused(void **state)
     json_decref(root);
 }
 
+/* What joins GPUs is needed where there are several, and only there. */
+static void description_when_of_one_gpu_then_may_lack_what_joins_several(void **state)
+{
+    (void)state;
+    sl_cluster cluster = load_example("dgx-a100-80gb.json"), again;
+    json_t *root = NULL;
+    cluster.node_gpus = 1;
+    cluster.link = cluster.network = (sl_cluster_link){0};
+    assert_int_equal(sl_cluster_format(&cluster, &root), SL_OK);
+    assert_null(json_object_get(root, "link"));
+    assert_null(json_object_get(root, "network"));
+    assert_int_equal(json_dump_file(root, "alone.json", 0), 0);
+    assert_int_equal(sl_cluster_load("alone.json", &again), SL_OK);
+    assert_memory_equal(&again, &cluster, sizeof cluster);
+    json_object_set_new(json_object_get(root, "node"), "gpus", json_integer(2));
+    assert_int_equal(json_dump_file(root, "alone.json", 0), 0);
+    assert_int_equal(sl_cluster_load("alone.json", &again), SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "\"link\" is missing"));
+    json_decref(root);
+}
+
 static void description_when_an_example_then_it_is_read(void **state)
 {
     (void)state;
@@ -403,6 +424,13 @@ static void description_when_an_example_then_it_is_read(void **state)
                                         "v100-32gb.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         assert_int_equal(load_example(names[i]).node_gpus, 8);
+    static const char *const machines[] = {"rtx-4060-8gb",  "rtx-4070-12gb", "rtx-4080-16gb",
+                                           "rtx-4090-24gb", "l40s-48gb",     "a100-80gb"};
+    for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "../machines/%s.json", machines[i]);
+        assert_int_equal(load_example(name).node_gpus, 1);
+    }
 }
 
 static scratch_path scratch;
@@ -439,6 +467,7 @@ int main(void)
         cmocka_unit_test(choose_when_nothing_fits_then_the_nearest_miss_is_named),
         cmocka_unit_test(page_when_a_step_is_long_then_both_ends_of_it_are_drawn),
         cmocka_unit_test(description_when_a_key_is_lost_or_strange_then_refused),
+        cmocka_unit_test(description_when_of_one_gpu_then_may_lack_what_joins_several),
         cmocka_unit_test(description_when_an_example_then_it_is_read),
     };
     return cmocka_run_group_tests_name("cluster", tests, enter_scratch, leave_scratch);

@@ -1,6 +1,7 @@
 /* What could be wrong here: a rate that is written and not read back, or read into another op or
  * lane; a damaged file, or one of another machine, that plans are made with; a sound one that is
- * not found; a file that is torn when a process dies while it writes. Every number of a profile is
+ * not found; a file that is torn when a process dies while it writes; a description whose rates are
+ * taken for others. Every number of a profile is
  * set to another value and compared after a round trip; files are damaged one key at a time. */
 #define _GNU_SOURCE
 #include <math.h>
@@ -406,6 +407,37 @@ static void gpu_when_another_one_or_none_is_here_then_a_guess_with_a_reason(void
     assert_non_null(strstr(note, "here is none"));
 }
 
+/* A description has its own names for rates: each has to arrive where plans look for it. */
+static void description_when_named_then_plans_go_by_its_rates(void **state)
+{
+    (void)state;
+    static const char path[] = SL_TEST_SOURCE_DIRECTORY "/../examples/machines/rtx-4090-24gb.json";
+    const sl_profile_subject beside = {.device = SL_DEVICE_CUDA, .worker_count = 4};
+    sl_machine found;
+    char note[SL_PROFILE_NOTE_BYTES];
+    assert_int_equal(sl_profile_find_machine(path, &beside, &found, note), SL_OK);
+    const sl_op_rate *product = &found.op[SL_OP_LINEAR][SL_TYPE_BF16];
+    assert_true(fabs(product->flop_rate / (165.15e12 * 0.541) - 1) < 1e-12);
+    assert_true(fabs(product->byte_rate / (1008e9 * 0.8) - 1) < 1e-12);
+    assert_true(fabs(found.copy_rate[SL_LANE_H2D] / (31.5e9 * 0.8) - 1) < 1e-12);
+    assert_true(fabs(found.host_adamw[SL_TYPE_BF16].byte_rate / (83.2e9 * 0.75) - 1) < 1e-12);
+    assert_true(found.copy_rate[SL_LANE_READ] == 7.46e9 && found.copy_rate[SL_LANE_WRITE] == 1.5e9);
+    assert_true(found.core_count == 16 && !found.shares_cores && !found.is_measured);
+    assert_false(sl_machine_is_guess(&found));
+    assert_string_equal(sl_machine_basis(&found), "described rates");
+    assert_string_equal(found.name, "RTX 4090, 24 GB, in a desktop, described");
+    assert_string_equal(note, "");
+    assert_int_equal(sl_profile_find_machine(path, &here, &found, note), SL_ERROR_USAGE);
+    assert_non_null(strstr(sl_status_message(), "--device cuda"));
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_int_equal(json_object_del(root, "gpu"), 0);
+    assert_int_equal(json_dump_file(root, "described.json", 0), 0);
+    json_decref(root);
+    assert_int_equal(sl_profile_find_machine("described.json", &beside, &found, note),
+                     SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "\"gpu\" is missing"));
+}
+
 static void path_when_no_directory_is_absolute_then_missing(void **state)
 {
     (void)state;
@@ -452,6 +484,7 @@ int main(void)
         cmocka_unit_test(gpu_when_saved_then_comes_back_with_its_name_and_shares_no_cores),
         cmocka_unit_test(profile_when_of_another_kind_of_device_then_never_used),
         cmocka_unit_test(gpu_when_another_one_or_none_is_here_then_a_guess_with_a_reason),
+        cmocka_unit_test(description_when_named_then_plans_go_by_its_rates),
         cmocka_unit_test(path_when_no_directory_is_absolute_then_missing),
     };
     return cmocka_run_group_tests_name("profile", tests, enter_scratch, leave_scratch);

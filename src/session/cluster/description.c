@@ -64,8 +64,10 @@ static const sl_field cluster_fields[] = {
     PART("node", node_fields, 0),
     PART("gpu", gpu_fields, 0),
     SL_FIELD_AS(OBJECT, "host_link", sl_cluster, host_link, .fields = link_fields),
-    SL_FIELD_AS(OBJECT, "link", sl_cluster, link, .fields = link_fields),
-    SL_FIELD_AS(OBJECT, "network", sl_cluster, network, .fields = link_fields),
+    SL_FIELD_AS(OBJECT, "link", sl_cluster, link, .fields = link_fields,
+                .flags = SL_FIELD_OPTIONAL),
+    SL_FIELD_AS(OBJECT, "network", sl_cluster, network, .fields = link_fields,
+                .flags = SL_FIELD_OPTIONAL),
     PART("drives", drive_fields, SL_FIELD_OPTIONAL),
     SL_FIELD_AS(CHOICE, "sums", sl_cluster, sums, .names = "pairwise|ring",
                 .flags = SL_FIELD_OPTIONAL),
@@ -133,6 +135,9 @@ static sl_status check_cluster(const char *path, const sl_cluster *cluster)
                 path);
     if (cluster->reserved_bytes >= cluster->device_bytes)
         SL_FAIL(SL_ERROR_DATA, "%s: reserved_bytes leave nothing of a GPU's memory_bytes", path);
+    if (cluster->node_gpus > 1 && (cluster->link.byte_rate <= 0 || cluster->network.byte_rate <= 0))
+        SL_FAIL(SL_ERROR_DATA, "%s: key \"%s\" is missing; only a node of one GPU may lack it",
+                path, cluster->link.byte_rate <= 0 ? "link" : "network");
     return SL_OK;
 }
 
@@ -157,6 +162,15 @@ sl_status sl_cluster_load(const char *path, sl_cluster *out_cluster)
     return status;
 }
 
+sl_status sl_cluster_recognise(const char *path, bool *out_is_description)
+{
+    json_t *root = NULL;
+    SL_TRY(sl_json_file_read(AT_FDCWD, NULL, path, FILE_BYTES_MAX, &root));
+    *out_is_description = json_object_get(root, format_fields[0].key) != NULL;
+    json_decref(root);
+    return SL_OK;
+}
+
 /* Removes the types that the GPUs lack: a file does not name them. */
 static void remove_types(const sl_cluster *cluster, json_t *root)
 {
@@ -173,6 +187,10 @@ static sl_status fill_root(const sl_cluster *cluster, json_t *root)
     SL_TRY(sl_fields_write(format_fields, &format, root));
     SL_TRY(sl_fields_write(cluster_fields, cluster, root));
     remove_types(cluster, root);
+    if (cluster->link.byte_rate <= 0)
+        (void)json_object_del(root, "link");
+    if (cluster->network.byte_rate <= 0)
+        (void)json_object_del(root, "network");
     if (cluster->disk_bytes == 0)
         (void)json_object_del(root, "drives");
     return SL_OK;

@@ -3,7 +3,8 @@
  * Knows the file and nothing of plans. Every rate is what a data sheet promises, times the share of
  * it that a program is taken to reach (`efficiency`); both stand in the file, so that a reader sees
  * which of them is a guess. Keys that no table names are refused, but for "source" and "comment",
- * which are for people and may stand in every object.
+ * which are for people and may stand in every object. A node of one GPU may lack `link` and
+ * `network`: then it is a machine that stands alone.
  */
 #ifndef SL_SESSION_CLUSTER_DESCRIPTION_H
 #define SL_SESSION_CLUSTER_DESCRIPTION_H
@@ -39,9 +40,9 @@ typedef struct sl_cluster {
     double byte_rate, byte_efficiency;     /* of a GPU's memory */
     double op_seconds;                     /* fixed cost of one op */
     sl_cluster_link host_link;             /* host and one GPU */
-    sl_cluster_link link;                  /* one GPU and the others of its node */
-    sl_cluster_link network;               /* a whole node and the others */
-    uint64_t disk_bytes;                   /* of a node's drives; 0: it has none */
+    sl_cluster_link link;    /* one GPU and the others of its node; byte_rate 0: there are none */
+    sl_cluster_link network; /* a whole node and the others; byte_rate 0: there are none */
+    uint64_t disk_bytes;     /* of a node's drives; 0: it has none */
     double disk_read_rate, disk_write_rate;
     uint32_t sums; /* an sl_cluster_sums */
 } sl_cluster;
@@ -49,6 +50,10 @@ typedef struct sl_cluster {
 /* Reads a file. SL_ERROR_DATA names file, key and what is wrong; SL_ERROR_MISSING, SL_ERROR_IO,
  * SL_ERROR_SYSTEM. */
 sl_status sl_cluster_load(const char *path, sl_cluster *out_cluster);
+
+/* Whether the file at `path` is a description, by its first key, sound or not. Statuses as above.
+ */
+sl_status sl_cluster_recognise(const char *path, bool *out_is_description);
 
 /* Whether the GPUs compute in that type: a description has a FLOP rate for each type they have. */
 bool sl_cluster_has_type(const sl_cluster *cluster, sl_type type);

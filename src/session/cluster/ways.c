@@ -40,7 +40,7 @@ sl_cluster_way sl_cluster_way_of(const sl_cluster *cluster, const sl_comm_layout
     const double on_link = is_ring ? others : (double)(near - 1) / size;
     const double off_node = is_ring ? others / near : (double)(size - near) / size;
     const sl_cluster_link *way_out = way.leaves_node ? &cluster->network : &cluster->link;
-    way.byte_seconds = on_link / link_rate(&cluster->link);
+    way.byte_seconds = near > 1 ? on_link / link_rate(&cluster->link) : 0;
     if (way.leaves_node)
         way.byte_seconds =
             larger(way.byte_seconds, off_node * cluster->node_gpus / link_rate(&cluster->network));
@@ -140,6 +140,7 @@ sl_machine sl_cluster_machine(const sl_cluster *cluster, const sl_comm_layout *l
         machine.host_adamw[type].byte_rate =
             cluster->host_byte_rate * cluster->host_efficiency / cluster->node_gpus;
     }
+    machine.is_described = true;
     snprintf(machine.name, sizeof machine.name, "%.50s, described", cluster->name);
     return machine;
 }

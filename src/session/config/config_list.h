@@ -225,7 +225,8 @@
       "seconds without progress after which a rank that does not come to an exchange counts as "   \
       "lost, or one whose lanes do not get on (a GPU that hangs): the run ends, and says which "   \
       "rank on which machine, or which op, it was; at least ten predicted steps")                  \
-    X(TEXT, machine, "machine", "", "FILE", 0, 0, T, ADVANCED, 0, "measured machine profile")      \
+    X(TEXT, machine, "machine", "", "FILE", 0, 0, T, ADVANCED, 0,                                  \
+      "machine profile of sluice bench, or a described GPU (examples/machines/)")                  \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEBK, ADVANCED, K,                         \
       "compute workers (all cores this process may use, as far as a cgroup gives time)")           \
     X(CHOICE, cuda_products, "cuda-products", "auto", "auto|own", 0, 0, TGEB, ADVANCED, 0,         \

@@ -19,6 +19,7 @@
 #include "files/files.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
+#include "session/cluster/ways.h"
 #include "sluice/version.h"
 
 /* ---- the file ---- */
@@ -413,15 +414,33 @@ static void find_default(const sl_profile_subject *subject, sl_machine *out_mach
                  sl_status_message());
 }
 
+/* One rank of a described node. */
+static sl_status describe_machine(const char *path, const sl_profile_subject *subject,
+                                  sl_machine *out_machine)
+{
+    sl_cluster cluster;
+    const sl_comm_layout alone = {.tensor = 1, .data = 1, .stages = 1};
+    SL_TRY(sl_cluster_load(path, &cluster));
+    if (subject->device != SL_DEVICE_CUDA)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s describes a GPU: plan with --device cuda, or leave out --machine", path);
+    *out_machine = sl_cluster_machine(&cluster, &alone, sl_type_bytes(SL_TYPE_FP32));
+    return SL_OK;
+}
+
 sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *subject,
                                   sl_machine *out_machine, char *out_note)
 {
     sl_profile profile;
+    bool is_description;
     out_note[0] = '\0';
     if (!path || !*path) {
         find_default(subject, out_machine, out_note);
         return SL_OK;
     }
+    SL_TRY(sl_cluster_recognise(path, &is_description));
+    if (is_description)
+        return describe_machine(path, subject, out_machine);
     SL_TRY(sl_profile_load(path, &profile));
     sl_status status = check_device(&profile, subject->device);
     if (status != SL_OK)

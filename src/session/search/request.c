@@ -115,6 +115,25 @@ static sl_status init_device(const sl_config *config, sl_search *search)
     return target->device == SL_DEVICE_CPU ? SL_OK : init_gpu(config, search);
 }
 
+/* A description knows the types of its GPUs, and nothing of what ranks share. */
+static sl_status check_description(const sl_config *config, const sl_machine *machine)
+{
+    const bool is_alone = config->tp == 1 && config->pp == 1 && config->machine_ranks <= 1 &&
+                          unset_to(config->dp, 1) == 1;
+    const sl_type type = (sl_type)config->precision;
+    if (!machine->is_described)
+        return SL_OK;
+    if (!is_alone)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--machine %s is a description, and plans one GPU alone: plan --cluster %s plans "
+                "several",
+                config->machine, config->machine);
+    if (machine->op[SL_OP_LINEAR][type].flop_rate <= 0)
+        SL_FAIL(SL_ERROR_USAGE, "--precision %s: the GPUs of %s have no %s, by their flop_rate",
+                sl_type_name(type), config->machine, sl_type_name(type));
+    return SL_OK;
+}
+
 /* The measured rates of this machine, else a guess; a file that the user named must be there. The
  * first rank of each machine logs why a profile is not used. */
 static sl_status init_machine(const sl_config *config, sl_search *search)
@@ -129,7 +148,7 @@ static sl_status init_machine(const sl_config *config, sl_search *search)
     SL_TRY(sl_profile_find_machine(config->machine, &subject, &search->task.machine, note));
     if (*note && config->local_rank == 0)
         sl_log_write(SL_LOG_WARNING, "%s", note);
-    return SL_OK;
+    return check_description(config, &search->task.machine);
 }
 
 static void init_training(const sl_config *config, sl_search *search)
