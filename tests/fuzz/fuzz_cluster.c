@@ -16,10 +16,14 @@ static void check_link(const sl_cluster_link *link)
 static void check_cluster(const sl_cluster *cluster)
 {
     check_link(&cluster->host_link);
-    check_link(&cluster->link);
-    check_link(&cluster->network);
+    if (cluster->node_gpus > 1 || cluster->link.byte_rate != 0)
+        check_link(&cluster->link);
+    if (cluster->node_gpus > 1 || cluster->network.byte_rate != 0)
+        check_link(&cluster->network);
+    FUZZ_NEED(sl_cluster_has_type(cluster, SL_TYPE_FP32));
     for (int type = 0; type < SL_TYPE_COUNT; type++)
-        FUZZ_NEED(cluster->flop_rate[type] >= 1 && isfinite(cluster->flop_rate[type]));
+        FUZZ_NEED(!sl_cluster_has_type(cluster, (sl_type)type) ||
+                  (cluster->flop_rate[type] >= 1 && isfinite(cluster->flop_rate[type])));
     FUZZ_NEED(cluster->gemm_efficiency > 0 && cluster->byte_efficiency > 0);
     FUZZ_NEED(cluster->host_byte_rate >= 1 && cluster->byte_rate >= 1);
     FUZZ_NEED(cluster->node_gpus >= 1 && cluster->node_cores >= 1);
