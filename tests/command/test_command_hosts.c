@@ -154,10 +154,6 @@ static void write_names_of_this_machine(bool has_two)
         run_shell("echo localhost >hosts");
 }
 
-/* MPICH's mpirun joins the exit codes of all ranks bit by bit: 66 of the rank that failed and 75 of
- * one that was told of it make 75. */
-static bool joins_codes;
-
 static void for_each_mpi(void (*body)(void))
 {
     static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich"};
@@ -167,7 +163,6 @@ static void for_each_mpi(void (*body)(void))
             continue;
         print_message("%s\n", names[i]);
         write_names_of_this_machine(i == 0);
-        joins_codes = strcmp(names[i], "mpirun.mpich") == 0;
         body();
         has_one = true;
     }
@@ -183,7 +178,10 @@ static void train_as_launch_does(void)
     assert_code(sluice("launch -n 4 -- train " MODEL "--tp 2 --steps 4 --log-json other"), 0);
     assert_same_steps("log", "other", 1, 4);
     const int code = sluice("launch -n 2 --hosts hosts -- train " MODEL "--data none --steps 4");
-    assert_code(code, joins_codes && code == (66 | 75) ? 66 | 75 : 66);
+    /* One rank ends with 66, the other, which is told of that, with 75. MPICH's mpirun hands out
+     * the bitwise or of both, which is 75; Open MPI's the code of the rank that it sees end first.
+     */
+    assert_code(code, code == 75 ? 75 : 66);
     assert_has(complaint, "none: cannot be opened");
 }
 

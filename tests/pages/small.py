@@ -82,6 +82,8 @@ def reduce_command(words):
     names = {group[0] for group in groups if group}
     if command == "plan": # allocates nothing: it is asked for the page's own model
         groups = [reduce_group(group) if group[:1] == ["--device"] else group for group in groups]
+    if command == "plan" and "--ranks" not in names: # whatever this machine has left
+        groups += [[name, "64G"] for name in ("--device-memory", "--host-memory") if name not in names]
     if command == "plan" and "--cluster" in names:
         groups = [reduce_number(group, AT_MOST_CLUSTER) for group in groups]
     if command in COMPUTING:
