@@ -39,6 +39,7 @@
  */
 #include "residency.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,11 +163,40 @@ static bool is_content_live(const walk *w, uint32_t o)
     return sl_uses_is_live(&w->uses, o, &w->objects[o].cursor);
 }
 
+static bool is_here(const walk *w, uint32_t o)
+{
+    return w->objects[o].visit != SL_NO_VISIT;
+}
+
+/* For asserts: residents are the objects that are here, each at its index; what is not here is not
+ * dirty (HOME of the drawing); the bytes are theirs. As long as memory was not refused. */
+static bool is_walk_valid(const walk *w)
+{
+    uint64_t bytes = 0;
+    uint32_t here_count = 0;
+    if (w->list.status != SL_OK)
+        return true;
+    for (uint32_t o = 0; o < w->request->object_count; o++) {
+        const object_state *object = &w->objects[o];
+        if (!is_here(w, o) && object->is_dirty)
+            return false;
+        if (!is_here(w, o))
+            continue;
+        if (object->resident_index >= w->resident_count ||
+            w->residents[object->resident_index] != o)
+            return false;
+        bytes += w->request->object_bytes[o];
+        here_count++;
+    }
+    return here_count == w->resident_count && bytes == w->resident_bytes;
+}
+
 /* ---- coming and going ---- */
 
 static void add_resident(walk *w, uint32_t o, uint32_t visit)
 {
     object_state *object = &w->objects[o];
+    assert(!is_here(w, o)); /* HOME -> CLEAN */
     object->visit = visit;
     object->is_dirty = false;
     object->is_written = false;
@@ -202,7 +232,8 @@ static uint32_t find_write_back_tick(const walk *w, const object_state *object, 
 static void write_back(walk *w, uint32_t o, uint32_t now)
 {
     object_state *object = &w->objects[o];
-    uint32_t tick = find_write_back_tick(w, object, now);
+    assert(object->is_dirty && (is_here(w, o) || w->list.status != SL_OK)); /* DIRTY -> CLEAN */
+    const uint32_t tick = find_write_back_tick(w, object, now);
     sl_visit_list_add_write_back(&w->list, object->visit, tick);
     if (w->uses.loop && !object->is_written)
         w->seam[o] |= SEAM_OLD_WRITTEN;
@@ -254,11 +285,7 @@ static void end_visit(walk *w, uint32_t o, uint32_t now)
     object->last_visit = object->visit;
     object->free_tick = object->last_use_tick + 1;
     object->visit = SL_NO_VISIT;
-}
-
-static bool is_here(const walk *w, uint32_t o)
-{
-    return w->objects[o].visit != SL_NO_VISIT;
+    object->is_dirty = false; /* HOME: written back, or read by nobody before it is written whole */
 }
 
 /* ---- choosing a victim ---- */
@@ -328,6 +355,7 @@ static void make_room(walk *w, uint32_t tick, uint64_t room)
 static void use_away(walk *w, const sl_residency_use *use)
 {
     object_state *object = &w->objects[use->object];
+    assert(is_here(w, use->object)); /* CLEAN or DIRTY, and DIRTY behind a write */
     object->cursor.number++;
     object->is_used = true;
     object->last_use_tick = use->tick;
@@ -366,6 +394,7 @@ static void walk_tick(walk *w, uint32_t tick)
     for (uint32_t u = first; u < last; u++)
         if (uses[u].is_away && !is_here(w, uses[u].object))
             begin_visit(w, uses[u].object, tick, uses[u].reads);
+    assert(w->resident_bytes <= room || w->list.status != SL_OK);
     w->tick_bytes = w->resident_bytes;
     for (uint32_t u = first; u < last; u++) {
         if (uses[u].is_away && w->list.status == SL_OK)
@@ -572,6 +601,7 @@ static void close_loop(walk *w, const sl_residency_loop *loop)
     w->uses.loop = NULL;
     w->is_ranking_old = true;
     w->behind_tick = loop->end_tick;
+    assert(is_walk_valid(w));
 }
 
 /* Walks a loop until its seam stands, as if it were run once. */
@@ -607,6 +637,7 @@ static void begin_body(walk *w)
         object_state *object = &w->objects[o];
         object->cursor.number = 0;
         object->visit = SL_NO_VISIT;
+        object->is_dirty = false;
         object->left_unused = false;
         object->last_visit = SL_NO_VISIT;
         object->free_tick = 0;
@@ -650,6 +681,7 @@ static void walk_body(walk *w)
     }
     if (w->list.status == SL_OK && w->behind_tick == w->request->tick_count)
         drop_idle(w, w->request->tick_count);
+    assert(is_walk_valid(w));
 }
 
 /* ---- the end of the body ---- */
