@@ -277,6 +277,8 @@ ENDING = """## Your own case
 
 In a build with CUDA, without a GPU, and with a description of your machine, copied from the nearest one:
 
+<!-- not run: needs a build with CUDA -->
+
     sluice plan --model gpt2-xl --micro-batch 4 --accumulate 16 --device cuda --machine examples/machines/rtx-4090-24gb.json \\
         --device-memory 23G --host-memory 51G --disk-dir . --disk-space 1800G
 
