@@ -168,6 +168,7 @@ static bool is_here(const walk *w, uint32_t o)
     return w->objects[o].visit != SL_NO_VISIT;
 }
 
+#ifndef NDEBUG
 /* For asserts: residents are the objects that are here, each at its index; what is not here is not
  * dirty (HOME of the drawing); the bytes are theirs. As long as memory was not refused. */
 static bool is_walk_valid(const walk *w)
@@ -190,6 +191,7 @@ static bool is_walk_valid(const walk *w)
     }
     return here_count == w->resident_count && bytes == w->resident_bytes;
 }
+#endif
 
 /* ---- coming and going ---- */
 
