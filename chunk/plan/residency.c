@@ -169,27 +169,19 @@ static bool is_here(const walk *w, uint32_t o)
 }
 
 #ifndef NDEBUG
-/* For asserts: residents are the objects that are here, each at its index; what is not here is not
- * dirty (HOME of the drawing); the bytes are theirs. As long as memory was not refused. */
+/* Residents are the objects that are here, each at its index; what is not here is not dirty. */
 static bool is_walk_valid(const walk *w)
 {
     uint64_t bytes = 0;
-    uint32_t here_count = 0;
-    if (w->list.status != SL_OK)
-        return true;
+    uint32_t count = 0;
     for (uint32_t o = 0; o < w->request->object_count; o++) {
         const object_state *object = &w->objects[o];
-        if (!is_here(w, o) && object->is_dirty)
+        if (is_here(w, o) ? w->residents[object->resident_index] != o : object->is_dirty)
             return false;
-        if (!is_here(w, o))
-            continue;
-        if (object->resident_index >= w->resident_count ||
-            w->residents[object->resident_index] != o)
-            return false;
-        bytes += w->request->object_bytes[o];
-        here_count++;
+        bytes += is_here(w, o) ? w->request->object_bytes[o] : 0;
+        count += is_here(w, o);
     }
-    return here_count == w->resident_count && bytes == w->resident_bytes;
+    return count == w->resident_count && bytes == w->resident_bytes;
 }
 #endif
 
@@ -603,7 +595,7 @@ static void close_loop(walk *w, const sl_residency_loop *loop)
     w->uses.loop = NULL;
     w->is_ranking_old = true;
     w->behind_tick = loop->end_tick;
-    assert(is_walk_valid(w));
+    assert(w->list.status != SL_OK || is_walk_valid(w));
 }
 
 /* Walks a loop until its seam stands, as if it were run once. */
@@ -683,7 +675,7 @@ static void walk_body(walk *w)
     }
     if (w->list.status == SL_OK && w->behind_tick == w->request->tick_count)
         drop_idle(w, w->request->tick_count);
-    assert(is_walk_valid(w));
+    assert(w->list.status != SL_OK || is_walk_valid(w));
 }
 
 /* ---- the end of the body ---- */
@@ -772,13 +764,6 @@ static sl_status walk_until_carried_stands(walk *w, sl_weighting choice, int lap
     return close_body(w);
 }
 
-/* True if all further walks would repeat earlier ones: no walk had to choose a victim, so how
- * victims are weighed makes no difference. */
-static bool is_repetition(const walk *w, int choice)
-{
-    return choice == MOST_LAPS && !w->has_victim;
-}
-
 sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *out_residency,
                             uint32_t *out_tick, uint64_t *out_missing_bytes)
 {
@@ -786,9 +771,9 @@ sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *o
     SL_TRY(open_walk(request, &w));
     sl_residency best = {0};
     sl_status status = sl_uses_check_room(&w.uses, out_tick, out_missing_bytes);
-    for (int choice = 0;
-         status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT && !is_repetition(&w, choice);
-         choice++) {
+    for (int choice = 0; status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT; choice++) {
+        if (choice == MOST_LAPS && !w.has_victim)
+            break; /* other weightings choose no victim either: they would repeat these walks */
         status = walk_until_carried_stands(&w, (sl_weighting)(choice / MOST_LAPS),
                                            choice % MOST_LAPS + 1);
         bool is_better = choice == 0 || w.list.residency.weighed_bytes < best.weighed_bytes;
