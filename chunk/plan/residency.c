@@ -172,8 +172,7 @@ static bool is_here(const walk *w, uint32_t o)
 /* Residents are the objects that are here, each at its index; what is not here is not dirty. */
 static bool is_walk_valid(const walk *w)
 {
-    uint64_t bytes = 0;
-    uint32_t count = 0;
+    uint64_t bytes = 0, count = 0;
     for (uint32_t o = 0; o < w->request->object_count; o++) {
         const object_state *object = &w->objects[o];
         if (is_here(w, o) ? w->residents[object->resident_index] != o : object->is_dirty)
