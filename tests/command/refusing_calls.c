@@ -1,8 +1,9 @@
 /* A library to be loaded before others: in the rank REFUSE_RANK, call number REFUSE_AT of a kind
  * fails as the system's would, once. REFUSE_KIND is memory, read or write; calls of it are counted
  * into the file REFUSE_COUNT. Of kind interrupt, reads and writes at a place are interrupted from
- * that number on; of kind slow, reads, writes and syncs of files with SLOW_PATH in their names take
- * SLOW_MS more, as on a slow disk. */
+ * that number on; of kind interrupt-file, all writes to files with SLOW_PATH in their names that
+ * are not at a place; of kind slow, reads, writes and syncs of files with SLOW_PATH in their names
+ * take SLOW_MS more, as on a slow disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -59,6 +60,14 @@ static bool is_interrupted(void)
         read_wishes();
     return wanted && strcmp(wanted, "interrupt") == 0 &&
            __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST) >= refused_at;
+}
+
+static bool is_interrupted_file(int file)
+{
+    const char *part = getenv("SLOW_PATH");
+    if (!is_read)
+        read_wishes();
+    return wanted && strcmp(wanted, "interrupt-file") == 0 && part && has_slow_name(file, part);
 }
 
 static bool is_refused(const char *kind)
@@ -171,6 +180,8 @@ ssize_t pread(int file, void *data, size_t bytes, off_t offset)
 ssize_t write(int file, const void *data, size_t bytes)
 {
     FIND_REAL(write);
+    if (is_interrupted_file(file))
+        FAIL_WITH(EINTR, -1);
     if (file > STDERR_FILENO && is_refused("write"))
         FAIL_WITH(ENOSPC, -1);
     return real(file, data, bytes);

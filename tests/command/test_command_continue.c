@@ -335,6 +335,23 @@ static void save_when_nothing_can_be_kept_then_told_at_the_start(void **state)
     assert_has(output, "nothing is kept: without --save DIR");
 }
 
+/* The directory can be made and locked, but no file in it can grow: only trying a save tells. */
+static void save_when_no_file_can_grow_then_told_at_the_start(void **state)
+{
+    (void)state;
+    char command[COMMAND_BYTES];
+    run_shell("rm -rf full");
+    snprintf(command, sizeof command,
+             "{ (ulimit -f 0; exec '%s' train " TINY "--data text --steps 2 --save full); "
+             "echo code $?; } 2>&1 </dev/null | cat >said",
+             binary);
+    run_shell(command);
+    read_text("said", output);
+    assert_has(output, "sluice: --save: full/step-00000000");
+    assert_has(output, "File too large");
+    assert_has(output, "code 74\n");
+}
+
 /* The lock goes with the process, however that ends. */
 static void save_when_another_run_saves_there_then_refused(void **state)
 {
@@ -515,6 +532,7 @@ int main(void)
         cmocka_unit_test(overwrite_when_the_first_checkpoint_is_there_then_the_old_ones_go),
         cmocka_unit_test(overwrite_when_the_run_fails_before_it_saves_then_the_old_ones_stay),
         cmocka_unit_test(save_when_nothing_can_be_kept_then_told_at_the_start),
+        cmocka_unit_test(save_when_no_file_can_grow_then_told_at_the_start),
         cmocka_unit_test(save_when_another_run_saves_there_then_refused),
         cmocka_unit_test(resume_when_there_is_no_checkpoint_then_said),
         cmocka_unit_test(log_when_a_run_resumes_then_earlier_lines_stay),

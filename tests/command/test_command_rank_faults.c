@@ -167,6 +167,21 @@ static void calls_when_interrupted_for_ever_end_the_run(void **state)
     limit_s = 250;
 }
 
+static void log_when_its_writes_are_interrupted_for_ever_ends_the_run(void **state)
+{
+    (void)state;
+    need_preloading();
+    setenv("SLOW_PATH", "cut.log", 1);
+    limit_s = 20;
+    assert_code(launch("-n 1 -- train " PLAIN "--data text --tokenizer byte --steps 2 "
+                       "--log-json cut.log",
+                       "interrupt-file", 0, 0),
+                74);
+    limit_s = 250;
+    assert_has(complaint, "cut.log");
+    assert_has(complaint, "Interrupted system call");
+}
+
 /* ---- numbers that are not finite ---- */
 
 /* Updates of the step that failed are still on their way when the run is closed. */
@@ -193,6 +208,7 @@ int main(void)
         cmocka_unit_test(save_when_it_takes_longer_than_the_deadline_is_waited_for),
         cmocka_unit_test(text_when_one_rank_encodes_for_longer_than_the_deadline_is_waited_for),
         cmocka_unit_test(calls_when_interrupted_for_ever_end_the_run),
+        cmocka_unit_test(log_when_its_writes_are_interrupted_for_ever_ends_the_run),
         cmocka_unit_test(ranks_when_a_step_is_not_finite_then_all_stop_with_76),
     };
     return cmocka_run_group_tests(tests, begin, tear_down);

@@ -1,11 +1,14 @@
 /* Reading safetensors files, and bad Hugging Face directories. What could be wrong: a rule of the
  * format not enforced (a table of bad files, each with its message), a good file refused, offsets
- * or widening wrong by an element, an index that leads outside its directory. Oracles: files
- * written by hand here, byte by byte; ldexp for half precision. */
+ * or widening wrong by an element, an index that leads outside its directory, a block that is
+ * loaded without being compared with its checksum. Oracles: files written by hand here, byte by
+ * byte; ldexp for half precision. */
 #define _GNU_SOURCE
 #include <math.h>
 
 #include "allocation_counter.h"
+#include "base/hash.h"
+#include "files/block_sums.h"
 #include "hostile_files.h"
 #include "safetensors_case.h"
 #include "session/weights/weights.h"
@@ -276,6 +279,63 @@ static void mutated_files_when_opened_then_refused_or_sound(void **state)
     assert_true(accepted > 0 && accepted < rounds);
 }
 
+/* ---- checksums of blocks ---- */
+
+enum { BLOCK_BYTES = SL_BLOCK_SUMS_BYTES_MIN, SUMMED_BYTES = 9 * BLOCK_BYTES + 100 };
+
+static sl_block_reader *open_blocks(const unsigned char *data)
+{
+    char text[(SUMMED_BYTES / BLOCK_BYTES + 1) * SL_BLOCK_SUMS_DIGITS + 1] = "";
+    sl_block_sums sums;
+    sl_block_reader *reader = NULL;
+    for (uint64_t at = 0; at < SUMMED_BYTES; at += BLOCK_BYTES) {
+        const uint64_t left = SUMMED_BYTES - at, bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
+        const size_t length = strlen(text);
+        snprintf(text + length, sizeof text - length, "%016llx",
+                 (unsigned long long)sl_hash_64(data + at, bytes));
+    }
+    assert_int_equal(sl_block_sums_parse(SUMMED_BYTES, BLOCK_BYTES, text, &sums), SL_OK);
+    assert_int_equal(sl_block_reader_open(&sums, &reader), SL_OK);
+    return reader;
+}
+
+/* Blocks are compared where the reader keeps one, and in the caller's memory where all of a block
+ * is asked for: ranges within blocks, across their borders and of many blocks. */
+static void blocks_when_a_bit_differs_then_reads_of_it_fail_and_others_are_right(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "blocks");
+    static unsigned char data[SUMMED_BYTES], found[SUMMED_BYTES];
+    uint64_t random = scratch_seed("blocks", 5), refused = 0;
+    for (uint64_t i = 0; i < SUMMED_BYTES; i++)
+        data[i] = (unsigned char)scratch_below(&random, 256);
+    for (int round = 0; round < 200; round++) {
+        const uint64_t bad = scratch_below(&random, SUMMED_BYTES);
+        const uint64_t from = scratch_below(&random, SUMMED_BYTES);
+        const uint64_t offset = round % 2 ? from : from / BLOCK_BYTES * BLOCK_BYTES;
+        const uint64_t bytes = 1 + scratch_below(&random, SUMMED_BYTES - offset);
+        const uint64_t first = offset / BLOCK_BYTES, last = (offset + bytes - 1) / BLOCK_BYTES;
+        sl_block_reader *reader = open_blocks(data);
+        sl_file file;
+        data[bad] ^= 4;
+        scratch_write(path.text, data, sizeof data);
+        data[bad] ^= 4;
+        assert_int_equal(sl_files_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file), SL_OK);
+        const bool is_bad = bad / BLOCK_BYTES >= first && bad / BLOCK_BYTES <= last;
+        const sl_status status = sl_block_reader_read(reader, &file, offset, bytes, found);
+        if (status != (is_bad ? SL_ERROR_DAMAGED : SL_OK))
+            fail_msg("byte %llu differs, %llu bytes at %llu are read: status %d",
+                     (unsigned long long)bad, (unsigned long long)bytes, (unsigned long long)offset,
+                     (int)status);
+        if (!is_bad)
+            assert_memory_equal(found, data + offset, bytes);
+        refused += is_bad;
+        sl_files_close(&file);
+        sl_block_reader_close(reader);
+    }
+    assert_true(refused > 20 && refused < 180);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
@@ -288,6 +348,7 @@ int main(void)
         TEST(read_when_range_is_outside_then_usage_error),
         TEST(half_types_when_read_then_every_value_is_exact),
         TEST(mutated_files_when_opened_then_refused_or_sound),
+        TEST(blocks_when_a_bit_differs_then_reads_of_it_fail_and_others_are_right),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

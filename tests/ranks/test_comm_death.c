@@ -436,16 +436,22 @@ static void meet_and_part(sl_comm *world, const void *argument, answer *out)
         complain(out, "%s", sl_status_message());
 }
 
-/* What anybody can know of the ranks' name has been taken. */
+/* What anybody can know of the ranks' name has been taken, with a 0 in the place of the secret too.
+ */
 static void ranks_when_the_name_of_user_and_parent_is_taken_meet(void **state)
 {
     (void)state;
-    char name[64];
-    int taken;
-    snprintf(name, sizeof name, "sluice-ranks-%u-%d-0", (unsigned)geteuid(), (int)getpid());
-    bind_name(name, &taken);
+    static const char *const endings[] = {"", "-0"};
+    int taken[2];
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "sluice-ranks-%u-%d-0%s", (unsigned)geteuid(), (int)getpid(),
+                 endings[i]);
+        bind_name(name, &taken[i]);
+    }
     run_right(&carriers[2], 2, meet_and_part, NULL);
-    close(taken);
+    for (int i = 0; i < 2; i++)
+        close(taken[i]);
 }
 
 /* The name at which children of this process listen; "" if none does yet. */

@@ -1,9 +1,10 @@
 /* The disk store where the system allows less than usual. What could be wrong: a container that
  * forbids io_uring, or a limit on locked memory, makes the store fail instead of taking another
  * way, or takes it without saying so; more is locked than is said; a kernel that is busy is given
- * up too soon; a process that was stopped is taken for a disk that does not answer. Each case runs
- * in a child of its own: a system call filter and a limit cannot be taken back. Registered buffers
- * are looked at here too: transfers from inside, from outside and across the end of one. */
+ * up too soon, or requests that have come back are left out beside those that it refuses; a process
+ * that was stopped is taken for a disk that does not answer. Each case runs in a child of its own:
+ * a system call filter and a limit cannot be taken back. Registered buffers are looked at here too:
+ * transfers from inside, from outside and across the end of one. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -264,6 +265,7 @@ static void buffer_when_larger_than_a_part_serves_transfers_across_the_border(vo
 /* ---- a kernel that is busy ---- */
 
 static _Atomic int busy_waits, busy_submissions; /* so many calls are sent away */
+static _Atomic unsigned awaited; /* what a wait for the ring waits for; 0: for any request */
 
 /* True for each of the first *count calls. */
 static bool is_sent_away(_Atomic int *count)
@@ -278,6 +280,16 @@ static bool is_sent_away(_Atomic int *count)
 struct io_uring;
 struct io_uring_cqe;
 struct __kernel_timespec;
+static int await_several(struct io_uring *ring, struct io_uring_cqe **out)
+{
+    typedef int wait_function(struct io_uring *, struct io_uring_cqe **, unsigned,
+                              struct __kernel_timespec *, sigset_t *);
+    wait_function *real;
+    void *symbol = dlsym(RTLD_NEXT, "io_uring_wait_cqes");
+    memcpy(&real, &symbol, sizeof real);
+    return real(ring, out, atomic_load(&awaited), NULL, NULL);
+}
+
 int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **out,
                               struct __kernel_timespec *limit);
 int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **out,
@@ -288,6 +300,8 @@ int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **out,
     wait_function *real;
     void *symbol = dlsym(RTLD_NEXT, "io_uring_wait_cqe_timeout");
     memcpy(&real, &symbol, sizeof real);
+    if (atomic_load(&awaited) > 0)
+        return await_several(ring, out);
     return is_sent_away(&busy_waits) ? -EAGAIN : real(ring, out, limit);
 }
 
@@ -355,6 +369,50 @@ static void kernel_when_busy_for_ever_fails_the_lane_at_its_limit(void **state)
     assert_int_equal(store_case_write(&test, store, 0), SL_ERROR_IO);
     assert_int_equal(sl_store_close(store), 0);
     store_case_close(&test);
+}
+
+/* Some requests have come back while the kernel is too busy for others: one wait hands over all
+ * that have, for fewer than were asked for mean that no more are there. */
+static void wait_when_some_are_not_submitted_hands_over_all_that_came_back(void **state)
+{
+    enum { FIRST = 5, REST = 3, COUNT = FIRST + REST, PART = 512 };
+    if (!can_be_busy()) {
+        skip_because("io_uring is no library of this program: %s", sl_store_probe());
+    }
+    static char data[COUNT * PART];
+    scratch_path path = scratch_join(((scratch_path *)*state)->text, "parts");
+    scratch_write(path.text, data, sizeof data);
+    const int file = open(path.text, O_RDONLY | O_CLOEXEC);
+    const sl_transport_options options = {.files = &file,
+                                          .file_count = 1,
+                                          .file_bytes = sizeof data,
+                                          .depth = COUNT,
+                                          .wait_ms = 1000};
+    const sl_transport_ops *ops = &sl_transport_uring;
+    sl_transport_request requests[COUNT], *submitted[COUNT], *returned[COUNT];
+    sl_transport *ring = NULL;
+    uint32_t count = 0;
+    assert_int_equal(ops->open(&options, &ring), SL_OK);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        requests[i] =
+            (sl_transport_request){.offset = i * PART, .data = data + i * PART, .bytes = PART};
+        submitted[i] = &requests[i];
+    }
+    assert_int_equal(ops->submit(ring, submitted, FIRST), SL_OK);
+    atomic_store(&busy_submissions, INT_MAX);
+    assert_int_equal(ops->submit(ring, submitted + FIRST, REST), SL_OK);
+    atomic_store(&awaited, FIRST);
+    assert_int_equal(ops->wait(ring, returned, COUNT, &count), SL_OK);
+    assert_int_equal(count, FIRST);
+    atomic_store(&busy_submissions, 0);
+    atomic_store(&awaited, REST);
+    assert_int_equal(ops->wait(ring, returned + FIRST, COUNT - FIRST, &count), SL_OK);
+    atomic_store(&awaited, 0);
+    assert_int_equal(count, REST);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_int_equal(returned[i]->result, PART);
+    ops->close(ring);
+    close(file);
 }
 
 /* ---- a process that is stopped ---- */
@@ -447,6 +505,7 @@ int main(void)
         TEST(store_when_memory_may_be_locked_once_says_what_is),
         TEST(kernel_when_busy_for_longer_than_the_pauses_is_waited_for),
         TEST(kernel_when_busy_for_ever_fails_the_lane_at_its_limit),
+        TEST(wait_when_some_are_not_submitted_hands_over_all_that_came_back),
         TEST(requests_when_the_process_was_stopped_are_not_overdue),
         TEST(buffer_when_registered_in_part_serves_all_transfers),
         TEST(buffer_when_larger_than_a_part_serves_transfers_across_the_border),
