@@ -18,7 +18,8 @@ void sl_stall_repeat(sl_stall_history *history, uint64_t first, double seconds, 
         next = history->count - SL_STALL_HISTORY;
     for (; next < history->count; next++) {
         const uint64_t from = first + (next - old.count) % period;
-        const double later = seconds * (double)((next - old.count) / period + 1);
+        const uint64_t repetition = (next - old.count) / period + 1;
+        const double later = seconds * (double)repetition;
         sl_stall_span span = old.spans[from % SL_STALL_HISTORY];
         span.start += later;
         span.end += later;

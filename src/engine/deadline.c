@@ -18,7 +18,7 @@
 #include "base/clock.h"
 
 /* A question later than this comes from a process that was stopped. */
-static const uint64_t ASK_NS_MOST = 10 * SL_QUEUE_ASK_MS * UINT64_C(1000000);
+static const uint64_t ASK_NS_MOST = UINT64_C(10000000) * SL_QUEUE_ASK_MS;
 
 static sl_queue_state look_at(const sl_engine *engine, int lane, uint64_t *out_tag)
 {
