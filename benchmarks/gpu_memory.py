@@ -21,7 +21,7 @@ PLACES = (
     ("host", ["--policy", "host", "--adam", "host"]),
 )
 MIB = 2 ** 20
-RESERVE_BYTES = 256 * MIB  # left free by a plan (src/session/search/search.h)
+RESERVE_BYTES = 256 * MIB  # left free by a plan (src/search/search.h)
 
 
 def read_end(path):

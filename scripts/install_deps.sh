@@ -4,7 +4,7 @@
 #
 # usage: install_deps.sh [--check] [--tests]
 #   --check   with developer tools: formatter, linters
-#   --tests   also the MPIs that tests/ranks/test_comm_mpi.c runs ranks by, and, where there is a CUDA
+#   --tests   also the MPIs that tests/comm/test_comm_mpi.c runs ranks by, and, where there is a CUDA
 #             compiler, the disassembler of scripts/check_sass, by pip into build/
 set -eu
 

@@ -8,8 +8,8 @@
 #define SL_BENCH_BENCH_H
 
 #include "device/device.h"
+#include "machine/profile.h"
 #include "samples.h"
-#include "session/machine/profile.h"
 #include "sluice/gpt2.h"
 
 /* What can be measured alone: the groups of rows. */

@@ -9,8 +9,8 @@
 #include "bench/bench.h"
 #include "bench_table.h"
 #include "command.h"
+#include "config/config.h"
 #include "report/page.h"
-#include "session/config/config.h"
 #include "terminal.h"
 
 static void print_progress(void *user, const char *line)

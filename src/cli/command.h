@@ -5,10 +5,10 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "session/config/config.h"
-#include "session/config/units.h"
-#include "session/machine/disk.h"
-#include "session/search/blueprint.h"
+#include "config/config.h"
+#include "config/units.h"
+#include "machine/disk.h"
+#include "search/blueprint.h"
 
 /* What a command is for: the heading under which `sluice help` lists it. */
 typedef enum sl_command_task {

@@ -10,7 +10,7 @@
 #include "plan_ranks.h"
 #include "plan_stages.h"
 #include "report/page.h"
-#include "session/search/plan_json.h"
+#include "search/plan_json.h"
 #include "terminal.h"
 
 enum { SETTING_BYTES = 256, NAME_COLUMNS = 16 };

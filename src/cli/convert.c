@@ -1,6 +1,6 @@
 /* sluice convert: a model from a checkpoint, a Hugging Face directory, Megatron-LM or llm.c, for
  * other programs. */
-#include "session/convert/convert.h"
+#include "foreign/convert/convert.h"
 
 #include <inttypes.h>
 #include <stdio.h>

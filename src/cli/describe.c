@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "command.h"
-#include "session/search/search.h"
+#include "search/search.h"
 #include "terminal.h"
 
 enum { EXPLANATION_INDENT = 4 };

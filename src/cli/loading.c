@@ -2,7 +2,7 @@
 #include "loading.h"
 
 #include "base/log.h"
-#include "session/config/config_copy.h"
+#include "config/config_copy.h"
 
 sl_status sl_loading_run(sl_config *config, sl_status (*work)(sl_config *config, void *user),
                          void *user)

@@ -2,7 +2,7 @@
 #ifndef SL_CLI_LOADING_H
 #define SL_CLI_LOADING_H
 
-#include "session/config/config.h"
+#include "config/config.h"
 
 /* Calls `work`, which opens and loads a checkpoint by the configuration. If it returns
  * SL_ERROR_DAMAGED, warns and calls it once more with the configuration as it was at first, but

@@ -11,8 +11,8 @@
 
 #include "bench/bench.h"
 #include "command_help.h"
-#include "session/config/config_json.h"
-#include "session/config/words.h"
+#include "config/config_json.h"
+#include "foreign/words.h"
 
 enum {
     KEY_CONFIG = SL_OPTIONS_KEY_ROW,

@@ -13,7 +13,7 @@
 #include "report/explain.h"
 #include "report/page.h"
 #include "report/schedule_text.h"
-#include "session/search/plan_json.h"
+#include "search/plan_json.h"
 #include "terminal.h"
 #include "train/trainer.h"
 

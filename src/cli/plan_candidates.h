@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "session/search/search.h"
+#include "search/search.h"
 
 /* The best choices, a line each, and whether the machine was measured; nothing where the policy was
  * given. */

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cluster/choose.h"
 #include "command.h"
 #include "report/cluster_page.h"
 #include "report/page.h"
-#include "session/cluster/choose.h"
-#include "session/search/search.h"
+#include "search/search.h"
 #include "terminal.h"
 
 /* ---- the question ---- */

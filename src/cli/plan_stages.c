@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/cluster/stage_steps.h"
+#include "cluster/stage_steps.h"
 
 /* Memory of this machine, where stages are: device and host are the same. */
 static uint64_t count_memory(const sl_plan_stage *stage)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "command.h"
-#include "session/search/plan_json.h"
+#include "search/plan_json.h"
 #include "terminal.h"
 
 enum { OBJECT_ROWS = 8, OP_ROWS = 12, LANE_INDENT = 12, VARIANT_INDENT = 43 };

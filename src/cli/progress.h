@@ -3,7 +3,7 @@
 #ifndef SL_CLI_PROGRESS_H
 #define SL_CLI_PROGRESS_H
 
-#include "session/config/config.h"
+#include "config/config.h"
 #include "sluice/engine.h"
 #include "train/watch/sink.h"
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "session/config/config.h"
+#include "config/config.h"
 
 enum { SL_PROMPT_BYTES_MAX = 64 << 20 };
 

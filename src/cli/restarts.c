@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/checkpoint.h"
 #include "command.h"
 #include "files/files.h"
 #include "options.h"
-#include "session/checkpoint/checkpoint.h"
 #include "terminal.h"
 
 enum { ACCUMULATE_MAX = 100000 }; /* as of the option */

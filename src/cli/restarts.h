@@ -2,7 +2,7 @@
 #ifndef SL_CLI_RESTARTS_H
 #define SL_CLI_RESTARTS_H
 
-#include "session/config/config.h"
+#include "config/config.h"
 
 typedef struct sl_restarts {
     uint32_t limit, done; /* how many restarts there may be, and have been; limit 0: none */

@@ -7,11 +7,11 @@
 
 #include "comm/environment.h"
 #include "command.h"
+#include "config/config_json.h"
 #include "live_report.h"
 #include "loading.h"
 #include "progress.h"
-#include "session/config/config_json.h"
-#include "session/search/plan_json.h"
+#include "search/plan_json.h"
 #include "signals.h"
 #include "terminal.h"
 #include "train/loop.h"

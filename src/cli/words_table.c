@@ -1,7 +1,7 @@
 /* `sluice help words`: the table of words of other programs, program by program. */
+#include "foreign/words.h"
 #include "help.h"
 #include "pages.h"
-#include "session/config/words.h"
 
 enum { HEAD_BYTES = 96, MEANING_BYTES = 200, WORD_COLUMN = 34 };
 

@@ -12,7 +12,7 @@
 #ifndef SL_MEASURE_BYTES_H
 #define SL_MEASURE_BYTES_H
 
-#include "session/search/blueprint.h"
+#include "search/blueprint.h"
 
 /* Of one step, by lane; 0 for lanes that do not copy. Activations, inputs and outputs are left out.
  */

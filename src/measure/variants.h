@@ -4,7 +4,7 @@
 #ifndef SL_MEASURE_VARIANTS_H
 #define SL_MEASURE_VARIANTS_H
 
-#include "session/search/search.h"
+#include "search/search.h"
 
 enum { SL_VARIANTS_COUNT = 2 * SL_TIER_COUNT, SL_VARIANTS_TEXT_BYTES = 200 };
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "accounts.h"
-#include "session/config/units.h"
+#include "config/units.h"
 
 typedef struct text {
     char *at;

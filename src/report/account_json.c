@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
-#include "session/search/plan_json.h"
+#include "search/plan_json.h"
 
 enum { BLOCKS = 1200 };
 

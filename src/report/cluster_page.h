@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "session/cluster/choose.h"
+#include "cluster/choose.h"
 
 /* Writes the page. `plan` is what `plan --cluster --json` prints (borrowed). Statuses of
  * sl_report_write. */

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "session/config/units.h"
-#include "session/search/search.h"
+#include "config/units.h"
+#include "search/search.h"
 
 typedef struct size_text {
     char text[SL_UNITS_TEXT_BYTES];

@@ -5,7 +5,7 @@
 #define SL_REPORT_EXPLAIN_H
 
 #include "account.h"
-#include "session/search/blueprint.h"
+#include "search/blueprint.h"
 
 enum { SL_EXPLAIN_LINES = 8, SL_EXPLAIN_BYTES = 512, SL_EXPLAIN_THUMBS = 4 };
 

@@ -15,7 +15,7 @@
 #include "files/output_file.h"
 #include "files/page_file.h"
 #include "report_page.h"
-#include "session/search/plan_json.h"
+#include "search/plan_json.h"
 #include "sluice/version.h"
 
 static const char middle[] = "</style>\n</head>\n<body>\n<main>\n<noscript>The pictures of this "

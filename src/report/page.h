@@ -12,7 +12,7 @@
 
 #include "account.h"
 #include "history.h"
-#include "session/search/search.h"
+#include "search/search.h"
 
 typedef struct sl_report_args {
     const sl_blueprint *blueprint;

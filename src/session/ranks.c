@@ -13,9 +13,9 @@
 #include "binding.h"
 #include "comm/environment.h"
 #include "comm/window.h"
+#include "config/config_json.h"
 #include "drain.h"
 #include "kernels/kernels.h"
-#include "session/config/config_json.h"
 #include "sluice/version.h"
 
 _Static_assert((int)SL_TYPE_FP32 == (int)SL_COMM_FP32 && (int)SL_TYPE_BF16 == (int)SL_COMM_BF16 &&

@@ -15,9 +15,9 @@
 
 #include "comm/comm.h"
 #include "comm/groups.h"
+#include "config/config.h"
 #include "gpu_ranks.h"
-#include "session/config/config.h"
-#include "session/search/search.h"
+#include "search/search.h"
 #include "sluice/engine.h"
 
 struct sl_ranks;

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
-#include "session/weights/elements.h"
+#include "tensors/elements.h"
 
 enum { BUFFER_ELEMENTS = 1 << 19 }; /* in half precision, 1 MiB: a multiple of direct I/O */
 

@@ -27,12 +27,12 @@
 #ifndef SL_SESSION_SESSION_H
 #define SL_SESSION_SESSION_H
 
-#include "session/checkpoint/checkpoint.h"
-#include "session/config/config.h"
-#include "session/search/search.h"
-#include "session/weights/source.h"
-#include "session/weights/tensor_io.h"
+#include "checkpoint/checkpoint.h"
+#include "config/config.h"
+#include "search/search.h"
 #include "sluice/engine.h"
+#include "source.h"
+#include "tensors/tensor_io.h"
 
 typedef struct sl_session {
     sl_blueprint *blueprint;       /* owned */

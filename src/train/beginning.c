@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "files/model_files.h"
-#include "session/weights/pieces.h"
+#include "foreign/model_files.h"
+#include "foreign/pieces.h"
 
 enum { NAME_BYTES = 64, VALUE_BYTES = 64, PART_BYTES = 65536, COUNTS = 5 };
 

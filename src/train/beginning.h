@@ -6,7 +6,7 @@
 
 #include "comm/comm.h"
 #include "files/tokens.h"
-#include "session/weights/source.h"
+#include "session/source.h"
 #include "text/vocabulary.h"
 
 typedef struct sl_beginning_args {

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "config/restore.h"
 #include "files/files.h"
 #include "files/page_file.h"
-#include "session/config/restore.h"
 #include "train/watch/log_csv.h"
 #include "train/watch/log_events.h"
 #include "train/watch/log_json.h"

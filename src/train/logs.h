@@ -16,10 +16,10 @@
 #ifndef SL_TRAIN_LOGS_H
 #define SL_TRAIN_LOGS_H
 
+#include "checkpoint/run_id.h"
+#include "config/config.h"
 #include "files/log_file.h"
 #include "resume.h"
-#include "session/checkpoint/run_id.h"
-#include "session/config/config.h"
 #include "train/watch/sink.h"
 
 enum { SL_LOGS_KINDS = 4 };

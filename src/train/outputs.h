@@ -4,9 +4,9 @@
 #ifndef SL_TRAIN_OUTPUTS_H
 #define SL_TRAIN_OUTPUTS_H
 
+#include "config/config.h"
 #include "engine/timeline.h"
 #include "files/output_file.h"
-#include "session/config/config.h"
 
 /* The timeline of a run and the file that it is to be. All 0: none. */
 typedef struct sl_drawing {

@@ -13,9 +13,9 @@
 
 #include "base/log.h"
 #include "base/nearest.h"
+#include "checkpoint/steps.h"
+#include "config/restore.h"
 #include "files/files.h"
-#include "session/checkpoint/steps.h"
-#include "session/config/restore.h"
 
 static sl_status refuse_used(const sl_config *config, uint64_t step)
 {

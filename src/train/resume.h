@@ -3,9 +3,9 @@
 #ifndef SL_TRAIN_RESUME_H
 #define SL_TRAIN_RESUME_H
 
+#include "checkpoint/checkpoint.h"
+#include "config/config.h"
 #include "files/tokens.h"
-#include "session/checkpoint/checkpoint.h"
-#include "session/config/config.h"
 
 typedef struct sl_resume {
     sl_checkpoint *checkpoint; /* NULL when starting anew */

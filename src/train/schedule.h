@@ -12,8 +12,8 @@
 #ifndef SL_TRAIN_SCHEDULE_H
 #define SL_TRAIN_SCHEDULE_H
 
-#include "session/checkpoint/checkpoint.h"
-#include "session/config/config.h"
+#include "checkpoint/checkpoint.h"
+#include "config/config.h"
 #include "sluice/op_list.h"
 
 /* The learning rate of the step after `state`. It is the n-th that is taken (with --lr-skips count:

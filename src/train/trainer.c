@@ -9,13 +9,13 @@
 
 #include "base/log.h"
 #include "base/workers.h"
+#include "cluster/stage_steps.h"
+#include "config/config_json.h"
+#include "config/recipe.h"
+#include "config/stages.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
 #include "schedule.h"
-#include "session/cluster/stage_steps.h"
-#include "session/config/config_json.h"
-#include "session/config/recipe.h"
-#include "session/config/stages.h"
 #include "train/data/tokenizer.h"
 
 /* Takes the object over; the caller frees the text. */

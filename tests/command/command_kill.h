@@ -15,9 +15,9 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "checkpoint/checkpoint.h"
 #include "sanitizer_share.h"
 #include "scratch_dir.h"
-#include "session/checkpoint/checkpoint.h"
 
 enum { KILL_WAYS_MAX = 4, STEPS = 40, SAVE_EVERY = 2 };
 

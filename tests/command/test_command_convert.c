@@ -14,7 +14,7 @@
 #include "command_run.h"
 
 #include "files/hostile_files.h"
-#include "files/hostile_models.h"
+#include "foreign/hostile_models.h"
 
 #define GOOD SL_TEST_SOURCE_DIRECTORY "/reference/bpe"
 

@@ -33,9 +33,9 @@
 #include "base/workers.h"
 #include "bench/bench.h"
 #include "call_faults.h"
+#include "checkpoint/checkpoint.h"
 #include "sanitizer_share.h"
 #include "scratch_dir.h"
-#include "session/checkpoint/checkpoint.h"
 
 int sluice_command_main(int argc, char **argv); /* main of src/cli/main.c */
 

@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 
 #include "command_run.h"
+#include "config/config_json.h"
 #include "scratch_dir.h"
-#include "session/config/config_json.h"
-#include "session/search/plan_json.h"
+#include "search/plan_json.h"
 #include "skip.h"
 #include "train/loop.h"
 

@@ -25,9 +25,9 @@
 #include <stdbool.h>
 
 #include "base/hash.h"
-#include "files/tiny_model.h"
+#include "checkpoint/checkpoint.h"
 #include "sealed_manifest.h"
-#include "session/checkpoint/checkpoint.h"
+#include "tensors/tiny_model.h"
 
 enum { HASH_BYTES = 33, FAULT_BYTES = 512 };
 

@@ -7,8 +7,8 @@
 #include <dlfcn.h>
 
 #include "base/status.h"
+#include "comm/comm_world.h"
 #include "nccl_standin.h"
-#include "ranks/comm_world.h"
 #include "skip.h"
 #include "standin_case.h"
 #include "stream_order.h"

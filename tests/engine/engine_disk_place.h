@@ -4,8 +4,8 @@
 #define TESTS_ENGINE_DISK_PLACE_H
 
 #include "engine_disk_world.h"
+#include "offload/store_double.h"
 #include "scratch_dir.h"
-#include "store/store_double.h"
 
 static scratch_path directory;
 

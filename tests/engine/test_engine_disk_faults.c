@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "engine_disk_world.h"
-#include "store/store_double.h"
+#include "offload/store_double.h"
 
 enum { WATCHDOG_SECONDS = 20 }; /* a hang ends the program by SIGALRM */
 

@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "engine_loops.h"
+#include "offload/store_double.h"
 #include "scratch_dir.h"
-#include "store/store_double.h"
 
 enum { REPEAT = 200, STEPS_BEFORE = 2, WATCHDOG_SECONDS = 60, TRIES = 5 };
 

@@ -24,9 +24,9 @@
 #include <signal.h>
 #include <sys/file.h>
 
+#include "offload/store_double.h"
 #include "sanitizer_share.h"
 #include "simulation.h"
-#include "store/store_double.h"
 #include "training_run.h"
 
 enum {

@@ -12,8 +12,8 @@
 #include "chunk/plan_cases.h"
 #include "engine/engine_internal.h"
 #include "scratch_dir.h"
-#include "session/weights/elements.h"
 #include "sluice/engine.h"
+#include "tensors/elements.h"
 
 typedef struct training_run {
     plan_case *c;

@@ -9,9 +9,9 @@
 #include "allocation_counter.h"
 #include "base/hash.h"
 #include "files/block_sums.h"
+#include "foreign/weights.h"
 #include "hostile_files.h"
 #include "safetensors_case.h"
-#include "session/weights/weights.h"
 
 /* ---- bad files ---- */
 

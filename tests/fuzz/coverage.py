@@ -21,40 +21,40 @@ class AllBut(list):
 # Target: the files of its reader, each with the functions that belong to it (none: all of them).
 READERS = {
     "safetensors": {"src/files/safetensors.c": []},
-    "index": {"src/files/model_files.c": []},
+    "index": {"src/foreign/model_files.c": []},
     "model_config": {
-        "src/session/weights/weights.c": [
+        "src/foreign/weights.c": [
             "check_switches", "check_config", "read_config", "sl_weights_read_config",
             "sl_weights_format_config"
         ]
     },
-    "manifest": {"src/session/checkpoint/manifest.c": []},
+    "manifest": {"src/checkpoint/manifest.c": []},
     "tokens": {"src/files/tokens.c": []},
     "megatron": {"src/files/megatron_index.c": []},
     "profile": {
-        "src/session/machine/profile.c": [
+        "src/machine/profile.c": [
             "name_machine", "read_profile", "sl_profile_load", "check_device", "sl_profile_check",
             "sl_profile_keep_disk"
         ]
     },
-    "cluster": {"src/session/cluster/description.c": []},
+    "cluster": {"src/machine/description.c": []},
     "against": {"src/bench/against.c": []},
     "history_log": {"src/report/history_log.c": [], "src/report/series.c": []},
     "config": {
-        "src/session/config/config.c": AllBut(["sl_config_cuda"]),
-        "src/session/config/config_json.c": [],
-        "src/session/config/units.c": [
+        "src/config/config.c": AllBut(["sl_config_cuda"]),
+        "src/config/config_json.c": [],
+        "src/config/units.c": [
             "parse_front", "parse_unit", "sl_units_parse_count", "sl_units_parse_real",
             "sl_units_parse_size"
         ]
     },
-    "restore": {"src/session/config/restore.c": []},
+    "restore": {"src/config/restore.c": []},
     "command_line": {"src/cli/options.c": AllBut(["sl_options_at", "find_row"])},
-    "llmc_model": {"src/files/llmc_model.c": []},
+    "llmc_model": {"src/foreign/llmc_model.c": []},
     "torch": {
-        "src/files/torch/pickle.c": [],
-        "src/files/torch/zip.c": [],
-        "src/files/torch/torch_file.c": []
+        "src/foreign/torch/pickle.c": [],
+        "src/foreign/torch/zip.c": [],
+        "src/foreign/torch/torch_file.c": []
     },
     "vocabulary": {
         "src/text/vocabulary_files.c": AllBut([

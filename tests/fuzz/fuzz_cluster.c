@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "fuzz.h"
-#include "session/cluster/description.h"
+#include "machine/description.h"
 
 static void check_link(const sl_cluster_link *link)
 {

@@ -4,7 +4,7 @@
  * Every file that is opened is a plain one of the directory itself. */
 #define _GNU_SOURCE
 #include "files/hostile_files.h"
-#include "files/model_files.h"
+#include "foreign/model_files.h"
 #include "fuzz.h"
 
 enum { KIND_COUNT = 4, KIND_SINGLE = 1, KIND_NONE = 2 };

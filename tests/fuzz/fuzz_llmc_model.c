@@ -2,7 +2,7 @@
  * its start. Of what is accepted, the tensors cover the elements in order, elements are read up to
  * the last and not beyond, and the words written for its shape are those that were read. */
 #define _GNU_SOURCE
-#include "files/llmc_model.h"
+#include "foreign/llmc_model.h"
 #include "fuzz.h"
 
 enum {

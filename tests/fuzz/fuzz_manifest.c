@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "checkpoint/manifest.h"
 #include "fuzz.h"
-#include "session/checkpoint/manifest.h"
 
 static const char TAIL[] = ",\n  \"checksum\": \"%016llx%016llx\"\n}\n";
 

@@ -1,8 +1,8 @@
 /* Hugging Face's config.json. The shape of what is accepted is written as sluice writes it, and
  * read again equal. */
 #define _GNU_SOURCE
+#include "foreign/weights.h"
 #include "fuzz.h"
-#include "session/weights/weights.h"
 
 void fuzz_input(const uint8_t *data, size_t bytes)
 {

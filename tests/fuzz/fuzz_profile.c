@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "fuzz.h"
-#include "session/machine/profile.h"
+#include "machine/profile.h"
 
 static void check_machine(const sl_machine *machine)
 {

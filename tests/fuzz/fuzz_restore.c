@@ -2,8 +2,8 @@
  * resolved options and the given ones, as JSON, then present ones as for --set, or, where one
  * begins with a brace, as a file for --config has them. */
 #define _GNU_SOURCE
+#include "config/restore.h"
 #include "fuzz.h"
-#include "session/config/restore.h"
 #include "settings.h"
 
 /* Cuts the next line off; NULL behind the last. */

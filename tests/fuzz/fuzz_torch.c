@@ -3,8 +3,8 @@
  * walked, and of each tensor among them the elements lie in the file, and are read up to the last
  * and not beyond, unless their checksum is another one. */
 #define _GNU_SOURCE
-#include "files/torch/torch_file.h"
-#include "files/torch_case.h"
+#include "foreign/torch/torch_file.h"
+#include "foreign/torch_case.h"
 #include "fuzz.h"
 
 enum { IS_PICKLE = 1, WALKED_MAX = 2000, DEPTH_MAX = 12 };

@@ -3,8 +3,8 @@
 #ifndef SL_TESTS_FUZZ_SETTINGS_H
 #define SL_TESTS_FUZZ_SETTINGS_H
 
+#include "config/config_json.h"
 #include "fuzz.h"
-#include "session/config/config_json.h"
 
 enum { SETTINGS_COMMAND_COUNT = 8 };
 

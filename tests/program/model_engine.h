@@ -11,10 +11,10 @@
 
 #include "base/status.h"
 #include "base/workers.h"
-#include "session/weights/elements.h"
-#include "session/weights/weights.h"
+#include "foreign/weights.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
+#include "tensors/elements.h"
 
 typedef struct model_engine_options {
     const char *directory;

@@ -16,8 +16,8 @@
 #include "base/rng.h"
 #include "rank_threads.h"
 #include "scratch_dir.h"
+#include "search/search.h"
 #include "session/ranks.h"
-#include "session/search/search.h"
 #include "session/session.h"
 
 /* Five heads of eight: three on the first of two ranks; 160 features of the MLP, 56 on the first of

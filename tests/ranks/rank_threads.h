@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/weights/elements.h"
 #include "sluice/engine.h"
+#include "tensors/elements.h"
 
 #ifndef RANK_THREADS_MAX
 #define RANK_THREADS_MAX 4

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GPT-2 as Megatron-LM's pieces, by PyTorch, from what is known of their layout alone.
 
-usage: write_megatron.py DIRECTORY      the pieces that tests/files/test_megatron_model.c reads (tests/golden)
+usage: write_megatron.py DIRECTORY      the pieces that tests/foreign/test_megatron_model.c reads (tests/golden)
 
     write_pieces(path, weights, shape, tp, pp, names, version, is_old_file, dtype)
 

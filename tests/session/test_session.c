@@ -19,7 +19,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "scratch_dir.h"
-#include "session/search/search.h"
+#include "search/search.h"
 #include "session/session.h"
 
 static const sl_gpt2_shape small = {2, 48, 4, 32, 1000}; /* wte has several panels */

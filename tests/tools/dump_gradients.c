@@ -14,7 +14,7 @@
 
 #include "files/safetensors.h"
 #include "program/model_engine.h"
-#include "session/weights/full_tensors.h"
+#include "tensors/full_tensors.h"
 
 typedef struct dump_job {
     int32_t *rows; /* [A, B, T + 1] */

@@ -12,10 +12,10 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "files/checkpoint_case.h"
+#include "checkpoint/checkpoint_case.h"
 #include "files/json_file.h"
 #include "files/tokens.h"
-#include "session/weights/weights.h"
+#include "foreign/weights.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 

@@ -7,7 +7,7 @@
 #include "findings.h"
 #include "installed.h"
 #include "kernels/kernels.h"
-#include "session/machine/profile.h"
+#include "machine/profile.h"
 
 enum { GPU_MAX = 16 };
 

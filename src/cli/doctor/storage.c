@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "findings.h"
+#include "machine/disk.h"
 #include "offload/store.h"
-#include "session/machine/disk.h"
 
 enum { PROBE_BYTES = 64 << 20 }; /* written and read to see how fast the disks are */
 enum { DRIVE_MAX = 16 };

@@ -3,9 +3,9 @@
 #ifndef SL_TRAIN_DATA_FILES_H
 #define SL_TRAIN_DATA_FILES_H
 
+#include "config/config.h"
 #include "files/file_list.h"
 #include "files/tokens.h"
-#include "session/config/config.h"
 #include "text/vocabulary.h"
 
 /* What the items of a list stand for. Zeros: closed. */

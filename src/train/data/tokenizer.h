@@ -3,9 +3,9 @@
 #ifndef SL_TRAIN_TOKENIZER_H
 #define SL_TRAIN_TOKENIZER_H
 
+#include "config/config.h"
 #include "files/tokens.h"
 #include "origin.h"
-#include "session/config/config.h"
 #include "text/vocabulary.h"
 
 typedef struct sl_tokenizer_question {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "session/ranks.h"
-#include "session/weights/source.h"
+#include "session/source.h"
 #include "train/data/tokenizer.h"
 #include "windows.h"
 

@@ -4,8 +4,8 @@
 
 #include <signal.h>
 
-#include "session/config/config.h"
-#include "session/search/search.h"
+#include "config/config.h"
+#include "search/search.h"
 #include "session/session.h"
 #include "text_count.h"
 #include "train/data/data_loader.h"

@@ -4,9 +4,9 @@
 #ifndef SL_TRAIN_LAST_WORD_H
 #define SL_TRAIN_LAST_WORD_H
 
+#include "config/config.h"
 #include "evaluate.h"
-#include "session/config/config.h"
-#include "session/search/search.h"
+#include "search/search.h"
 
 typedef struct sl_word_report {
     uint64_t step;                        /* of the checkpoint */

@@ -3,10 +3,10 @@
 #ifndef SL_TRAIN_SCORE_H
 #define SL_TRAIN_SCORE_H
 
+#include "config/config.h"
 #include "evaluate.h"
-#include "session/config/config.h"
-#include "session/search/search.h"
-#include "session/weights/source.h"
+#include "search/search.h"
+#include "session/source.h"
 
 typedef struct sl_token_score {
     double loss;       /* -log of the target's probability */

@@ -11,7 +11,7 @@
 
 #include "base/bits.h"
 #include "session/session.h"
-#include "session/weights/elements.h"
+#include "tensors/elements.h"
 
 enum {
     TOKEN_PLAN = 0,

@@ -14,9 +14,9 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "session/config/config.h"
-#include "session/search/search.h"
-#include "session/weights/source.h"
+#include "config/config.h"
+#include "search/search.h"
+#include "session/source.h"
 
 typedef struct sl_decoder_args {
     const sl_config *config; /* checked */

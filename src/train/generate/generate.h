@@ -4,8 +4,8 @@
 
 #include <signal.h>
 
-#include "session/config/config.h"
-#include "session/search/search.h"
+#include "config/config.h"
+#include "search/search.h"
 
 /* Receives what the samples say. A failure of `text` ends the run. */
 typedef struct sl_generate_sink {

@@ -1,0 +1,42 @@
+/* Finds the fastest ways to share a training over a described cluster.
+ *
+ * All combinations of what was left open are counted: those whose fullest rank fits get a bound
+ * that no schedule beats, and are played in its order until no other can be among the best. So the
+ * answer is exact within the rules of estimate.h, and depends on the question alone.
+ */
+#ifndef SL_CLUSTER_CHOOSE_H
+#define SL_CLUSTER_CHOOSE_H
+
+#include "estimate.h"
+
+enum { SL_CLUSTER_OPEN = -1, SL_CLUSTER_BEST = 3 };
+
+typedef struct sl_cluster_question {
+    sl_cluster_job job;
+    /* Numbers that are fixed; 0: open. */
+    uint32_t tensor, data, stages, micro_batch;
+    /* What is fixed; SL_CLUSTER_OPEN: it is not. */
+    int zero, recompute, policy, accumulation, is_gpipe;
+    bool draws; /* what this version can run is planned whole and verified */
+} sl_cluster_question;
+
+/* The candidate that misses least of those that do not fit. */
+typedef struct sl_cluster_miss {
+    sl_cluster_candidate candidate;
+    sl_tier tier;
+    uint64_t missing_bytes, budget_bytes;
+} sl_cluster_miss;
+
+typedef struct sl_cluster_answer {
+    sl_cluster_estimate best[SL_CLUSTER_BEST]; /* each the best of its layout; the fastest first */
+    sl_cluster_parts parts[SL_CLUSTER_BEST];
+    uint32_t count;
+    uint64_t considered, fitting, played;
+    uint32_t sampled; /* parts that were planned */
+    sl_cluster_miss miss;
+} sl_cluster_answer;
+
+/* SL_ERROR_USAGE: nothing divides so; SL_ERROR_FIT: nothing fits, and *out_answer has the miss. */
+sl_status sl_cluster_choose(const sl_cluster_question *question, sl_cluster_answer *out_answer);
+
+#endif

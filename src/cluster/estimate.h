@@ -1,0 +1,105 @@
+/* What one way to share a training over a described cluster would cost: bytes of the fullest rank
+ * by tier, and the time of a step.
+ *
+ * Arithmetic over parts that were planned and simulated (parts.h), ways (ways.h) and a pipeline
+ * that is played (pipeline.h). The rules that are neither:
+ *
+ *   bytes   states of the stage's parameters, shared over D ranks from ZeRO 1, 2 and 3 on; saved
+ *           activations of the micro-batches that a stage keeps; what a layer's passes take beside
+ *           them; one buffer to receive and one to send; of what lives elsewhere, two layers that
+ *           visit
+ *   data    sums begin with the last micro-batch's backward pass and go on beside it: what is
+ * longer shows, and always the last layer's part; gathers likewise beside the next forward pass
+ *   update  what is updated on the host or streamed from drives hides behind the next step's first
+ *           forward pass, but for one layer
+ *   visits  parameters that are gathered (ZeRO 3) or that live elsewhere come once a pass of each
+ *           micro-batch, in layer order once a pass; a pass takes as long as the slower of both
+ */
+#ifndef SL_CLUSTER_ESTIMATE_H
+#define SL_CLUSTER_ESTIMATE_H
+
+#include "parts.h"
+#include "pipeline.h"
+
+/* One way to do it. */
+typedef struct sl_cluster_candidate {
+    sl_comm_layout layout;
+    uint32_t micro_batch, accumulate; /* rows; micro-batches a step and data rank */
+    uint32_t zero;
+    sl_recompute recompute;
+    bool is_gpipe;                /* with more than one stage */
+    sl_accumulation accumulation; /* with one stage */
+    sl_policy_options placement;
+} sl_cluster_candidate;
+
+/* Where the time of a step goes, on the stage with most to do; they add up to the step. */
+typedef enum sl_cluster_share {
+    SL_CLUSTER_COMPUTE,
+    SL_CLUSTER_TENSOR, /* waiting for tensor-parallel ranks */
+    SL_CLUSTER_VISITS, /* waiting for parameters that are elsewhere */
+    SL_CLUSTER_BUBBLE, /* waiting for other stages */
+    SL_CLUSTER_DATA,   /* sums and gathers of data-parallel ranks that show */
+    SL_CLUSTER_UPDATE, /* AdamW that shows */
+    SL_CLUSTER_SHARE_COUNT
+} sl_cluster_share;
+
+/* What may be the slowest. */
+typedef enum sl_cluster_resource {
+    SL_CLUSTER_GPU,
+    SL_CLUSTER_LINK,      /* between GPUs of a node */
+    SL_CLUSTER_NETWORK,   /* between nodes */
+    SL_CLUSTER_HOST_LINK, /* between GPU and host */
+    SL_CLUSTER_HOST,      /* AdamW on the host */
+    SL_CLUSTER_DRIVES,
+    SL_CLUSTER_RESOURCE_COUNT
+} sl_cluster_resource;
+
+typedef struct sl_cluster_estimate {
+    sl_cluster_candidate candidate;
+    uint64_t bytes[SL_TIER_COUNT]; /* of the fullest rank */
+    uint64_t budget[SL_TIER_COUNT];
+    uint32_t fullest_stage;
+    double bound_seconds; /* no schedule of it is faster */
+    double step_seconds;
+    double share_seconds[SL_CLUSTER_SHARE_COUNT];
+    double busy_seconds[SL_CLUSTER_RESOURCE_COUNT];
+    bool is_drawn; /* bytes and time are those of the whole plan, verified, not of its parts */
+} sl_cluster_estimate;
+
+/* What is asked, the same for all candidates. */
+typedef struct sl_cluster_job {
+    const sl_cluster *cluster;
+    sl_gpt2_shape shape;
+    sl_type type;
+    uint32_t seq, ranks;
+    uint64_t global_batch; /* rows of a step */
+    bool sequence_parallel, partition_activations;
+} sl_cluster_job;
+
+sl_cluster_sample sl_cluster_sample_of(const sl_cluster_job *job,
+                                       const sl_cluster_candidate *candidate);
+
+/* Layers of a stage: as many each, and one more for the first ones where they do not divide. */
+void sl_cluster_stage_layers(uint32_t layers, uint32_t stages, uint32_t stage, uint32_t *out_first,
+                             uint32_t *out_count);
+
+/* Fills in bytes and budgets; false: it does not fit, and *out_tier misses
+ * *out_missing bytes. */
+bool sl_cluster_fits(const sl_cluster_job *job, const sl_cluster_parts *parts,
+                     sl_cluster_estimate *estimate, sl_tier *out_tier, uint64_t *out_missing);
+
+/* Fills in a time that no schedule of the candidate beats. SL_ERROR_SYSTEM. */
+sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_cluster_parts *parts,
+                           sl_cluster_estimate *estimate);
+
+/* Plays the pipeline and fills in the times. `observer` may be NULL. */
+sl_status sl_cluster_time(const sl_cluster_job *job, const sl_cluster_parts *parts,
+                          const sl_pipeline_observer *observer, sl_cluster_estimate *estimate);
+
+/* Whether this version's train takes so many ranks. */
+bool sl_cluster_is_runnable(const sl_cluster_candidate *candidate);
+
+const char *sl_cluster_share_name(sl_cluster_share share);
+const char *sl_cluster_resource_name(sl_cluster_resource resource);
+
+#endif

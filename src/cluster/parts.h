@@ -1,0 +1,50 @@
+/* What one micro-batch costs in a layer, in the embedding and in the head of one rank.
+ *
+ * Nothing of it is a formula: models of one and of two layers, of the local shape of a candidate,
+ * are emitted, planned and simulated as `sluice plan` does, on the described machine; what the
+ * second layer adds is a layer, what is left the two ends. So what a layer costs follows every
+ * change of ops, passes and planner, and costs the same for 2 layers and for 128.
+ */
+#ifndef SL_CLUSTER_PARTS_H
+#define SL_CLUSTER_PARTS_H
+
+#include "comm/groups.h"
+#include "machine/description.h"
+#include "search/blueprint.h"
+
+typedef struct sl_cluster_part {
+    double forward_seconds, backward_seconds; /* recomputation is of the backward pass */
+    double exposed_seconds;  /* of both: waiting for the other tensor-parallel ranks */
+    double exchange_seconds; /* of both: exchanging with them, beside the work or not */
+    double elements;         /* parameters of the rank, padded ids and heads included */
+    double saved_bytes;      /* that a micro-batch leaves for its backward pass */
+} sl_cluster_part;
+
+typedef struct sl_cluster_parts {
+    sl_cluster_part layer, embedding, head;
+    double tied_elements;      /* of the embedding: a last stage of its own has them too */
+    double working_bytes;      /* beyond states and what is saved, at the peak */
+    double boundary_bytes;     /* hidden states of a micro-batch, which one stage sends the next */
+    double element_seconds;    /* norm and AdamW on the device, a parameter */
+    double host_adamw_seconds; /* AdamW on the host, a parameter */
+} sl_cluster_parts;
+
+/* What is measured: the task of one rank without layers, of which shape.layers is not looked at. */
+typedef struct sl_cluster_sample {
+    const sl_cluster *cluster;
+    sl_gpt2_shape shape;
+    sl_type type;
+    uint32_t seq, tensor_ranks, micro_batch;
+    sl_recompute recompute;
+    bool sequence_parallel, partition_activations;
+    bool stores_sums; /* gradients are fp32 sums over micro-batches */
+} sl_cluster_sample;
+
+/* SL_ERROR_USAGE: the shape does not divide so; else failures of planning. */
+sl_status sl_cluster_parts_measure(const sl_cluster_sample *sample, sl_cluster_parts *out_parts);
+
+/* The task of a rank and the choice of a plan on the device alone, for so many layers. */
+sl_task sl_cluster_task(const sl_cluster_sample *sample, const sl_comm_layout *layout,
+                        uint32_t layers);
+
+#endif

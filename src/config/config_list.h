@@ -1,0 +1,345 @@
+/* Every option of every command, declared once: the command line, the JSON configuration, --set,
+ * --help and the printed configuration are walks over this list.
+ *
+ * X(KIND, field, name, initial, hint, low, high, commands, group, first, help)
+ *   KIND     TEXT, LIST, COUNT, ELEMENTS (a count with K, M, G or T behind it), STEPS (a count, or
+ *            below 1 a share of --steps), REAL, SIZE, SWITCH or CHOICE; decides the field's type
+ *   initial  the default, as a user would write it; "auto" makes "auto" a value (unset); "" is none
+ *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order. One
+ *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
+ *   low,high the range of a COUNT, ELEMENTS, STEPS or REAL, both ends included
+ *   commands the commands that take it: T train, plan and profile, P plan alone, R profile alone,
+ *            G generate, E eval, D doctor, B bench, K tokenize, V convert
+ *   group    the heading under which --help shows it; sl_config_group has their order
+ *   first    those of `commands` whose short --help shows it; the others' has it in --help-all
+ *
+ * This is what names (commands) and values (KIND, hint, low, high) are checked against; config.h
+ * says in which steps, and where combinations of options are.
+ */
+#ifndef SL_CONFIG_CONFIG_LIST_H
+#define SL_CONFIG_CONFIG_LIST_H
+
+#define SL_CONFIG_LIST_MODEL(X)                                                                    \
+    X(TEXT, model, "model", "", "NAME", 0, 0, T, MODEL, T,                                         \
+      "a built-in shape, such as gpt2, gpt2-medium, gpt2-large or gpt2-xl (sluice help models)")   \
+    X(COUNT, layers, "layers", "auto", "N", 1, 1e5, T, MODEL, T, "transformer blocks")             \
+    X(COUNT, width, "width", "auto", "N", 1, 1e6, T, MODEL, T, "features of a token")              \
+    X(COUNT, heads, "heads", "auto", "N", 1, 1e5, T, MODEL, T, "attention heads")                  \
+    X(COUNT, context, "context", "auto", "N", 1, 1e7, T, MODEL, T,                                 \
+      "most tokens of a row (the model's; 1024 for a shape by hand)")                              \
+    X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL, 0,                                     \
+      "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
+    X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL, T,                             \
+      "start from random numbers, a checkpoint, a Hugging Face GPT-2 directory, or "               \
+      "Megatron-LM's pieces")                                                                      \
+    X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, LEARNING, 0,                               \
+      "probability of dropping an element of attention's weights, of what a branch adds and of "   \
+      "the embedding; in training alone, and the same ones however the work is placed")
+
+#define SL_CONFIG_LIST_DATA(X)                                                                     \
+    X(LIST, data, "data", "", "[WEIGHT:]PATH...", 0, 0, TEK, DATA, TEK,                            \
+      "text, JSON lines, token files, or directories of them: recognised by content (token files " \
+      "are llm.c's, nanoGPT's, or Megatron's .bin with .idx), joined in this order; a directory "  \
+      "stands for the files below it, in order of their paths; with a weight on each, rows come "  \
+      "from them in these shares (0.7:web 0.3:books.bin)")                                         \
+    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEKV, DATA, TGEKV,                  \
+      "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
+      "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \
+    X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, TEK, DATA, 0,                               \
+      "what holds the text in the objects of JSON lines")                                          \
+    X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, TEK, DATA, K,               \
+      "what is a document in plain text")                                                          \
+    X(COUNT, end_of_text, "end-of-text", "auto", "ID", 0, 1e8, TEK, DATA, 0,                       \
+      "the id behind each document (the tokenizer's); files of tokens without an index say by "    \
+      "it alone where documents end")                                                              \
+    X(TEXT, cache_dir, "cache-dir", "", "DIR", 0, 0, TE, DATA, 0,                                  \
+      "where the ids of text are kept for the next run (sluice in $XDG_CACHE_HOME or ~/.cache)")   \
+    X(SWITCH, clean, "clean", "false", NULL, 0, 0, K, DATA, K,                                     \
+      "leave out documents of fewer than 128 tokens, and exact repetitions")                       \
+    X(COUNT, learn, "learn", "0", "N", 0, 16777216, K, DATA, K,                                    \
+      "learn a vocabulary of N tokens from the data first, into --tokenizer DIR; 0: do not")       \
+    X(SWITCH, decode, "decode", "false", NULL, 0, 0, K, DATA, K,                                   \
+      "from files of tokens to text (standard output, or --output)")                               \
+    X(CHOICE, data_order, "data-order", "random", "random|sequential|shuffle", 0, 0, T, DATA, 0,   \
+      "where rows start: anywhere, one behind the other, or so in a new order each epoch, in "     \
+      "which every row comes once")                                                                \
+    X(CHOICE, documents, "documents", "join", "join|reset", 0, 0, TE, DATA, 0,                     \
+      "what a token sees of its row: all before it, or (reset) its own document alone, with "      \
+      "positions from 0; a document begins behind each end of text")                               \
+    X(TEXT, split, "split", "", "A,B,C", 0, 0, TE, DATA, TE,                                       \
+      "shares of the documents of --data for training, validation and test, such as 98,1,1 (all "  \
+      "for training): in order; validation is at --eval-every and the end, test at the end")       \
+    X(CHOICE, share, "share", "test", "training|validation|test", 0, 0, E, DATA, E,                \
+      "which share of --split is evaluated: with the split that train had, test is text that the " \
+      "model has not seen")                                                                        \
+    X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, WATCHING, 0, "files to evaluate on")   \
+    X(COUNT, overlap, "overlap", "0", "N", 0, 1e7, E, DATA, E,                                     \
+      "tokens that each window of --seq tokens reads again from the one before, as context that "  \
+      "is not counted: every token but the first is counted once, with N tokens before it or "     \
+      "more; 0: rows side by side, each beginning without context")                                \
+    X(SWITCH, last_word, "last-word", "false", NULL, 0, 0, E, DATA, E,                             \
+      "accuracy of the last word of each document of JSON lines, as in LAMBADA: is it the "        \
+      "likeliest one, token by token?")                                                            \
+    X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, WATCHING, T,                          \
+      "evaluate after every N steps (0: after the last one)")                                      \
+    X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, TE, WATCHING, E,                      \
+      "micro-batches, each of --micro-batch rows (not single rows), that an evaluation covers, "   \
+      "from the first on (all of its data)")
+
+#define SL_CONFIG_LIST_TRAINING(X)                                                                 \
+    X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, BATCH, TE, "rows of a micro-batch") \
+    X(COUNT, seq, "seq", "auto", "N", 1, 1e7, TE, BATCH, TE, "tokens of a row (the context)")      \
+    X(COUNT, accumulate, "accumulate", "1", "N", 1, 1e5, T, BATCH, T, "micro-batches of a step")   \
+    X(COUNT, global_batch, "global-batch", "auto", "N|auto", 1, 1e12, T, BATCH, 0,                 \
+      "rows of a step over all ranks: gives --accumulate where that is left out, and is checked "  \
+      "where it is not")                                                                           \
+    X(COUNT, steps, "steps", "100", "N", 0, 1e12, T, BATCH, T,                                     \
+      "steps to train, all runs together")                                                         \
+    X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, BATCH, 0,         \
+      "order of the work over micro-batches")                                                      \
+    X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, LEARNING, T, "peak learning rate")                  \
+    X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, LEARNING, 0,                                \
+      "last learning rate (10% of lr)")                                                            \
+    X(STEPS, warmup, "warmup", "auto", "N|F", 0, 1e12, T, LEARNING, T,                             \
+      "steps of warm-up (1% of --steps); below 1, a share of --steps")                             \
+    X(CHOICE, lr_schedule, "lr-schedule", "cosine",                                                \
+      "cosine|linear|constant|WarmupLR|WarmupDecayLR|WarmupCosineLR", 0, 0, T, LEARNING, 0,        \
+      "how the learning rate falls; the last three are computed as DeepSpeed does")                \
+    X(CHOICE, warmup_type, "warmup-type", "linear", "linear|log", 0, 0, T, ADVANCED, 0,            \
+      "how a schedule of DeepSpeed's warms up: by the step, or by its logarithm")                  \
+    X(REAL, warmup_lr, "warmup-lr", "0", "X", 0, 1e38, T, ADVANCED, 0,                             \
+      "where the warm-up of a schedule of DeepSpeed's begins (and WarmupDecayLR ends)")            \
+    X(COUNT, lr_decay_steps, "lr-decay-steps", "auto", "N", 1, 1e12, T, LEARNING, 0,               \
+      "step at which the learning rate has fallen to --min-lr, warm-up included (steps)")          \
+    X(CHOICE, lr_skips, "lr-skips", "hold", "hold|count", 0, 0, T, ADVANCED, 0,                    \
+      "what a skipped step does to the learning rate: hold, it does not advance the schedule; "    \
+      "count, it does")                                                                            \
+    X(REAL, weight_decay, "weight-decay", "0.1", "X", 0, 1e6, T, LEARNING, T,                      \
+      "decoupled decay of tensors of two dimensions")                                              \
+    X(REAL, beta1, "beta1", "0.9", "X", 0, 0.9999999, T, LEARNING, 0, "decay of the first moment") \
+    X(REAL, beta2, "beta2", "0.95", "X", 0, 0.9999999, T, LEARNING, 0,                             \
+      "decay of the second moment")                                                                \
+    X(REAL, eps, "eps", "1e-8", "X", 1e-30, 1, T, ADVANCED, 0,                                     \
+      "keeps AdamW from dividing by zero")                                                         \
+    X(REAL, clip, "clip", "1.0", "X", 0, 1e30, T, LEARNING, 0, "largest gradient norm; 0: off")    \
+    X(TEXT, loss_scale, "loss-scale", "auto", "N|dynamic", 0, 0, T, ADVANCED, 0,                   \
+      "factor on the loss (dynamic for fp16, else 1)")                                             \
+    X(REAL, loss_scale_start, "loss-scale-start", "65536", "X", 0x1p-32, 0x1p64, T, ADVANCED, 0,   \
+      "first dynamic loss scale; above 2^24, also the largest")                                    \
+    X(COUNT, loss_scale_window, "loss-scale-window", "1000", "N", 1, 1e12, T, ADVANCED, 0,         \
+      "finite steps in a row after which a dynamic loss scale doubles")                            \
+    X(COUNT, loss_scale_hysteresis, "loss-scale-hysteresis", "1", "N", 1, 1e6, T, ADVANCED, 0,     \
+      "the overflow that halves a dynamic loss scale first: those before it are forgiven, until "  \
+      "the scale doubles; each one after it halves")                                               \
+    X(REAL, loss_scale_min, "loss-scale-min", "1", "X", 0x1p-32, 0x1p64, T, ADVANCED, 0,           \
+      "smallest dynamic loss scale: an overflow there ends the run")                               \
+    X(CHOICE, nonfinite, "nonfinite", "stop", "stop|skip", 0, 0, T, ADVANCED, 0,                   \
+      "what a gradient that is not finite does (skip in fp16 or with a dynamic scale)")            \
+    X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, ADVANCED, G, "of every random number")
+
+#define SL_CONFIG_LIST_MEMORY(X)                                                                   \
+    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGEB, MEMORY, TGEB,                    \
+      "where the work runs (a GPU if one opens, else the cpu)")                                    \
+    X(CHOICE, policy, "policy", "auto", "device|host|static|nvme|auto|cuda|cpu|const", 0, 0, TGE,  \
+      MEMORY, TGE,                                                                                 \
+      "where parameters, gradients and optimizer states live (sluice help policies); cuda, cpu "   \
+      "and const are other names of device, host and static")                                      \
+    X(SIZE, device_memory, "device-memory", "auto", "SIZE", 0, 0, TGE, MEMORY, TGE,                \
+      "budget on the device for everything placed there (sluice help budgets)")                    \
+    X(SIZE, host_memory, "host-memory", "auto", "SIZE", 0, 0, TGE, MEMORY, TGE,                    \
+      "budget on the host")                                                                        \
+    X(SIZE, disk_space, "disk-space", "auto", "SIZE", 0, 0, TGE, MEMORY, 0,                        \
+      "budget on the disks (90% of what is free in --disk-dir)")                                   \
+    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEDB, MEMORY, TGEDB,                        \
+      "where the disk tier lives; several share the work")                                         \
+    X(CHOICE, precision, "precision", "auto", "fp32|bf16|fp16|auto", 0, 0, TGE, MEMORY, TGE,       \
+      "compute type (bf16 on a GPU, else fp32); master weights and moments are fp32")              \
+    X(CHOICE, recompute, "recompute", "auto", "none|selective|full|auto", 0, 0, T, MEMORY, T,      \
+      "activations computed again in the backward pass")                                           \
+    X(SIZE, disk_endurance, "disk-endurance", "0", "SIZE", 0, 0, T, MEMORY, 0,                     \
+      "bytes that the disks are rated to have written, for the report of wear; 0: not known")      \
+    X(REAL, offload_params, "offload-params", "0", "F", 0, 1, TGE, MEMORY, 0,                      \
+      "share of the parameters on the host, for static")                                           \
+    X(REAL, offload_grads, "offload-grads", "0", "F", 0, 1, T, MEMORY, 0,                          \
+      "share of the gradients on the host, for static")                                            \
+    X(REAL, offload_optimizer, "offload-optimizer", "0", "F", 0, 1, T, MEMORY, 0,                  \
+      "share of the optimizer states on the host, for static")                                     \
+    X(REAL, offload_activations, "offload-activations", "0", "F", 0, 1, T, MEMORY, 0,              \
+      "share of the activations on the host, for host, static and nvme")                           \
+    X(REAL, nvme_params, "nvme-params", "0", "F", 0, 1, TGE, MEMORY, 0,                            \
+      "share of the parameters on disk, for static and nvme")                                      \
+    X(REAL, nvme_grads, "nvme-grads", "0", "F", 0, 1, T, MEMORY, 0,                                \
+      "share of the gradients on disk, for static and nvme")                                       \
+    X(REAL, nvme_optimizer, "nvme-optimizer", "0", "F", 0, 1, T, MEMORY, 0,                        \
+      "share of the optimizer states on disk (nvme: all)")                                         \
+    X(REAL, nvme_activations, "nvme-activations", "0", "F", 0, 1, T, MEMORY, 0,                    \
+      "share of the activations on disk, for static and nvme")                                     \
+    X(CHOICE, adam, "adam", "auto", "auto|device|host", 0, 0, T, MEMORY, 0, "where updates run")   \
+    X(ELEMENTS, chunk_size, "chunk-size", "auto", "N|auto", 1, 1e12, TGE, ADVANCED, 0,             \
+      "elements of a chunk; K, M and G (1024) may stand behind the number")                        \
+    X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, ADVANCED, 0,                     \
+      "chunks fetched ahead")
+
+#define SL_CONFIG_LIST_MACHINE(X)                                                                  \
+    X(COUNT, tp, "tp", "1", "N", 1, 1e5, TV, RANKS, TV,                                            \
+      "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them; " \
+      "of convert: pieces of --format megatron")                                                   \
+    X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, T, RANKS, 0,                                      \
+      "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
+      "(what --tp leaves of the ranks)")                                                           \
+    X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 65536, P, RANKS, P,                              \
+      "plan for so many ranks, without starting any (--tp times --pp times --dp; 1024 without "    \
+      "--cluster)")                                                                                \
+    X(TEXT, cluster, "cluster", "", "FILE", 0, 0, P, RANKS, P,                                     \
+      "a cluster described in JSON: finds how --ranks of its GPUs do a step of --global-batch "    \
+      "rows fastest, over all of --tp, --pp, --dp, --zero, --micro-batch, --policy, "              \
+      "--recompute and --accumulation that are not given")                                         \
+    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, RANKS, TV,                                            \
+      "pipeline stages, a rank each; of convert as --tp")                                          \
+    X(CHOICE, schedule, "schedule", "1f1b", "1f1b|gpipe", 0, 0, T, RANKS, 0,                       \
+      "the order of a stage's micro-batches: 1f1b, a backward pass after each forward one, keeps " \
+      "as many as there are stages behind it; gpipe, all forward and then all backward, keeps "    \
+      "all "                                                                                       \
+      "of them")                                                                                   \
+    X(TEXT, stages, "stages", "uniform", "uniform|cost|LIST", 0, 0, T, RANKS, 0,                   \
+      "layers of each pipeline stage: uniform, as many on each as on any other or one more; "      \
+      "cost, "                                                                                     \
+      "so that predicted time is even, embedding and head included; or numbers, as in 6,7,-1, "    \
+      "where -1 is what the others leave")                                                         \
+    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, RANKS, T,                                         \
+      "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
+      "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters")           \
+    X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, RANKS, 0,            \
+      "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
+      "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \
+    X(CHOICE, split_layout, "split-layout", "megatron", "megatron|colossal", 0, 0, T, RANKS, 0,    \
+      "how tensor-parallel ranks split the parameters: megatron exchanges least; colossal holds "  \
+      "wte, wpe and attention's last product by columns, so that ids need no padding, and "        \
+      "gathers "                                                                                   \
+      "them")                                                                                      \
+    X(SWITCH, partition_activations, "partition-activations", "false", NULL, 0, 0, T, RANKS, 0,    \
+      "the input of each block is kept for the backward pass by the tensor-parallel ranks "        \
+      "together, a part each, and gathered there: less memory for a tenth more exchange; no bit "  \
+      "changes")                                                                                   \
+    X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, RANKS, 0,                       \
+      "seconds without progress after which a rank that does not come to an exchange counts as "   \
+      "lost, or one whose lanes do not get on (a GPU that hangs): the run ends, and says which "   \
+      "rank on which machine, or which op, it was; at least ten predicted steps")                  \
+    X(TEXT, machine, "machine", "", "FILE", 0, 0, T, ADVANCED, 0,                                  \
+      "machine profile of sluice bench, or a described GPU (examples/machines/)")                  \
+    X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEBK, ADVANCED, K,                         \
+      "compute workers (all cores this process may use, as far as a cgroup gives time)")           \
+    X(CHOICE, cuda_products, "cuda-products", "auto", "auto|own", 0, 0, TGEB, ADVANCED, 0,         \
+      "matrix products on a GPU: by cuBLASLt, which must be there, or by our own slower kernels")  \
+    X(CHOICE, cuda_epilogue, "cuda-epilogue", "on", "on|off", 0, 0, TGEB, ADVANCED, 0,             \
+      "a GELU's gradient in the epilogue of cuBLASLt's product, where it can")                     \
+    X(CHOICE, cuda_wait_value, "cuda-wait-value", "on", "on|off", 0, 0, TGEB, ADVANCED, 0,         \
+      "streams of a GPU wait for host threads by a word in memory")
+
+#define SL_CONFIG_LIST_OUTPUT(X)                                                                   \
+    X(TEXT, save, "save", "", "DIR", 0, 0, T, SAVING, T, "where checkpoints go")                   \
+    X(COUNT, save_every, "save-every", "0", "N", 0, 1e12, T, SAVING, T,                            \
+      "save after every N steps (0: after the last one)")                                          \
+    X(COUNT, keep, "keep", "0", "N", 0, 1e6, T, SAVING, T, "newest checkpoints to keep (0: all)")  \
+    X(SWITCH, resume, "resume", "false", NULL, 0, 0, T, SAVING, T,                                 \
+      "go on from the newest valid checkpoint under --save, if there is one, with its options; "   \
+      "options given beside it win")                                                               \
+    X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, TV, SAVING, V,                          \
+      "replace what is there once the new is whole: the checkpoints under --save, or --to")        \
+    X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, WATCHING, T, "one JSON object a line")      \
+    X(TEXT, log_csv, "log-csv", "", "FILE", 0, 0, T, WATCHING, 0,                                  \
+      "the numbers of each step as a table: a line of names, then a line a step")                  \
+    X(TEXT, tensorboard, "tensorboard", "", "DIR", 0, 0, T, WATCHING, 0,                           \
+      "event files for TensorBoard: one directory a run")                                          \
+    X(COUNT, log_every, "log-every", "auto", "N", 1, 1e12, T, WATCHING, 0,                         \
+      "steps between lines where there is no terminal (a line about every ten seconds)")           \
+    X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, WATCHING, 0, "Chrome trace of the lanes")   \
+    X(TEXT, report, "report", "", "FILE", 0, 0, TB, WATCHING, TB,                                  \
+      "one HTML file with pictures: memory by kind over a step, what its peak is made of, "        \
+      "lanes, stalls, addresses; of plan also where it does not fit, of profile with what was "    \
+      "measured, of train with the loss too, renewed at each evaluation; of bench, its rates as "  \
+      "bars")                                                                                      \
+    X(SWITCH, explain, "explain", "false", NULL, 0, 0, P, OUTPUT, P,                               \
+      "say in a few lines why the plan is as it is, what binds it, and what rules of thumb say")   \
+    X(LIST, compare, "compare", "", "POLICY|SIZE|NAME=VALUE...", 0, 0, P, OUTPUT, P,               \
+      "plan each of these beside the other options, in one table: a policy, a size of device "     \
+      "memory, or settings such as policy=host+device-memory=2G")                                  \
+    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBKV, WATCHING, K | V, "no progress")         \
+    X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, PEDB, "print one JSON object")      \
+    X(TEXT, profile_json, "json", "", "FILE", 0, 0, R, OUTPUT, R,                                  \
+      "all that was measured, as one JSON object, into a file; - is standard output, where the "   \
+      "tables are left out then; docs/profile.md has its keys")                                    \
+    X(COUNT, profile_steps, "profile-steps", "3", "N", 1, 1e6, R, OUTPUT, R,                       \
+      "steps that are measured, after one that warms up")                                          \
+    X(SWITCH, verbose, "verbose", "false", NULL, 0, 0, B, OUTPUT, B,                               \
+      "print every row that was measured before the summary")                                      \
+    X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, B, "seconds instead of a minute")    \
+    X(LIST, only, "only", "", "FIGURE,...", 0, 0, B, OUTPUT, B,                                    \
+      "figures to measure alone, of gemm, adamw, op, memory, copy, comm, disk and numa; the "      \
+      "other rates of the profile stay as they were measured before")                              \
+    X(TEXT, against, "against", "", "FILE", 0, 0, B, OUTPUT, B,                                    \
+      "hold each rate against an earlier run, what --json printed or a profile: its ratio, and "   \
+      "what changed by more than the spread of both")                                              \
+    X(LIST, runs, "runs", "", "FILE...", 0, 0, O, OUTPUT, O,                                       \
+      "the logs to draw, as --log-json writes them, one a run; the option's name may be left out") \
+    X(TEXT, output, "output", "", "FILE", 0, 0, BKO, OUTPUT, BKO,                                  \
+      "file of what is made: of bench, the profile (else where plan and train find it by "         \
+      "themselves); of tokenize, the tokens, or with --decode the text; of report, the page")      \
+    X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT, K,               \
+      "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
+    X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT, V,                                          \
+      "what is converted: a --save directory, one step of it, a Hugging Face GPT-2 directory, "    \
+      "Megatron-LM's pieces (a directory with iter_* or mp_rank_*), or a model of llm.c (.bin)")   \
+    X(TEXT, to, "to", "", "PATH", 0, 0, V, OUTPUT, V,                                              \
+      "where it goes: hf and megatron make a directory, the others a file")                        \
+    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron", 0, 0, V, OUTPUT, V, \
+      "hf: a directory for transformers, tokenizer included; gguf: for llama.cpp; llmc: for "      \
+      "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks (where --to "  \
+      "ends in .gguf or .safetensors: gguf, weights)")                                             \
+    X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT, V,             \
+      "of the weights that are written, rounded to nearest; fp32 keeps every bit, q8_0 is for "    \
+      "gguf")                                                                                      \
+    X(SIZE, shard_size, "shard-size", "5e9", "SIZE", 0, 0, V, OUTPUT, V,                           \
+      "of hf: weights beyond it go into several files with an index, each of at most so many "     \
+      "bytes of tensors (one that is larger is alone); 0: one file")
+
+#define SL_CONFIG_LIST_GENERATE(X)                                                                 \
+    X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, MODEL, GE,                              \
+      "a --save directory, one step of it, a Hugging Face GPT-2 directory, or Megatron-LM's "      \
+      "pieces")                                                                                    \
+    X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, G,                                    \
+      "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \
+    X(TEXT, prompt_file, "prompt-file", "", "FILE", 0, 0, G, SAMPLING, G,                          \
+      "file with the text to continue; a line end at its end is not part of it, as on standard "   \
+      "input")                                                                                     \
+    X(SWITCH, interactive, "interactive", "false", NULL, 0, 0, G, SAMPLING, G,                     \
+      "each line of standard input is a prompt, an empty one goes on with the text so far; the "   \
+      "line \"stop\", or the end of input, ends it")                                               \
+    X(COUNT, tokens, "tokens", "128", "N", 1, 1e7, G, SAMPLING, G,                                 \
+      "tokens to generate, of each sample; beyond the model's context the text slides: as much "   \
+      "of its end as leaves room for what is still wanted, at least half of the context, is read " \
+      "again as if it began there")                                                                \
+    X(COUNT, samples, "samples", "1", "N", 1, 65535, G, SAMPLING, G,                               \
+      "continuations, computed together: the weights are read once for all of them; each has "     \
+      "random numbers of its own, so the first ones do not change where N does")                   \
+    X(LIST, stop, "stop", "", "TEXT...", 0, 0, G, SAMPLING, G,                                     \
+      "end a sample where one of these texts comes, in however many tokens; it is not printed")    \
+    X(REAL, repetition_penalty, "repetition-penalty", "1.0", "X", 1e-3, 1e3, G, SAMPLING, 0,       \
+      "divides the logits of tokens that are in the text by X (multiplies those below 0), as "     \
+      "transformers does; above 1: repeats less; 1: off")                                          \
+    X(REAL, temperature, "temperature", "1.0", "X", 0, 1e6, G, SAMPLING, G,                        \
+      "flattens or sharpens the choice; 0: always the likeliest")                                  \
+    X(COUNT, top_k, "top-k", "0", "N", 0, 1e8, G, SAMPLING, G, "only the N likeliest (0: off)")    \
+    X(REAL, top_p, "top-p", "1.0", "P", 1e-9, 1, G, SAMPLING, G,                                   \
+      "only the likeliest whose probabilities reach P; 1: off")
+
+#define SL_CONFIG_LIST(X)                                                                          \
+    SL_CONFIG_LIST_MODEL(X)                                                                        \
+    SL_CONFIG_LIST_DATA(X)                                                                         \
+    SL_CONFIG_LIST_TRAINING(X)                                                                     \
+    SL_CONFIG_LIST_MEMORY(X)                                                                       \
+    SL_CONFIG_LIST_MACHINE(X)                                                                      \
+    SL_CONFIG_LIST_OUTPUT(X)                                                                       \
+    SL_CONFIG_LIST_GENERATE(X)
+
+#endif

@@ -1,0 +1,140 @@
+/* Opens one of four kinds of models, and reads runs of elements; see model_reader.h. */
+#include "model_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "foreign/megatron_model.h"
+#include "foreign/weights.h"
+
+/* ---- directories ---- */
+
+static sl_status find_in_checkpoint(sl_model_reader *reader, const sl_tensor_spec *specs,
+                                    uint32_t count)
+{
+    char name[SL_WEIGHTS_NAME_BYTES];
+    const sl_safetensors *file;
+    SL_TRY(sl_checkpoint_parameters(reader->source.checkpoint, specs, count, &file));
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(name, sizeof name, "%s%s", SL_WEIGHTS_PREFIX, specs[i].name);
+        reader->found[i] = (sl_found_tensor){file, sl_safetensors_find(file, name)};
+    }
+    return SL_OK;
+}
+
+static sl_status find_in_files(sl_model_reader *reader, const sl_tensor_spec *specs, uint32_t count)
+{
+    const char *directory = reader->source.directory;
+    SL_TRY(sl_weights_open(directory, specs, count, &reader->files));
+    for (uint32_t i = 0; i < count; i++)
+        SL_TRY(sl_weights_find(directory, reader->files, specs[i].name, &reader->found[i].file,
+                               &reader->found[i].tensor));
+    return SL_OK;
+}
+
+static sl_status find_tensors(sl_model_reader *reader)
+{
+    uint32_t count = sl_gpt2_tensors_count(&reader->shape);
+    reader->found = calloc(count, sizeof *reader->found);
+    sl_tensor_spec *specs = calloc(count, sizeof *specs);
+    if (!reader->found || !specs) {
+        free(specs);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
+    }
+    sl_gpt2_tensors_specify(&reader->shape, specs);
+    sl_status status = reader->source.checkpoint ? find_in_checkpoint(reader, specs, count)
+                                                 : find_in_files(reader, specs, count);
+    free(specs);
+    return status;
+}
+
+/* A shape of someone else's configuration may be any. */
+static sl_status check_shape(const sl_gpt2_shape *shape, const char *path)
+{
+    if (sl_gpt2_check(shape, 1) == SL_OK)
+        return SL_OK;
+    return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(path).text);
+}
+
+static sl_status open_directory(const char *path, bool checks_all, sl_model_reader *reader)
+{
+    SL_TRY(sl_source_open(path, checks_all, &reader->source));
+    reader->shape = reader->source.shape;
+    reader->path = reader->source.path;
+    if (reader->source.pieces) {
+        reader->kind = sl_megatron_model_kind(reader->source.pieces);
+        reader->is_out_in = true;
+        return SL_OK;
+    }
+    reader->kind = reader->source.checkpoint ? "a checkpoint" : "a Hugging Face model";
+    reader->directory = reader->source.path;
+    reader->tokenizer = reader->source.tokenizer;
+    SL_TRY(check_shape(&reader->shape, path));
+    return find_tensors(reader);
+}
+
+/* ---- llm.c ---- */
+
+static sl_status open_file(const char *path, sl_model_reader *reader)
+{
+    SL_TRY(sl_llmc_model_open(AT_FDCWD, NULL, path, &reader->llmc));
+    const sl_llmc_shape *shape = &reader->llmc->shape;
+    reader->shape = (sl_gpt2_shape){.layers = shape->layers,
+                                    .width = shape->width,
+                                    .heads = shape->heads,
+                                    .context = shape->context,
+                                    .vocab = shape->vocab};
+    reader->kind = "a model of llm.c";
+    reader->path = reader->llmc->file.path;
+    reader->is_out_in = true;
+    return check_shape(&reader->shape, path);
+}
+
+/* ---- all ---- */
+
+sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reader *out_reader)
+{
+    struct stat info;
+    sl_model_reader reader = {0};
+    bool is_there = stat(path, &info) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be looked at: %s", sl_files_show(path).text,
+                strerror(errno));
+    bool is_directory = is_there && S_ISDIR(info.st_mode);
+    sl_status status =
+        is_directory ? open_directory(path, checks_all, &reader) : open_file(path, &reader);
+    if (status != SL_OK) {
+        sl_model_reader_close(&reader);
+        return status;
+    }
+    *out_reader = reader;
+    return SL_OK;
+}
+
+void sl_model_reader_close(sl_model_reader *reader)
+{
+    sl_llmc_model_close(reader->llmc);
+    sl_model_files_close(reader->files);
+    sl_source_close(&reader->source);
+    free(reader->found);
+    *reader = (sl_model_reader){0};
+}
+
+sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_gpt2_tensor *tensor,
+                               uint64_t first_element, uint64_t element_count, float *out_data)
+{
+    if (reader->llmc) {
+        sl_llmc_place place = sl_llmc_find(&reader->llmc->shape, tensor->kind, tensor->layer);
+        return sl_llmc_model_read(reader->llmc, place.first_element + first_element, element_count,
+                                  out_data);
+    }
+    if (reader->source.pieces)
+        return sl_megatron_model_read(reader->source.pieces, tensor, first_element, element_count,
+                                      out_data);
+    const sl_found_tensor *found = &reader->found[sl_gpt2_tensors_index(&reader->shape, tensor)];
+    return sl_safetensors_read(found->file, found->tensor, first_element, element_count, out_data);
+}

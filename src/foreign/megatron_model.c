@@ -1,0 +1,733 @@
+/* Opens the pieces, and says of each run of elements in which piece it lies; see megatron_model.h.
+ */
+#define _GNU_SOURCE
+#include "megatron_model.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/log.h"
+#include "foreign/torch/torch_file.h"
+#include "megatron_tensors.h"
+
+enum {
+    KIND_BYTES = 96,
+    RANKS_MAX = 4096, /* of either direction */
+    OPEN_FILES_MAX = 512,
+    LAYERS_MAX = 4096, /* of a stage */
+    ITERATION_TEXT_MAX = 64,
+    GPT2_VOCAB = 50257,
+    GPT2_HEAD_WIDTH = 64,
+    ROOM_ELEMENTS = 1 << 18 /* 1 MiB */
+};
+
+static const char tracker[] = SL_MEGATRON_TRACKER;
+static const double NORM_EPSILON = 1e-5;
+
+/* What stands in front of the names of layers and of the last norm. */
+static const char *const fronts[] = {"language_model.encoder", "language_model.transformer",
+                                     SL_MEGATRON_CORE_FRONT};
+
+enum { FRONT_COUNT = sizeof fronts / sizeof fronts[0] };
+
+typedef struct piece {
+    sl_torch_file file;
+    sl_torch_tensor *tensors; /* [sl_gpt2_tensors_count of its stage] */
+} piece;
+
+typedef struct stage {
+    sl_gpt2_shape shape; /* with the layers of this stage */
+    uint32_t first_layer;
+    const char *front;
+} stage;
+
+struct sl_megatron_model {
+    char *path; /* the directory of the pieces */
+    char kind[KIND_BYTES];
+    sl_gpt2_shape shape;
+    uint32_t tp_size, pp_size;
+    uint32_t version;        /* of the order of query, key and value */
+    uint64_t embedding_rows; /* of each tensor-parallel rank */
+    piece *pieces;           /* [pp_size][tp_size] */
+    stage *stages;           /* [pp_size] */
+    float *room;             /* [ROOM_ELEMENTS]: rows of a piece that has some columns of each */
+};
+
+/* ---- where pieces are ---- */
+
+static bool is_there(const char *directory, const char *name)
+{
+    char *path = NULL;
+    bool exists = false;
+    if (sl_files_join_path(directory, name, &path) != SL_OK)
+        return false;
+    bool is_known = sl_files_exists(AT_FDCWD, NULL, path, &exists) == SL_OK;
+    free(path);
+    return is_known && exists;
+}
+
+bool sl_megatron_model_is_at(const char *path)
+{
+    return is_there(path, tracker) || is_there(path, "mp_rank_00") ||
+           is_there(path, "mp_rank_00_000");
+}
+
+/* The directory that the tracker names, or `path` itself. */
+static sl_status find_directory(const char *path, char **out_directory)
+{
+    sl_file file;
+    char *text = NULL, name[ITERATION_TEXT_MAX + 16];
+    if (!is_there(path, tracker))
+        return sl_files_join_path(NULL, path, out_directory);
+    char *tracker_path = NULL;
+    SL_TRY(sl_files_join_path(path, tracker, &tracker_path));
+    sl_status status = sl_files_open(AT_FDCWD, NULL, tracker_path, SL_LINKS_FOLLOW, &file);
+    free(tracker_path);
+    SL_TRY(status);
+    status = sl_files_read_text(&file, ITERATION_TEXT_MAX, &text);
+    sl_files_close(&file);
+    SL_TRY(status);
+    text[strcspn(text, " \t\r\n")] = '\0';
+    if (strcmp(text, "release") == 0)
+        snprintf(name, sizeof name, "release");
+    else if (text[0] != '\0' && text[strspn(text, "0123456789")] == '\0')
+        snprintf(name, sizeof name, "iter_%07llu", strtoull(text, NULL, 10));
+    else
+        status = sl_status_fail(SL_ERROR_DATA, "%s/%s: says \"%s\", which is no iteration",
+                                sl_files_show(path).text, tracker, sl_files_show(text).text);
+    free(text);
+    return status == SL_OK ? sl_files_join_path(path, name, out_directory) : status;
+}
+
+/* Pieces that follow each other from 0 on, of the first stage, or of the first rank. */
+static uint32_t count_ranks(const sl_megatron_model *model, bool of_stage, bool has_stages)
+{
+    for (uint32_t i = 0; i < RANKS_MAX; i++) {
+        const sl_megatron_name name =
+            sl_megatron_tensors_piece(of_stage ? i : 0, of_stage ? 0 : i, has_stages);
+        if (!is_there(model->path, name.text))
+            return i;
+    }
+    return RANKS_MAX;
+}
+
+static sl_status count_pieces(sl_megatron_model *model, bool *out_has_stages)
+{
+    bool has_stages = !is_there(model->path, "mp_rank_00");
+    model->tp_size = count_ranks(model, true, has_stages);
+    model->pp_size = has_stages ? count_ranks(model, false, true) : 1;
+    *out_has_stages = has_stages;
+    if (model->tp_size > 0 && model->pp_size > 0)
+        return SL_OK;
+    if (is_there(model->path, ".metadata"))
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: is of Megatron Core's distributed format, which is not read: let Megatron "
+                "write it with --ckpt-format torch",
+                sl_files_show(model->path).text);
+    SL_FAIL(SL_ERROR_MISSING, "%s: no mp_rank_00 or mp_rank_00_000 is in it",
+            sl_files_show(model->path).text);
+}
+
+static sl_status open_piece(const sl_megatron_model *model, sl_megatron_name name, piece *out_piece)
+{
+    static const char *const names[] = {"model_optim_rng.pt", "model_rng.pt"};
+    char *directory = NULL, *path = NULL;
+    SL_TRY(sl_files_join_path(model->path, name.text, &directory));
+    const char *file = is_there(directory, names[1]) ? names[1] : names[0];
+    sl_status status = sl_files_join_path(directory, file, &path);
+    free(directory);
+    SL_TRY(status);
+    status = sl_torch_file_open(path, &out_piece->file);
+    free(path);
+    return status;
+}
+
+static sl_status open_pieces(sl_megatron_model *model, bool has_stages)
+{
+    uint32_t count = model->tp_size * model->pp_size; /* at most 2^24 */
+    model->pieces = calloc(count, sizeof *model->pieces);
+    model->stages = calloc(model->pp_size, sizeof *model->stages);
+    model->room = malloc(ROOM_ELEMENTS * sizeof *model->room);
+    if (!model->pieces || !model->stages || !model->room)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u pieces of a model", count);
+    for (uint32_t i = 0; i < count; i++)
+        model->pieces[i].file.file.fd = -1;
+    return open_piece(model, sl_megatron_tensors_piece(0, 0, has_stages), &model->pieces[0]);
+}
+
+/* ---- what Megatron was told ---- */
+
+static sl_status refuse(const piece *self, const char *key, const char *why)
+{
+    SL_FAIL(SL_ERROR_DATA, "%s: its argument %s %s", sl_files_show(self->file.file.path).text, key,
+            why);
+}
+
+static bool is_true(const sl_pickle_value *value)
+{
+    return value && value->kind == SL_PICKLE_BOOL && value->integer != 0;
+}
+
+/* Arguments that make another model of it. */
+static sl_status check_flags(const piece *self, const sl_pickle_value *arguments)
+{
+    static const struct {
+        const char *key;
+        bool needed;
+    } flags[] = {{"swiglu", false},
+                 {"squared_relu", false},
+                 {"untie_embeddings_and_output_weights", false},
+                 {"group_query_attention", false},
+                 {"multi_latent_attention", false},
+                 {"apply_residual_connection_post_layernorm", false},
+                 {"apply_layernorm_1p", false},
+                 {"use_rotary_position_embeddings", false},
+                 {"qk_layernorm", false},
+                 {"add_bias_linear", true},
+                 {"add_position_embedding", true}};
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        const sl_pickle_value *value = sl_pickle_get(arguments, flags[i].key);
+        if (value && value->kind == SL_PICKLE_BOOL && is_true(value) != flags[i].needed)
+            return refuse(self, flags[i].key,
+                          flags[i].needed ? "is False: GPT-2 has it" : "is True: GPT-2 has none");
+    }
+    return SL_OK;
+}
+
+static sl_status check_texts(const piece *self, const sl_pickle_value *arguments)
+{
+    static const char *const texts[][2] = {{"normalization", "LayerNorm"},
+                                           {"position_embedding_type", "learned_absolute"}};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        const sl_pickle_value *value = sl_pickle_get(arguments, texts[i][0]);
+        if (value && value->kind == SL_PICKLE_TEXT && !sl_pickle_is_text(value, texts[i][1]))
+            return refuse(self, texts[i][0], "is not GPT-2's");
+    }
+    return SL_OK;
+}
+
+/* The epsilon of norms is the same in all of GPT-2. */
+static sl_status check_epsilon(const piece *self, const sl_pickle_value *arguments)
+{
+    static const char *const keys[] = {"layernorm_epsilon", "norm_epsilon"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const sl_pickle_value *value = sl_pickle_get(arguments, keys[i]);
+        if (value && value->kind == SL_PICKLE_REAL && fabs(value->real - NORM_EPSILON) > 1e-12)
+            return refuse(self, keys[i], "is not 1e-5, as GPT-2's");
+    }
+    return SL_OK;
+}
+
+/* An argument that is absent or None keeps what `value` holds. */
+static sl_status read_size(const piece *self, const sl_pickle_value *arguments, const char *key,
+                           uint32_t *value)
+{
+    uint64_t read;
+    const sl_pickle_value *argument = sl_pickle_get(arguments, key);
+    if (!argument || argument->kind == SL_PICKLE_NONE)
+        return SL_OK;
+    if (!sl_pickle_get_u64(argument, 1, INT32_MAX, &read))
+        return refuse(self, key, "is no integer from 1 to 2^31 - 1");
+    *value = (uint32_t)read;
+    return SL_OK;
+}
+
+static sl_status check_size(const piece *self, const sl_pickle_value *arguments, const char *key,
+                            uint64_t needed)
+{
+    uint32_t value = 0;
+    SL_TRY(read_size(self, arguments, key, &value));
+    if (value == 0 || value == needed)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA, "%s: its argument %s is %u, and %" PRIu64 " is needed",
+            sl_files_show(self->file.file.path).text, key, value, needed);
+}
+
+/* The fused GeLU, Megatron's default, is the tanh form, as GPT-2's. */
+static void warn_of_gelu(const sl_pickle_value *arguments)
+{
+    const sl_pickle_value *fused = sl_pickle_get(arguments, "bias_gelu_fusion");
+    if (fused && fused->kind == SL_PICKLE_BOOL && !is_true(fused) &&
+        !is_true(sl_pickle_get(arguments, "openai_gelu")))
+        sl_log_write(SL_LOG_WARNING,
+                     "the model was trained without --bias-gelu-fusion, so with the exact GeLU; "
+                     "GPT-2's is the tanh form, whose values differ by up to 0.0005");
+}
+
+static sl_status read_arguments(sl_megatron_model *model, const piece *self)
+{
+    const sl_pickle_value *arguments = sl_pickle_attributes(sl_pickle_get(self->file.root, "args"));
+    sl_gpt2_shape *shape = &model->shape;
+    uint32_t tp_size = model->tp_size;
+    if (!arguments)
+        return SL_OK;
+    SL_TRY(check_flags(self, arguments));
+    SL_TRY(check_texts(self, arguments));
+    SL_TRY(check_epsilon(self, arguments));
+    SL_TRY(read_size(self, arguments, "num_layers", &shape->layers));
+    SL_TRY(read_size(self, arguments, "hidden_size", &shape->width));
+    SL_TRY(read_size(self, arguments, "num_attention_heads", &shape->heads));
+    SL_TRY(read_size(self, arguments, "max_position_embeddings", &shape->context));
+    SL_TRY(read_size(self, arguments, "vocab_size", &shape->vocab));
+    if (sl_pickle_is_text(sl_pickle_get(arguments, "tokenizer_type"), "NullTokenizer"))
+        shape->vocab += shape->vocab > 0; /* it counts without the end of a document */
+    SL_TRY(read_size(self, arguments, "model_parallel_size", &tp_size)); /* its name before 2021 */
+    SL_TRY(read_size(self, arguments, "tensor_model_parallel_size", &tp_size));
+    if (tp_size != model->tp_size)
+        SL_FAIL(SL_ERROR_DATA, "%s: is a piece of %u tensor-parallel ranks, but %u are there",
+                sl_files_show(self->file.file.path).text, tp_size, model->tp_size);
+    SL_TRY(check_size(self, arguments, "pipeline_model_parallel_size", model->pp_size));
+    SL_TRY(check_size(self, arguments, "virtual_pipeline_model_parallel_size", 1));
+    if (shape->width > 0)
+        SL_TRY(check_size(self, arguments, "ffn_hidden_size", 4ull * shape->width));
+    if (shape->heads > 0 && shape->width > 0)
+        SL_TRY(check_size(self, arguments, "kv_channels", shape->width / shape->heads));
+    warn_of_gelu(arguments);
+    return SL_OK;
+}
+
+/* 0 where none is said: the first order there was. */
+static sl_status read_version(sl_megatron_model *model, const piece *self)
+{
+    const sl_pickle_value *value = sl_pickle_get(self->file.root, "checkpoint_version");
+    double version = 0;
+    if (value && value->kind == SL_PICKLE_REAL)
+        version = value->real;
+    else if (value && value->kind == SL_PICKLE_INTEGER)
+        version = (double)value->integer;
+    if (!(version >= 0 && version < 4))
+        SL_FAIL(SL_ERROR_DATA, "%s: its checkpoint_version is %g; 0 to 3 are read",
+                sl_files_show(self->file.file.path).text, version);
+    model->version = (uint32_t)version;
+    return SL_OK;
+}
+
+/* ---- tensors of a piece ---- */
+
+/* A tensor of a piece under one of its names; NULL: there is none. */
+static const sl_pickle_value *find_value(const piece *self, const char *front,
+                                         const sl_gpt2_tensor *tensor)
+{
+    const sl_pickle_value *model = sl_pickle_get(self->file.root, "model");
+    for (int i = 0; i < SL_MEGATRON_NAMES_MAX && sl_megatron_kinds[tensor->kind].names[i]; i++) {
+        const sl_megatron_name name =
+            sl_megatron_tensors_name(tensor, front, sl_megatron_kinds[tensor->kind].names[i]);
+        const sl_pickle_value *value = sl_pickle_find(model, name.text);
+        if (value)
+            return value;
+    }
+    return NULL;
+}
+
+/* Rows and columns of a tensor as Megatron has it, [out, in], before it is split. */
+typedef struct extent {
+    uint64_t rows, columns;
+} extent;
+
+static extent find_extent(const sl_gpt2_tensor *tensor)
+{
+    return tensor->is_linear ? (extent){tensor->columns, tensor->rows}
+                             : (extent){tensor->rows, tensor->columns};
+}
+
+/* The part of it that each rank has. */
+static extent find_local(const sl_megatron_model *model, const sl_gpt2_tensor *tensor)
+{
+    extent local = find_extent(tensor);
+    sl_megatron_split how = sl_megatron_kinds[tensor->kind].split;
+    if (tensor->kind == SL_LLMC_WTE)
+        local.rows = model->embedding_rows;
+    else if (how == SL_MEGATRON_ROWS || how == SL_MEGATRON_HEADS)
+        local.rows /= model->tp_size;
+    else if (how == SL_MEGATRON_COLUMNS)
+        local.columns /= model->tp_size;
+    return local;
+}
+
+static sl_status place_tensor(const sl_megatron_model *model, const piece *self, const char *front,
+                              const sl_gpt2_tensor *tensor, sl_torch_tensor *out_tensor)
+{
+    const sl_pickle_value *value = find_value(self, front, tensor);
+    const sl_megatron_name name =
+        sl_megatron_tensors_name(tensor, front, sl_megatron_kinds[tensor->kind].names[0]);
+    extent local = find_local(model, tensor);
+    const char *path = self->file.file.path;
+    if (!value)
+        SL_FAIL(SL_ERROR_DATA, "%s: has no tensor \"%s\"", sl_files_show(path).text, name.text);
+    if (sl_torch_file_find(&self->file, value, out_tensor) != SL_OK)
+        return sl_status_prefix(SL_ERROR_DATA, "%s: tensor \"%s\"", sl_files_show(path).text,
+                                name.text);
+    bool is_right = out_tensor->dim_count == tensor->dim_count &&
+                    out_tensor->shape[0] == local.rows &&
+                    (tensor->dim_count == 1 || out_tensor->shape[1] == local.columns);
+    if (!is_right)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: tensor \"%s\" has %u dimensions, the first of %" PRIu64 ", and [%" PRIu64
+                ", %" PRIu64 "] is needed",
+                sl_files_show(path).text, name.text, out_tensor->dim_count,
+                out_tensor->dim_count ? out_tensor->shape[0] : 0, local.rows, local.columns);
+    return SL_OK;
+}
+
+/* Whether a stage has a tensor: the embeddings are the first's, the last norm is the last's. */
+static bool has_tensor(const sl_megatron_model *model, uint32_t stage_index,
+                       const sl_gpt2_tensor *tensor)
+{
+    if (!sl_megatron_tensors_has_front(tensor->kind))
+        return stage_index == 0;
+    return tensor->kind < SL_LLMC_LN_F_WEIGHT || stage_index == model->pp_size - 1;
+}
+
+static sl_status place_tensors(const sl_megatron_model *model, uint32_t stage_index, piece *self)
+{
+    const stage *at = &model->stages[stage_index];
+    uint32_t count = sl_gpt2_tensors_count(&at->shape);
+    self->tensors = calloc(count, sizeof *self->tensors);
+    if (!self->tensors)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
+    for (uint32_t i = 0; i < count; i++) {
+        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&at->shape, i);
+        if (has_tensor(model, stage_index, &tensor))
+            SL_TRY(place_tensor(model, self, at->front, &tensor, &self->tensors[i]));
+    }
+    sl_torch_file_drop_tree(&self->file);
+    if (model->tp_size * model->pp_size > OPEN_FILES_MAX)
+        return sl_files_rest(&self->file.file);
+    return SL_OK;
+}
+
+/* ---- stages ---- */
+
+/* The names that a piece uses, and how many layers it has under them. */
+static sl_status count_layers(const sl_megatron_model *model, const piece *self, stage *out_stage)
+{
+    for (int i = 0; i < FRONT_COUNT; i++) {
+        sl_gpt2_tensor tensor = {.kind = SL_LLMC_QKV_WEIGHT};
+        while (tensor.layer < LAYERS_MAX && find_value(self, fronts[i], &tensor))
+            tensor.layer++;
+        if (tensor.layer == 0)
+            continue;
+        out_stage->shape = model->shape;
+        out_stage->shape.layers = tensor.layer;
+        out_stage->front = fronts[i];
+        return SL_OK;
+    }
+    if (sl_pickle_get(self->file.root, "model0"))
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: has a model of interleaved stages (model0, model1), which is not read",
+                sl_files_show(self->file.file.path).text);
+    SL_FAIL(SL_ERROR_DATA, "%s: has no layers of a GPT under \"model\"",
+            sl_files_show(self->file.file.path).text);
+}
+
+/* Of one stage: in more, the last has a copy of the embedding under this name. */
+static sl_status refuse_head(const sl_megatron_model *model, const piece *first)
+{
+    const sl_pickle_value *tensors = sl_pickle_get(first->file.root, "model");
+    if (model->pp_size > 1 || (!sl_pickle_find(tensors, "output_layer.weight") &&
+                               !sl_pickle_find(tensors, "language_model.output_layer.weight")))
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA,
+            "%s: has a head of its own (output_layer.weight): GPT-2's is the embedding",
+            sl_files_show(first->file.file.path).text);
+}
+
+/* What the arguments leave open is told by the first piece's tensors. */
+static sl_status complete_shape(sl_megatron_model *model, const piece *first)
+{
+    sl_torch_tensor words, positions;
+    sl_gpt2_shape *shape = &model->shape;
+    const sl_gpt2_tensor wte = {.kind = SL_LLMC_WTE}, wpe = {.kind = SL_LLMC_WPE};
+    const sl_pickle_value *word_value = find_value(first, fronts[0], &wte),
+                          *position_value = find_value(first, fronts[0], &wpe);
+    if (!word_value || !position_value ||
+        sl_torch_file_find(&first->file, word_value, &words) != SL_OK ||
+        sl_torch_file_find(&first->file, position_value, &positions) != SL_OK ||
+        words.dim_count != 2 || positions.dim_count != 2 || words.shape[0] > INT32_MAX ||
+        words.shape[1] > INT32_MAX || positions.shape[0] > INT32_MAX)
+        SL_FAIL(SL_ERROR_DATA, "%s: has no embeddings of words and positions under \"model\"",
+                sl_files_show(first->file.file.path).text);
+    model->embedding_rows = words.shape[0];
+    if (shape->width == 0)
+        shape->width = (uint32_t)words.shape[1];
+    if (shape->context == 0)
+        shape->context = (uint32_t)positions.shape[0];
+    if (shape->heads == 0) {
+        shape->heads = shape->width >= GPT2_HEAD_WIDTH ? shape->width / GPT2_HEAD_WIDTH : 1;
+        sl_log_write(SL_LOG_WARNING, "%s says no number of heads: %u are taken, %d wide as GPT-2's",
+                     sl_files_show(model->path).text, shape->heads, GPT2_HEAD_WIDTH);
+    }
+    return SL_OK;
+}
+
+/* Megatron keeps the padded number: GPT-2's own where the padding fits it, else all rows. */
+static sl_status resolve_vocab(sl_megatron_model *model)
+{
+    uint64_t rows = model->embedding_rows * model->tp_size;
+    uint64_t padded =
+        sl_bits_round_up(GPT2_VOCAB, SL_MEGATRON_VOCAB_UNIT * (uint64_t)model->tp_size);
+    if (model->shape.vocab == 0 && rows == padded)
+        sl_log_write(SL_LOG_NOTE,
+                     "the number of ids is not said: of %" PRIu64 " rows those of GPT-2's %d ids "
+                     "are taken, the others are padding",
+                     rows, GPT2_VOCAB);
+    if (model->shape.vocab == 0 && rows <= INT32_MAX)
+        model->shape.vocab = rows == padded ? GPT2_VOCAB : (uint32_t)rows;
+    if (model->shape.vocab == 0 || model->shape.vocab > rows)
+        SL_FAIL(SL_ERROR_DATA, "%s: has %" PRIu64 " rows of embedding for %u ids",
+                sl_files_show(model->path).text, rows, model->shape.vocab);
+    return SL_OK;
+}
+
+static sl_status check_shape(const sl_megatron_model *model, const sl_gpt2_shape *shape)
+{
+    if (sl_gpt2_check(shape, 1) == SL_OK)
+        return SL_OK;
+    return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(model->path).text);
+}
+
+static sl_status check_heads(const sl_megatron_model *model)
+{
+    if (model->shape.heads % model->tp_size == 0)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA, "%s: %u heads do not divide among its %u tensor-parallel ranks",
+            sl_files_show(model->path).text, model->shape.heads, model->tp_size);
+}
+
+/* Opens and places all pieces of a stage; the very first is open. */
+static sl_status open_stage(sl_megatron_model *model, uint32_t stage_index, bool has_stages)
+{
+    piece *pieces = model->pieces + (uint64_t)stage_index * model->tp_size;
+    for (uint32_t rank = 0; rank < model->tp_size; rank++) {
+        if (stage_index + rank > 0)
+            SL_TRY(open_piece(model, sl_megatron_tensors_piece(rank, stage_index, has_stages),
+                              &pieces[rank]));
+        if (stage_index > 0 && rank == 0)
+            SL_TRY(count_layers(model, &pieces[rank], &model->stages[stage_index]));
+        SL_TRY(place_tensors(model, stage_index, &pieces[rank]));
+    }
+    return SL_OK;
+}
+
+static sl_status open_stages(sl_megatron_model *model, bool has_stages)
+{
+    uint32_t layers = 0, said = model->shape.layers;
+    for (uint32_t i = 0; i < model->pp_size; i++) {
+        SL_TRY(open_stage(model, i, has_stages));
+        model->stages[i].first_layer = layers;
+        layers += model->stages[i].shape.layers;
+    }
+    if (said != 0 && said != layers)
+        SL_FAIL(SL_ERROR_DATA, "%s: has %u layers in its pieces, and %u by its arguments",
+                sl_files_show(model->path).text, layers, said);
+    model->shape.layers = layers;
+    return check_shape(model, &model->shape);
+}
+
+/* Once of all pieces, which one program wrote. */
+static void warn_of_unchecked(const sl_megatron_model *model)
+{
+    for (uint32_t i = 0; i < model->tp_size * model->pp_size; i++)
+        if (model->pieces[i].file.is_unchecked) {
+            sl_log_write(SL_LOG_WARNING,
+                         "%s: was written without checksums: damage to it would not be seen",
+                         sl_files_show(model->pieces[i].file.file.path).text);
+            return;
+        }
+}
+
+static sl_status open_model(sl_megatron_model *model)
+{
+    bool has_stages;
+    SL_TRY(count_pieces(model, &has_stages));
+    SL_TRY(open_pieces(model, has_stages));
+    const piece *first = &model->pieces[0];
+    SL_TRY(read_arguments(model, first));
+    SL_TRY(read_version(model, first));
+    SL_TRY(refuse_head(model, first));
+    SL_TRY(complete_shape(model, first));
+    SL_TRY(resolve_vocab(model));
+    SL_TRY(count_layers(model, first, &model->stages[0]));
+    SL_TRY(check_shape(model, &model->stages[0].shape));
+    SL_TRY(check_heads(model));
+    SL_TRY(open_stages(model, has_stages));
+    warn_of_unchecked(model);
+    return SL_OK;
+}
+
+sl_status sl_megatron_model_open(const char *path, sl_megatron_model **out_model)
+{
+    sl_megatron_model *model = calloc(1, sizeof *model);
+    if (!model)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to open a model");
+    sl_status status = find_directory(path, &model->path);
+    if (status == SL_OK)
+        status = open_model(model);
+    if (status != SL_OK) {
+        sl_megatron_model_close(model);
+        return status;
+    }
+    snprintf(model->kind, sizeof model->kind,
+             "Megatron-LM's pieces, %u x %u (tensor x pipeline parallel)", model->tp_size,
+             model->pp_size);
+    *out_model = model;
+    return SL_OK;
+}
+
+void sl_megatron_model_close(sl_megatron_model *model)
+{
+    if (!model)
+        return;
+    for (uint32_t i = 0; model->pieces && i < model->tp_size * model->pp_size; i++) {
+        free(model->pieces[i].tensors);
+        sl_torch_file_close(&model->pieces[i].file);
+    }
+    free(model->pieces);
+    free(model->stages);
+    free(model->room);
+    free(model->path);
+    free(model);
+}
+
+sl_gpt2_shape sl_megatron_model_shape(const sl_megatron_model *model)
+{
+    return model->shape;
+}
+
+const char *sl_megatron_model_path(const sl_megatron_model *model)
+{
+    return model->path;
+}
+
+const char *sl_megatron_model_kind(const sl_megatron_model *model)
+{
+    return model->kind;
+}
+
+/* ---- reading ---- */
+
+/* A run of elements: in the piece of which rank, from where, and how many stand together. */
+typedef struct run {
+    uint64_t rank, first, count;
+} run;
+
+/* The row of a rank's query, key and value for that of all heads, one part after the other. */
+static run find_head_row(const sl_megatron_model *model, uint64_t row)
+{
+    uint64_t width = model->shape.width, head_width = width / model->shape.heads;
+    uint64_t heads = model->shape.heads / model->tp_size; /* of a rank */
+    uint64_t part = row / width, head = row % width / head_width, element = row % head_width;
+    uint64_t local = head % heads;
+    run found = {.rank = head / heads, .count = head_width - element};
+    if (model->version == 0)
+        found.first = (part * heads + local) * head_width + element;
+    else if (model->version == 1)
+        found = (run){found.rank, (local * head_width + element) * 3 + part, 1};
+    else
+        found.first = (local * 3 + part) * head_width + element;
+    return found;
+}
+
+static run find_run(const sl_megatron_model *model, const sl_gpt2_tensor *tensor, uint64_t element)
+{
+    const extent of = find_extent(tensor), local = find_local(model, tensor);
+    uint64_t row = element / of.columns, column = element % of.columns;
+    sl_megatron_split how = sl_megatron_kinds[tensor->kind].split;
+    if (how == SL_MEGATRON_HEADS) {
+        run rows = find_head_row(model, row);
+        return (run){rows.rank, rows.first * of.columns + column, rows.count * of.columns - column};
+    }
+    if (how == SL_MEGATRON_COLUMNS && model->tp_size > 1)
+        return (run){column / local.columns, row * local.columns + column % local.columns,
+                     local.columns - column % local.columns};
+    if (how == SL_MEGATRON_ROWS)
+        return (run){row / local.rows, row % local.rows * of.columns + column,
+                     (local.rows - row % local.rows) * of.columns - column};
+    return (run){0, element, of.rows * of.columns - element};
+}
+
+/* The piece of tensor-parallel rank 0 that has a tensor, and the tensor as that stage counts it. */
+static piece *find_pieces(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                          uint32_t *out_index)
+{
+    uint32_t at = 0;
+    sl_gpt2_tensor local = *tensor;
+    if (tensor->kind >= SL_LLMC_LN_F_WEIGHT)
+        at = model->pp_size - 1;
+    else if (sl_megatron_tensors_has_front(tensor->kind))
+        while (at + 1 < model->pp_size && tensor->layer >= model->stages[at + 1].first_layer)
+            at++;
+    if (tensor->kind < SL_LLMC_LN_F_WEIGHT && sl_megatron_tensors_has_front(tensor->kind))
+        local.layer -= model->stages[at].first_layer;
+    *out_index = sl_gpt2_tensors_index(&model->stages[at].shape, &local);
+    return model->pieces + (uint64_t)at * model->tp_size;
+}
+
+/* Of a weight whose columns are divided, so many whole rows are read at once: what a piece has of
+ * them stands together there. 0: fewer than two, or it is another tensor. */
+static uint64_t count_rows_at_once(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                                   uint64_t first_element, uint64_t element_count)
+{
+    const extent of = find_extent(tensor), local = find_local(model, tensor);
+    if (sl_megatron_kinds[tensor->kind].split != SL_MEGATRON_COLUMNS || model->tp_size == 1 ||
+        first_element % of.columns != 0)
+        return 0;
+    uint64_t rows = element_count / of.columns, most = ROOM_ELEMENTS / local.columns;
+    rows = rows < most ? rows : most;
+    return rows > 1 ? rows : 0;
+}
+
+static sl_status read_rows(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                           uint64_t first_row, uint64_t row_count, float *out_data)
+{
+    uint32_t index;
+    piece *pieces = find_pieces(model, tensor, &index);
+    const extent of = find_extent(tensor), local = find_local(model, tensor);
+    for (uint32_t rank = 0; rank < model->tp_size; rank++) {
+        SL_TRY(sl_torch_file_read(&pieces[rank].file, &pieces[rank].tensors[index],
+                                  first_row * local.columns, row_count * local.columns,
+                                  model->room));
+        for (uint64_t row = 0; row < row_count; row++)
+            memcpy(out_data + row * of.columns + rank * local.columns,
+                   model->room + row * local.columns, local.columns * sizeof *out_data);
+    }
+    return SL_OK;
+}
+
+static sl_status read_run(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                          uint64_t first_element, uint64_t *element_count, float *out_data)
+{
+    uint32_t index;
+    piece *pieces = find_pieces(model, tensor, &index);
+    const run next = find_run(model, tensor, first_element);
+    piece *self = &pieces[next.rank];
+    if (next.count < *element_count)
+        *element_count = next.count;
+    return sl_torch_file_read(&self->file, &self->tensors[index], next.first, *element_count,
+                              out_data);
+}
+
+sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                                 uint64_t first_element, uint64_t element_count, float *out_data)
+{
+    const uint64_t columns = find_extent(tensor).columns;
+    while (element_count > 0) {
+        uint64_t count = element_count;
+        uint64_t rows = count_rows_at_once(model, tensor, first_element, element_count);
+        if (rows > 0) {
+            count = rows * columns;
+            SL_TRY(read_rows(model, tensor, first_element / columns, rows, out_data));
+        } else {
+            SL_TRY(read_run(model, tensor, first_element, &count, out_data));
+        }
+        first_element += count;
+        element_count -= count;
+        out_data += count;
+    }
+    return SL_OK;
+}

@@ -1,0 +1,88 @@
+/* Recognises a directory by its files, and loads parameters from it. */
+#include "source.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files/files.h"
+#include "foreign/pieces.h"
+#include "foreign/weights.h"
+#include "session/session.h"
+
+static sl_status has_file(const char *directory, const char *name, bool *out_has_file)
+{
+    char *path = NULL;
+    SL_TRY(sl_files_join_path(directory, name, &path));
+    sl_status status = sl_files_exists(AT_FDCWD, NULL, path, out_has_file);
+    free(path);
+    return status;
+}
+
+static sl_status open_weights(const char *path, sl_source *source)
+{
+    SL_TRY(sl_weights_read_config(path, &source->shape));
+    source->directory = strdup(path);
+    if (!source->directory)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    source->path = source->directory;
+    return SL_OK;
+}
+
+static sl_status open_checkpoint(const char *path, bool has_manifest, bool checks_all,
+                                 sl_source *source)
+{
+    SL_TRY(sl_checkpoint_open_parameters(path, has_manifest, checks_all, &source->checkpoint));
+    source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
+    source->tokenizer = sl_checkpoint_describe(source->checkpoint)->tokenizer;
+    source->path = sl_checkpoint_describe(source->checkpoint)->path;
+    return SL_OK;
+}
+
+static sl_status open_pieces(const char *path, sl_source *source)
+{
+    SL_TRY(sl_megatron_model_open(path, &source->pieces));
+    source->shape = sl_megatron_model_shape(source->pieces);
+    source->path = sl_megatron_model_path(source->pieces);
+    return SL_OK;
+}
+
+sl_status sl_source_open(const char *path, bool checks_all, sl_source *out_source)
+{
+    sl_source source = {0};
+    bool is_there, has_config, has_manifest;
+    SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
+    if (!is_there)
+        SL_FAIL(SL_ERROR_MISSING, "%s: no such directory", path);
+    SL_TRY(has_file(path, "config.json", &has_config));
+    SL_TRY(has_file(path, "manifest.json", &has_manifest));
+    if (sl_megatron_model_is_at(path))
+        SL_TRY(open_pieces(path, &source));
+    else if (has_config && !has_manifest)
+        SL_TRY(open_weights(path, &source));
+    else
+        SL_TRY(open_checkpoint(path, has_manifest, checks_all, &source));
+    *out_source = source;
+    return SL_OK;
+}
+
+void sl_source_close(sl_source *source)
+{
+    free(source->directory);
+    sl_checkpoint_close(source->checkpoint);
+    sl_megatron_model_close(source->pieces);
+    *source = (sl_source){0};
+}
+
+sl_status sl_source_load(const sl_source *source, sl_session *session)
+{
+    static const bool only_parameters[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true};
+    if (source->checkpoint)
+        return sl_checkpoint_load(source->checkpoint, session->tensors, session->tensor_count,
+                                  only_parameters, &session->io);
+    if (source->pieces)
+        return sl_pieces_import(source->pieces, session->tensors, session->tensor_count,
+                                SL_PIECES_WINDOW_ELEMENTS, &session->io);
+    return sl_weights_import(source->directory, session->tensors, session->tensor_count,
+                             &session->io);
+}
