@@ -41,10 +41,10 @@ typedef struct emitter {
 
 /* ---- places ---- */
 
-static sl_place place_of_item(const sl_planner *planner, sl_tier tier, uint32_t item)
+static sl_place place_of_item(const sl_planner *planner, sl_tier tier, sl_item item)
 {
-    const sl_address_item *found = &planner->tier[tier].items[item];
-    const sl_item_source *source = &planner->tier[tier].sources[item];
+    const sl_address_item *found = &planner->tier[tier].items[item.index];
+    const sl_item_source *source = &planner->tier[tier].sources[item.index];
     if (source->slots <= 1)
         return (sl_place){.tier = tier, .offset = found->offset, .bytes = found->bytes};
     return (sl_place){.tier = tier,
@@ -54,22 +54,25 @@ static sl_place place_of_item(const sl_planner *planner, sl_tier tier, uint32_t 
                       .slots = source->slots};
 }
 
-static sl_place place_of_home(const sl_planner *planner, uint32_t object)
+static sl_place place_of_value(const sl_planner *planner, sl_tier tier, uint32_t v)
 {
-    if (object >= planner->first_activation) {
-        sl_tier tier = (sl_tier)planner->home_tier[object];
-        uint32_t v = object - planner->first_activation;
-        return place_of_item(planner, tier, planner->tier[tier].live_ranges[v].item);
-    }
-    uint32_t group = object / planner->chunk_count, chunk = object % planner->chunk_count;
-    return (sl_place){.tier = (sl_tier)planner->homes->tier[group][chunk],
-                      .offset = planner->homes->offset[group][chunk],
-                      .bytes = planner->object_bytes[object]};
+    return place_of_item(planner, tier, planner->tier[tier].live_ranges[v].item);
+}
+
+static sl_place place_of_home(const sl_planner *planner, sl_object object)
+{
+    sl_tier tier = sl_planner_home_of(planner, object);
+    if (!sl_planner_is_chunk(planner, object))
+        return place_of_value(planner, tier, sl_planner_value_of(planner, object));
+    const uint64_t *offsets = planner->homes->offset[sl_planner_group_of(planner, object)];
+    return (sl_place){.tier = tier,
+                      .offset = offsets[sl_planner_chunk_index_of(planner, object)],
+                      .bytes = planner->object_bytes[object.index]};
 }
 
 static sl_place place_of_visit(const sl_planner *planner, sl_tier tier, uint32_t visit)
 {
-    return place_of_item(planner, tier, planner->tier[tier].first_visit_item + visit);
+    return place_of_item(planner, tier, sl_planner_item_of_visit(&planner->tier[tier], visit));
 }
 
 static bool is_there(const sl_visit *visit, uint32_t tick)
@@ -79,7 +82,7 @@ static bool is_there(const sl_visit *visit, uint32_t tick)
     return tick >= visit->first_tick && tick <= visit->last_tick;
 }
 
-static sl_status place_of_object(const emitter *e, sl_tier tier, uint32_t tick, uint32_t object,
+static sl_status place_of_object(const emitter *e, sl_tier tier, uint32_t tick, sl_object object,
                                  sl_place *out_place)
 {
     sl_place home = place_of_home(e->planner, object);
@@ -88,21 +91,22 @@ static sl_status place_of_object(const emitter *e, sl_tier tier, uint32_t tick, 
         return SL_OK;
     }
     const sl_residency *residency = &e->planner->tier[tier].residency;
-    for (uint32_t v = e->first_visit[tier][object]; v != SL_NONE; v = e->next_visit[tier][v]) {
-        if (is_there(&residency->visits[v], tick)) {
-            *out_place = place_of_visit(e->planner, tier, v);
-            return SL_OK;
-        }
-    }
-    SL_FAIL(SL_ERROR_INTERNAL, "object %u is not on tier %d at tick %u", object, (int)tier, tick);
+    uint32_t visit = e->first_visit[tier][object.index];
+    while (visit != SL_NONE && !is_there(&residency->visits[visit], tick))
+        visit = e->next_visit[tier][visit];
+    if (visit == SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "object %u is not on tier %d at tick %u", object.index,
+                (int)tier, tick);
+    *out_place = place_of_visit(e->planner, tier, visit);
+    return SL_OK;
 }
 
 /* The other end of a move at `tick` between `tier` and the home: the home itself, but the host's
  * copy between device and disk. */
-static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, uint32_t object,
+static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, sl_object object,
                                  sl_place *out_place)
 {
-    if (tier == SL_TIER_DEVICE && e->planner->passes_host[object])
+    if (tier == SL_TIER_DEVICE && e->planner->passes_host[object.index])
         return place_of_object(e, SL_TIER_HOST, tick, object, out_place);
     *out_place = place_of_home(e->planner, object);
     return SL_OK;
@@ -113,7 +117,7 @@ static sl_status place_of_ring(const sl_planner *planner, sl_tier tier, uint32_t
                                sl_place *out_place)
 {
     const sl_family_pass *pass = sl_live_ranges_find_pass(planner, v, tick);
-    if (!pass || pass->item[tier] == SL_NONE)
+    if (!pass || pass->item[tier].index == SL_NONE)
         SL_FAIL(SL_ERROR_INTERNAL, "family %s has no ring on tier %d at tick %u",
                 planner->program->values[v].name, (int)tier, tick);
     *out_place = place_of_item(planner, tier, pass->item[tier]);
@@ -135,17 +139,18 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
         return SL_OK;
     }
     const uint32_t whole = sl_program_whole(planner->program, v);
-    const uint32_t object = sl_planner_object_of(planner, v);
-    if (value->instances > 1 && object != SL_NONE)
+    const sl_object object = sl_planner_object_of(planner, v);
+    const bool moves = object.index != SL_NONE;
+    if (value->instances > 1 && moves)
         return place_of_ring(planner, tier, tick, v, out_place);
-    if (object == SL_NONE)
-        *out_place = place_of_item(planner, tier, planner->tier[tier].live_ranges[whole].item);
+    if (!moves)
+        *out_place = place_of_value(planner, tier, whole);
     else
         SL_TRY(place_of_object(e, tier, tick, object, out_place));
     if (value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_PART)
         out_place->offset += planner->layout->first_element[value->index] *
                              sl_type_bytes(planner->layout->group_type[value->group]);
-    if (object != SL_NONE || whole != v)
+    if (moves || whole != v)
         out_place->bytes = value->bytes;
     return SL_OK;
 }
@@ -163,16 +168,16 @@ static sl_command copy_command(uint32_t tick, sl_place from, sl_place to)
                         .to = to};
 }
 
-static sl_command copy_of_object(const emitter *e, uint32_t object, uint32_t tick, sl_place from,
+static sl_command copy_of_object(const emitter *e, sl_object object, uint32_t tick, sl_place from,
                                  sl_place to)
 {
     sl_command command = copy_command(tick, from, to);
-    if (object >= e->planner->first_activation) {
-        command.value = object - e->planner->first_activation;
-        return command;
+    if (sl_planner_is_chunk(e->planner, object)) {
+        command.group = sl_planner_group_of(e->planner, object);
+        command.chunk_index = sl_planner_chunk_index_of(e->planner, object);
+    } else {
+        command.value = sl_planner_value_of(e->planner, object);
     }
-    command.group = (sl_group)(object / e->planner->chunk_count);
-    command.chunk_index = object % e->planner->chunk_count;
     return command;
 }
 
@@ -181,8 +186,7 @@ static sl_command copy_of_value(const emitter *e, uint32_t v, uint32_t tick, sl_
 {
     const sl_planner *planner = e->planner;
     sl_command command =
-        copy_command(tick, place_of_item(planner, from, planner->tier[from].live_ranges[v].item),
-                     place_of_item(planner, to, planner->tier[to].live_ranges[v].item));
+        copy_command(tick, place_of_value(planner, from, v), place_of_value(planner, to, v));
     command.value = v;
     return command;
 }
@@ -201,9 +205,10 @@ static sl_status emit_run(emitter *e, uint32_t tick, sl_command *out_command)
                                 .place_count = operand_count + 1};
     for (uint32_t i = 0; i < operand_count; i++)
         SL_TRY(place_of_operand(e, tick, i, &e->plan->places[e->plan->place_count++]));
-    uint32_t workspace = planner->tier[tier].workspace_item[tick];
-    e->plan->places[e->plan->place_count++] =
-        workspace == SL_NONE ? (sl_place){.tier = tier} : place_of_item(planner, tier, workspace);
+    sl_item workspace = planner->tier[tier].workspace_item[tick];
+    e->plan->places[e->plan->place_count++] = workspace.index == SL_NONE
+                                                  ? (sl_place){.tier = tier}
+                                                  : place_of_item(planner, tier, workspace);
     return SL_OK;
 }
 
@@ -212,9 +217,9 @@ static sl_status emit_visit_copy(emitter *e, const event *what, sl_command *out_
     const sl_planner *planner = e->planner;
     const sl_residency *residency = &planner->tier[what->tier].residency;
     bool is_fetch = what->kind == EVENT_FETCH || what->kind == EVENT_DISK_FETCH;
-    uint32_t v = is_fetch ? what->index : residency->write_backs[what->index].visit;
-    uint32_t object = residency->visits[v].object;
-    sl_place away = place_of_visit(planner, what->tier, v), source;
+    uint32_t visit = is_fetch ? what->index : residency->write_backs[what->index].visit;
+    sl_object object = sl_planner_object_of_visit(&residency->visits[visit]);
+    sl_place away = place_of_visit(planner, what->tier, visit), source;
     SL_TRY(place_of_source(e, what->tier, what->tick, object, &source));
     *out_command = is_fetch ? copy_of_object(e, object, what->tick, source, away)
                             : copy_of_object(e, object, what->tick + 1, away, source);
@@ -228,8 +233,8 @@ static void emit_family_copy(emitter *e, const event *what, sl_command *out_comm
     const sl_planner *planner = e->planner;
     const sl_family_pass *pass = &planner->passes[what->index];
     bool is_fetch = what->kind == EVENT_FETCH || what->kind == EVENT_DISK_FETCH;
-    uint32_t object = planner->first_activation + pass->value;
-    bool is_staged = what->tier == SL_TIER_DEVICE && pass->item[SL_TIER_HOST] != SL_NONE;
+    sl_object object = sl_planner_object_of_activation(planner, pass->value);
+    bool is_staged = what->tier == SL_TIER_DEVICE && pass->item[SL_TIER_HOST].index != SL_NONE;
     sl_place away = place_of_item(planner, what->tier, pass->item[what->tier]);
     sl_place source = is_staged ? place_of_item(planner, SL_TIER_HOST, pass->item[SL_TIER_HOST])
                                 : place_of_home(planner, object);
@@ -336,7 +341,7 @@ static void list_pass(emitter *e, uint32_t p)
     const sl_family_pass *pass = &e->planner->passes[p];
     for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++) {
         bool is_disk = tier == SL_TIER_HOST;
-        if (pass->item[tier] == SL_NONE)
+        if (pass->item[tier].index == SL_NONE)
             continue;
         uint32_t before = e->event_count;
         if (pass->is_fetched)
@@ -422,11 +427,11 @@ static sl_status open_emitter(const sl_planner *planner, sl_plan *plan, emitter 
 }
 
 /* Loads a carried visit from its home; from disk to the device by way of the hop. */
-static void emit_carried(emitter *e, sl_tier tier, uint32_t v)
+static void emit_carried(emitter *e, sl_tier tier, uint32_t visit)
 {
     const sl_planner *planner = e->planner;
-    uint32_t object = planner->tier[tier].residency.visits[v].object;
-    sl_place from = place_of_home(planner, object), to = place_of_visit(planner, tier, v);
+    sl_object object = sl_planner_object_of_visit(&planner->tier[tier].residency.visits[visit]);
+    sl_place from = place_of_home(planner, object), to = place_of_visit(planner, tier, visit);
     sl_command *commands = e->plan->prologue;
     if (tier == SL_TIER_DEVICE && from.tier == SL_TIER_DISK) {
         sl_place hop = place_of_item(planner, SL_TIER_HOST, planner->hop_item);
@@ -537,7 +542,7 @@ static void append_items(totals *t, sl_tier tier)
             continue;
         sl_allocation *allocation = append_allocation(t);
         *allocation = (sl_allocation){.kind = source->kind,
-                                      .place = place_of_item(planner, tier, i),
+                                      .place = place_of_item(planner, tier, (sl_item){i}),
                                       .first_tick = item->first_tick,
                                       .last_tick = item->last_tick,
                                       .value = source->value,
@@ -548,10 +553,10 @@ static void append_items(totals *t, sl_tier tier)
             allocation->is_permanent = true;
             allocation->last_tick = planner->program->op_count;
         }
-        if (source->object == SL_NONE)
+        if (source->chunk.index == SL_NONE)
             continue;
-        allocation->group = (sl_group)(source->object / planner->chunk_count);
-        allocation->chunk_index = source->object % planner->chunk_count;
+        allocation->group = sl_planner_group_of(planner, source->chunk);
+        allocation->chunk_index = sl_planner_chunk_index_of(planner, source->chunk);
     }
 }
 

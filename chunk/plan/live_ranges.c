@@ -27,9 +27,15 @@ static bool is_family(const sl_planner *planner, uint32_t v)
     return value->kind == SL_VALUE_ACTIVATION && value->instances > 1;
 }
 
-static uint8_t home_of(const sl_planner *planner, uint32_t v)
+static sl_tier home_of(const sl_planner *planner, uint32_t v)
 {
-    return planner->home_tier[planner->first_activation + v];
+    return sl_planner_home_of(planner, sl_planner_object_of_activation(planner, v));
+}
+
+/* Only the tier: set_home does the rest. */
+static void choose_home(sl_planner *planner, uint32_t v, sl_tier tier)
+{
+    planner->home_tier[sl_planner_object_of_activation(planner, v).index] = (uint8_t)tier;
 }
 
 /* A chunk whose first use in the body writes it whole holds nothing from one body to the next. */
@@ -44,7 +50,7 @@ static void find_outliving(sl_planner *planner, uint32_t *first_tick)
             uint32_t v = op->operand[i];
             if (v == SL_NONE || !sl_planner_is_state(&program->values[v]))
                 continue;
-            uint32_t object = sl_planner_object_of(planner, v);
+            uint32_t object = sl_planner_object_of(planner, v).index;
             bool is_whole = program->values[v].kind == SL_VALUE_CHUNK;
             if (first_tick[object] == SL_NONE)
                 first_tick[object] = tick;
@@ -54,11 +60,11 @@ static void find_outliving(sl_planner *planner, uint32_t *first_tick)
     }
 }
 
-static void set_home(sl_planner *planner, uint32_t object, uint8_t tier, uint64_t bytes)
+static void set_home(sl_planner *planner, sl_object object, sl_tier tier, uint64_t bytes)
 {
-    planner->home_tier[object] = tier;
-    planner->object_bytes[object] = bytes;
-    planner->passes_host[object] = tier == SL_TIER_DISK;
+    planner->home_tier[object.index] = (uint8_t)tier;
+    planner->object_bytes[object.index] = bytes;
+    planner->passes_host[object.index] = tier == SL_TIER_DISK;
     planner->has_disk = planner->has_disk || tier == SL_TIER_DISK;
 }
 
@@ -79,7 +85,7 @@ static sl_status give_families_homes(sl_planner *planner)
                 continue;
             is_counted[v] = true;
             if (planner->family_count++ < planner->leaving_count)
-                planner->home_tier[planner->first_activation + v] = SL_TIER_HOST;
+                choose_home(planner, v, SL_TIER_HOST);
         }
     }
     free(is_counted);
@@ -96,8 +102,8 @@ static void give_gradients_homes(sl_planner *planner)
         if (op->kind != SL_OP_REDUCE_SCATTER_SHARD)
             continue;
         const uint32_t chunk_index = program->values[op->operand[1]].index;
-        planner->home_tier[planner->first_activation + op->operand[0]] =
-            planner->homes->tier[SL_GROUP_GRAD][chunk_index];
+        choose_home(planner, op->operand[0],
+                    (sl_tier)planner->homes->tier[SL_GROUP_GRAD][chunk_index]);
     }
 }
 
@@ -111,24 +117,28 @@ static void find_memory_kinds(sl_planner *planner)
             planner->memory_kind[program->values[v].whole] = (uint8_t)program->values[v].group;
 }
 
+static void give_chunks_homes(sl_planner *planner)
+{
+    const sl_homes *homes = planner->homes;
+    for (int g = 0; g < SL_GROUP_COUNT; g++)
+        for (uint32_t chunk = 0; homes->tier[g] && chunk < planner->chunk_count; chunk++)
+            set_home(planner, sl_planner_object_of_chunk(planner, (sl_group)g, chunk),
+                     (sl_tier)homes->tier[g][chunk],
+                     sl_layout_chunk_bytes(planner->layout, (sl_group)g));
+}
+
 static sl_status find_objects(sl_planner *planner)
 {
     const sl_plan_request *request = planner->request;
-    const sl_homes *homes = planner->homes;
-    uint32_t first = planner->first_activation;
-    for (uint32_t o = 0; o < first; o++) {
-        uint32_t group = o / planner->chunk_count, chunk = o % planner->chunk_count;
-        if (homes->tier[group])
-            set_home(planner, o, homes->tier[group][chunk],
-                     sl_layout_chunk_bytes(planner->layout, (sl_group)group));
-    }
+    uint8_t *activation_tiers = planner->home_tier + planner->first_activation;
+    give_chunks_homes(planner);
     SL_TRY(sl_activation_homes_choose(planner->program, request->disk_activations,
-                                      request->host_activations, planner->home_tier + first));
+                                      request->host_activations, activation_tiers));
     SL_TRY(give_families_homes(planner));
     give_gradients_homes(planner);
     find_memory_kinds(planner);
     for (uint32_t v = 0; v < planner->program->value_count; v++)
-        set_home(planner, first + v, planner->home_tier[first + v],
+        set_home(planner, sl_planner_object_of_activation(planner, v), home_of(planner, v),
                  planner->program->values[v].bytes);
     uint32_t *first_tick = calloc((uint64_t)planner->object_count + 1, sizeof *first_tick);
     if (!first_tick)
@@ -247,7 +257,7 @@ static void complete_ranges(sl_planner *planner, uint32_t v)
     bool is_filled = sl_planner_is_filled(planner, v);
     bool is_input = value->kind == SL_VALUE_INPUT && !is_filled && device->first_tick != SL_NONE;
     bool is_output = value->kind == SL_VALUE_OUTPUT && device->first_tick != SL_NONE;
-    uint8_t home = planner->home_tier[planner->first_activation + v];
+    sl_tier home = home_of(planner, v);
     if (value->instances > 1)
         hold_loops(planner, device, true);
     if (home != SL_TIER_DEVICE) {
@@ -274,7 +284,7 @@ static sl_status add_value_items(sl_planner *planner, sl_tier tier)
     for (uint32_t v = 0; v < planner->program->value_count; v++) {
         const sl_value *value = &planner->program->values[v];
         sl_live_range *range = &state->live_ranges[v];
-        range->item = SL_NONE;
+        range->item = SL_NO_ITEM;
         if (range->first_tick == SL_NONE || value->kind == SL_VALUE_PERSISTENT)
             continue;
         bool is_buffer = tier == SL_TIER_HOST && value->kind != SL_VALUE_ACTIVATION;
@@ -282,7 +292,7 @@ static sl_status add_value_items(sl_planner *planner, sl_tier tier)
         sl_item_source source = {.kind = is_buffer ? SL_MEMORY_STAGING
                                                    : (sl_memory_kind)planner->memory_kind[v],
                                  .value = v,
-                                 .object = SL_NONE};
+                                 .chunk = SL_NO_OBJECT};
         SL_TRY(make_item(planner, tier, v, value->instances, &item, &source));
         SL_TRY(sl_planner_add_item(state, &item, &source, &range->item));
     }
@@ -296,12 +306,13 @@ static sl_status add_workspace_items(sl_planner *planner)
         const sl_op *op = &planner->program->ops[tick];
         sl_tier tier = sl_planner_tier_of_op(planner, tick);
         for (int t = 0; t < SL_TIER_COUNT; t++)
-            planner->tier[t].workspace_item[tick] = SL_NONE;
+            planner->tier[t].workspace_item[tick] = SL_NO_ITEM;
         uint64_t bytes = request->workspace(request->workspace_context, op->kind, &op->attrs, tier);
         if (!bytes)
             continue;
         sl_address_item item = {.bytes = bytes, .first_tick = tick, .last_tick = tick};
-        sl_item_source source = {.kind = SL_MEMORY_WORKSPACE, .value = SL_NONE, .object = SL_NONE};
+        sl_item_source source = {
+            .kind = SL_MEMORY_WORKSPACE, .value = SL_NONE, .chunk = SL_NO_OBJECT};
         SL_TRY(sl_planner_add_item(&planner->tier[tier], &item, &source,
                                    &planner->tier[tier].workspace_item[tick]));
     }
@@ -313,7 +324,8 @@ static sl_status add_workspace_items(sl_planner *planner)
 static sl_status add_ring(sl_planner *planner, sl_tier tier, sl_family_pass *pass)
 {
     sl_address_item item = {.first_tick = pass->first_tick, .last_tick = pass->last_tick};
-    sl_item_source source = {.kind = SL_MEMORY_ACTIVATION, .value = pass->value, .object = SL_NONE};
+    sl_item_source source = {
+        .kind = SL_MEMORY_ACTIVATION, .value = pass->value, .chunk = SL_NO_OBJECT};
     SL_TRY(make_item(planner, tier, pass->value, RING_SLOTS, &item, &source));
     return sl_planner_add_item(&planner->tier[tier], &item, &source, &pass->item[tier]);
 }
@@ -347,7 +359,7 @@ static sl_status record_family_use(sl_planner *planner, const sl_residency_loop 
                                  .last_tick = loop->end_tick - 1,
                                  .is_fetched = sl_op_reads(op, operand_index),
                                  .last_write = SL_NONE,
-                                 .item = {SL_NONE, SL_NONE, SL_NONE},
+                                 .item = {SL_NO_ITEM, SL_NO_ITEM, SL_NO_ITEM},
                                  .next = latest};
     if (is_new)
         SL_TRY(add_pass(planner, &pass));
@@ -409,7 +421,7 @@ sl_status sl_live_ranges_find(sl_planner *planner)
     for (uint32_t v = 0; v < program->value_count; v++) {
         planner->last_write[v] = SL_NONE;
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-            planner->tier[tier].live_ranges[v] = (sl_live_range){SL_NONE, SL_NONE, SL_NONE};
+            planner->tier[tier].live_ranges[v] = (sl_live_range){SL_NONE, SL_NONE, SL_NO_ITEM};
     }
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         planner->tier[tier].item_count = 0;
@@ -428,25 +440,26 @@ sl_status sl_live_ranges_find(sl_planner *planner)
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         planner->tier[tier].value_item_count = planner->tier[tier].item_count;
     planner->host_value_item_count = planner->tier[SL_TIER_HOST].item_count;
-    planner->hop_item = SL_NONE;
+    planner->hop_item = SL_NO_ITEM;
     return SL_OK;
 }
 
 void sl_live_ranges_settle_homes(sl_planner *planner, sl_tier home)
 {
     sl_tier_state *state = &planner->tier[home];
-    uint32_t first = planner->first_activation;
     const sl_residency *from =
         &planner->tier[home == SL_TIER_DISK ? SL_TIER_HOST : SL_TIER_DEVICE].residency;
     for (uint32_t v = 0; v < planner->program->value_count; v++)
-        if (planner->home_tier[first + v] == (uint8_t)home &&
-            state->live_ranges[v].item != SL_NONE && planner->program->values[v].instances == 1)
-            state->items[state->live_ranges[v].item].bytes = 0;
+        if (home_of(planner, v) == home && state->live_ranges[v].item.index != SL_NONE &&
+            planner->program->values[v].instances == 1)
+            state->items[state->live_ranges[v].item.index].bytes = 0;
     for (uint32_t b = 0; b < from->write_back_count; b++) {
-        uint32_t object = from->visits[from->write_backs[b].visit].object;
-        if (object >= first && planner->home_tier[object] == (uint8_t)home)
-            state->items[state->live_ranges[object - first].item].bytes =
-                planner->object_bytes[object];
+        const sl_visit *visit = &from->visits[from->write_backs[b].visit];
+        sl_object object = sl_planner_object_of_visit(visit);
+        if (sl_planner_is_chunk(planner, object) || sl_planner_home_of(planner, object) != home)
+            continue;
+        sl_item item = state->live_ranges[sl_planner_value_of(planner, object)].item;
+        state->items[item.index].bytes = planner->object_bytes[object.index];
     }
 }
 
@@ -456,16 +469,17 @@ sl_status sl_live_ranges_add_hop(sl_planner *planner)
     sl_tier_state *host = &planner->tier[SL_TIER_HOST];
     uint64_t bytes = 0;
     for (uint32_t v = 0; v < device->visit_count; v++) {
-        uint32_t object = device->visits[v].object;
+        uint32_t object = sl_planner_object_of_visit(&device->visits[v]).index;
         bool hops = device->visits[v].is_carried && planner->passes_host[object];
         if (hops && planner->object_bytes[object] > bytes)
             bytes = planner->object_bytes[object];
     }
     host->item_count = planner->host_value_item_count;
-    planner->hop_item = SL_NONE;
+    planner->hop_item = SL_NO_ITEM;
     if (bytes) {
         sl_address_item item = {.bytes = bytes, .first_tick = 0, .last_tick = 0};
-        sl_item_source source = {.kind = SL_MEMORY_STAGING, .value = SL_NONE, .object = SL_NONE};
+        sl_item_source source = {
+            .kind = SL_MEMORY_STAGING, .value = SL_NONE, .chunk = SL_NO_OBJECT};
         SL_TRY(sl_planner_add_item(host, &item, &source, &planner->hop_item));
     }
     host->value_item_count = host->item_count;

@@ -35,16 +35,18 @@ bool sl_planner_is_filled(const sl_planner *planner, uint32_t v)
     return planner->program->values[v].kind == SL_VALUE_INPUT && planner->last_write[v] != SL_NONE;
 }
 
-uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v)
+sl_object sl_planner_object_of(const sl_planner *planner, uint32_t v)
 {
     v = sl_program_whole(planner->program, v);
     const sl_value *value = &planner->program->values[v];
-    uint32_t activation = planner->first_activation + v;
-    if (!sl_planner_is_state(value))
-        return planner->home_tier[activation] == SL_TIER_DEVICE ? SL_NONE : activation;
+    if (!sl_planner_is_state(value)) {
+        sl_object activation = sl_planner_object_of_activation(planner, v);
+        bool moves = sl_planner_home_of(planner, activation) != SL_TIER_DEVICE;
+        return moves ? activation : SL_NO_OBJECT;
+    }
     uint32_t chunk = value->kind == SL_VALUE_TENSOR ? planner->layout->chunk_of_tensor[value->index]
                                                     : value->index;
-    return (uint32_t)value->group * planner->chunk_count + chunk;
+    return sl_planner_object_of_chunk(planner, value->group, chunk);
 }
 
 sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick)
@@ -74,7 +76,7 @@ sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick)
 }
 
 sl_status sl_planner_add_item(sl_tier_state *state, const sl_address_item *item,
-                              const sl_item_source *source, uint32_t *out_item)
+                              const sl_item_source *source, sl_item *out_item)
 {
     if (state->item_count == state->item_capacity) {
         uint32_t capacity = state->item_capacity ? 2 * state->item_capacity : 1024;
@@ -90,7 +92,7 @@ sl_status sl_planner_add_item(sl_tier_state *state, const sl_address_item *item,
     }
     state->items[state->item_count] = *item;
     state->sources[state->item_count] = *source;
-    *out_item = state->item_count++;
+    *out_item = (sl_item){state->item_count++};
     return SL_OK;
 }
 
@@ -322,20 +324,20 @@ static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
     state->first_visit_item = state->item_count;
     for (uint32_t v = 0; v < state->residency.visit_count; v++) {
         const sl_visit *visit = &state->residency.visits[v];
-        uint32_t object = visit->object;
-        sl_address_item item = {.bytes = planner->object_bytes[object],
+        sl_object object = sl_planner_object_of_visit(visit);
+        sl_address_item item = {.bytes = planner->object_bytes[object.index],
                                 .first_tick = visit->first_tick,
                                 .last_tick = visit->last_tick};
-        sl_item_source source = {.value = SL_NONE, .object = SL_NONE};
-        if (object < planner->first_activation) {
-            source.kind = (sl_memory_kind)(object / planner->chunk_count);
-            source.object = object;
+        sl_item_source source = {.value = SL_NONE, .chunk = SL_NO_OBJECT};
+        if (sl_planner_is_chunk(planner, object)) {
+            source.kind = (sl_memory_kind)sl_planner_group_of(planner, object);
+            source.chunk = object;
         } else {
-            source.value = object - planner->first_activation;
+            source.value = sl_planner_value_of(planner, object);
             source.kind = (sl_memory_kind)planner->memory_kind[source.value];
         }
-        uint32_t index;
-        SL_TRY(sl_planner_add_item(state, &item, &source, &index));
+        sl_item added;
+        SL_TRY(sl_planner_add_item(state, &item, &source, &added));
     }
     return SL_OK;
 }
@@ -349,8 +351,9 @@ static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
     if (!pairs)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", state->item_count);
     for (uint32_t p = 0; p < residency->pair_count; p++)
-        pairs[p] = (sl_address_pair){state->first_visit_item + residency->pairs[p].at_entry,
-                                     state->first_visit_item + residency->pairs[p].at_end};
+        pairs[p] =
+            (sl_address_pair){sl_planner_item_of_visit(state, residency->pairs[p].at_entry).index,
+                              sl_planner_item_of_visit(state, residency->pairs[p].at_end).index};
     const sl_address_request request = {.items = state->items,
                                         .item_count = state->item_count,
                                         .pairs = pairs,

@@ -25,18 +25,18 @@ static void add_operand(sl_planner *planner, sl_tier tier, uint32_t tick, uint32
 {
     const sl_op *op = &planner->program->ops[tick];
     uint32_t v = op->operand[i];
-    uint32_t object = v == SL_NONE ? SL_NONE : sl_planner_object_of(planner, v);
-    if (object == SL_NONE || planner->home_tier[object] == (uint8_t)tier ||
+    sl_object object = v == SL_NONE ? SL_NO_OBJECT : sl_planner_object_of(planner, v);
+    if (object.index == SL_NONE || sl_planner_home_of(planner, object) == tier ||
         planner->program->values[v].instances > 1) /* families pass through rings */
         return;
     bool is_away = sl_planner_tier_of_op(planner, tick) == tier;
-    bool passes = tier == SL_TIER_HOST && planner->home_tier[object] == SL_TIER_DISK;
+    bool passes = tier == SL_TIER_HOST && sl_planner_home_of(planner, object) == SL_TIER_DISK;
     if (passes && !is_away)
         return; /* the device's moves stand for its ops */
     const sl_value_kind kind = planner->program->values[v].kind;
     bool is_part = kind == SL_VALUE_TENSOR || kind == SL_VALUE_PART;
     add_use(&planner->tier[tier], (sl_residency_use){.tick = tick,
-                                                     .object = object,
+                                                     .object = object.index,
                                                      .is_away = is_away,
                                                      .reads = is_part || sl_op_reads(op, i),
                                                      .writes = sl_op_writes(op, i)});
@@ -48,17 +48,19 @@ static void add_device_moves(sl_planner *planner)
     sl_tier_state *host = &planner->tier[SL_TIER_HOST];
     for (uint32_t v = 0; v < device->visit_count; v++) {
         const sl_visit *visit = &device->visits[v];
-        if (visit->is_fetched && planner->home_tier[visit->object] == SL_TIER_DISK)
+        sl_object object = sl_planner_object_of_visit(visit);
+        if (visit->is_fetched && sl_planner_home_of(planner, object) == SL_TIER_DISK)
             add_use(host, (sl_residency_use){.tick = visit->first_tick,
-                                             .object = visit->object,
+                                             .object = object.index,
                                              .is_away = true,
                                              .reads = true});
     }
     for (uint32_t b = 0; b < device->write_back_count; b++) {
-        uint32_t object = device->visits[device->write_backs[b].visit].object;
-        if (planner->home_tier[object] == SL_TIER_DISK)
+        const sl_visit *visit = &device->visits[device->write_backs[b].visit];
+        sl_object object = sl_planner_object_of_visit(visit);
+        if (sl_planner_home_of(planner, object) == SL_TIER_DISK)
             add_use(host, (sl_residency_use){.tick = device->write_backs[b].after_tick,
-                                             .object = object,
+                                             .object = object.index,
                                              .is_away = true,
                                              .writes = true});
     }

@@ -2,9 +2,10 @@
  *
  * Objects are what memory can hold a copy of: values that live on their own (object = value index),
  * then the chunks of each group, then the persistent slots, then the instances of families from the
- * second on (the first is the value itself). Every write advances the object's version. A *range*
- * is addresses of a tier that no access of the plan divides; its *cell* knows which object's copy
- * the bytes belong to and who touched them last.
+ * second on (the first is the value itself). The planner numbers its objects in another order;
+ * plans hold no object numbers, so no number goes from one to the other. Every write advances the
+ * object's version. A *range* is addresses of a tier that no access of the plan divides; its *cell*
+ * knows which object's copy the bytes belong to and who touched them last.
  *
  *   verify_request.c program, layout and homes belong together
  *   verify_shape.c   values, sections, commands: all that needs no replay
