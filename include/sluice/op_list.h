@@ -8,8 +8,8 @@
  * All tensors are row-major. Sums inside a kernel are fp32 and rounded once (to nearest, ties to
  * even) where they are stored.
  *
- * A row is X(NAME, name, flags, FLOPS of matrix products, operands in order). Who wants the names
- * alone defines X(NAME, name, ...). An operand is OP(mode, name, how, element, dimensions...).
+ * A row is X(NAME, name, flags, FLOPS of matrix products, operands in order); X(NAME, name, ...)
+ * reads the names alone. An operand is OP(mode, name, how, element, dimensions...).
  *
  * mode: READ. WRITE: written whole. UPDATE: read and written. ADD: added to with attrs.adds_output,
  * else written whole. GRADIENT, of a parameter: with attrs.adds_gradient an fp32 sum that is added
@@ -18,18 +18,18 @@
  * how: OPTIONAL: may be absent (NULL). MASTER: absent in fp32. FROM_MASTER: updated in fp32; in
  * half precision written and not read. AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows
  * only the R rows from first_row on; ranges of one value are written in row order, the one at row 0
- * makes the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: no
- * more bytes are touched than the op's smallest LOOKUP operand has, unless this one is written
- * whole.
+ * defines the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: the
+ * op touches at most as many bytes of it as its smallest LOOKUP operand has, unless it writes the
+ * operand whole.
  *
- * element: TYPE: attrs.type, the compute type, of parameters and activations. GRAD:
+ * element: TYPE: attrs.type, the compute type of parameters and activations. GRAD:
  * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,
- * so both ways of storing it give the same bits. F32, I32, F64: these whatever the compute type.
+ * so both ways of storing it give the same bits. F32, I32, F64: fixed types.
  * NORM_SUM, CONTROL: an sl_norm_sum, an sl_step_control.
  *
- * dimensions: numbers, and of sl_op_attrs B = batch, T = seq, R = row_count, I = in, O = out,
- * H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count,
- * K = cache_rows.
+ * dimensions: numbers, or fields of sl_op_attrs: B = batch, T = seq, R = row_count, I = in, O =
+ * out, H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count, K =
+ * cache_rows.
  *
  * flags: CHEAP: `recompute selective` recomputes what it writes. ON_HOST: may run on the host lane,
  * next to its states. ON_COMM, ON_INPUT: runs on that lane.
@@ -45,11 +45,12 @@ extern "C" {
 
 /* clang-format off */
 #define SL_OP_LIST(X) \
-    /* x[b, t] = wpe[scalars.position + t]; zero on ranks above 0, see attrs.rank_index */ \
+    /* x[b, t] = wpe[scalars.position + t]; zero if attrs.rank_index > 0 */ \
     X(EMBED_POSITION, embed_position, 0, NO_FLOPS, \
       OP(READ, wpe, AT_LEAST, TYPE, T, I), \
       OP(WRITE, x, 0, TYPE, B, T, I)) \
-    /* Adds the rows of tokens whose ids are in the panel. */ \
+    /* Adds the panel's rows of the tokens whose ids are in the panel; nothing if */ \
+    /* attrs.rank_index > 0. */ \
     X(EMBED_TOKENS, embed_tokens, 0, NO_FLOPS, \
       OP(READ, tokens, 0, I32, B, T), \
       OP(READ, panel, LOOKUP, TYPE, P, I), \
@@ -69,9 +70,10 @@ extern "C" {
       OP(READ, residual, OPTIONAL, TYPE, R, O), \
       OP(WRITE, y, 0, TYPE, R, O)) \
     /* qkv: q, k and v of a row, each of I = H * head width. Causal, scaled by 1/sqrt(head */ \
-    /* width), never stores T x T; lse: the log of each row's sum of exponentials. Half of each */ \
-    /* of the two products is masked. positions: of each token in its document, from 0 on; it */ \
-    /* sees no token before its document. attrs.dropout: of the weights of values. */ \
+    /* width), never stores T x T; lse: the log of each row's sum of exponentials */ \
+    /* (FlashAttention, Dao et al. 2022). FLOPS: half of each of the two products is masked. */ \
+    /* positions: of each token in its document, from 0; a token sees no token before its */ \
+    /* document. attrs.dropout: of the attention weights. */ \
     X(ATTENTION, attention, CHEAP, FLOPS(2, B, T, T, I), \
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(WRITE, y, 0, TYPE, B, T, I), \
@@ -81,8 +83,8 @@ extern "C" {
     X(GELU, gelu, CHEAP, NO_FLOPS, \
       OP(READ, x, 0, TYPE, E), \
       OP(WRITE, y, 0, TYPE, E)) \
-    /* y = x with each element times 0, or, where it is kept, times 1 / (1 - attrs.dropout), + */ \
-    /* residual. Of a micro-batch of R rows of T tokens (R 0: of B) those from first_row on. */ \
+    /* y = x * mask / (1 - attrs.dropout) + residual, mask 0 or 1 for each element. The B rows */ \
+    /* of T tokens are rows first_row and following of a micro-batch of R rows (R 0: of B). */ \
     X(DROPOUT, dropout, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, B, T, I), \
       OP(READ, residual, OPTIONAL, TYPE, B, T, I), \
@@ -92,9 +94,9 @@ extern "C" {
       OP(READ, x, ROW_RANGE, TYPE, B, T, I), \
       OP(READ, panel, 0, TYPE, P, I), \
       OP(WRITE, logits, 0, TYPE, R, P)) \
-    /* stats of each row: the largest logit, the sum of exponentials against it, the target's */ \
-    /* logit, 0; added to: combined with those of other panels. Ids >= valid_id_count do not */ \
-    /* exist. */ \
+    /* stats of each row: the largest logit m, the sum of exp(logit - m), the target's logit, */ \
+    /* 0. ADD combines them with those of other panels (Milakov and Gimelshein 2018). Ids >= */ \
+    /* valid_id_count are padding. */ \
     X(HEAD_STATS, head_stats, 0, NO_FLOPS, \
       OP(READ, logits, 0, TYPE, R, P), \
       OP(READ, targets, ROW_RANGE, I32, B, T), \
@@ -119,9 +121,9 @@ extern "C" {
       OP(READ, x, ROW_RANGE, TYPE, B, T, I), \
       OP(READ, dlogits, 0, TYPE, R, P), \
       OP(GRADIENT, dpanel, 0, GRAD, P, I)) \
-    /* dx = dy * weight, transposed. With gelu_x, which excludes attrs.adds_output, dx is that */ \
-    /* of GELU(gelu_x) times gelu'(gelu_x); rounded once, or, where a library computes the */ \
-    /* product, also before it is multiplied. */ \
+    /* dx = dy * weight, transposed. With gelu_x (not beside attrs.adds_output) dx is */ \
+    /* multiplied by gelu'(gelu_x); it is rounded once, or twice where a library computes the */ \
+    /* product. */ \
     X(LINEAR_INPUT_BACKWARD, linear_input_backward, 0, FLOPS(2, R, I, O), \
       OP(READ, dy, 0, TYPE, R, O), \
       OP(READ, weight, 0, TYPE, I, O), \
@@ -137,7 +139,7 @@ extern "C" {
     X(GELU_BACKWARD, gelu_backward, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, E), \
       OP(UPDATE, d, 0, TYPE, E)) \
-    /* Five products, half of each masked. */ \
+    /* FLOPS: five products, half of each masked. */ \
     X(ATTENTION_BACKWARD, attention_backward, 0, FLOPS(5, B, T, T, I), \
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(READ, y, 0, TYPE, B, T, I), \
@@ -154,7 +156,7 @@ extern "C" {
       OP(ADD, dx, 0, TYPE, R, I), \
       OP(GRADIENT, dgamma, 0, GRAD, I), \
       OP(GRADIENT, dbeta, 0, GRAD, I)) \
-    /* Rows of one token are added in row order. */ \
+    /* The rows of one token are added in row order. */ \
     X(EMBED_TOKENS_BACKWARD, embed_tokens_backward, 0, NO_FLOPS, \
       OP(READ, tokens, 0, I32, B, T), \
       OP(READ, dx, LOOKUP, TYPE, B, T, I), \
@@ -174,19 +176,19 @@ extern "C" {
     X(ROUND, round, 0, NO_FLOPS, \
       OP(READ, x, 0, F32, E), \
       OP(WRITE, y, 0, TYPE, E)) \
-    /* Of a chunk: the squares of each block by a fixed fp32 tree, block sums added exactly; where */ \
-    /* tensors are split over ranks, of the blocks that count on this rank. */ \
+    /* Of a chunk: the sum of squares of each block by a fixed fp32 tree; the block sums are */ \
+    /* added exactly. With several ranks only those of the blocks that count on this rank. */ \
     X(BLOCK_NORM, block_norm, 0, NO_FLOPS, \
       OP(READ, gradient, 0, GRAD, E), \
       OP(ADD, norm, 0, NORM_SUM, 1)) \
-    /* From the sum of squares what AdamW has to know. */ \
+    /* Makes the control of the updates from the sum of squares. */ \
     X(NORM_FINISH, norm_finish, 0, NO_FLOPS, \
       OP(READ, norm, 0, NORM_SUM, 1), \
       OP(WRITE, control, 0, CONTROL, 1)) \
-    /* Of a chunk; decoupled weight decay on blocks whose flag is set. fp32: updates param. */ \
-    /* Half precision: updates master and writes param = master, rounded, which is also all */ \
-    /* that is written if control skips. Of a shard: gradient and param are the whole chunk, of */ \
-    /* which elements from attrs.first_element on belong to it. */ \
+    /* Of a chunk; decoupled weight decay (Loshchilov and Hutter 2019) on blocks whose flag is */ \
+    /* set. fp32: updates param. Half precision: updates master and writes param = master, */ \
+    /* rounded; if control says skip, only param is written. Of a shard: gradient and param are */ \
+    /* the whole chunk, and the shard begins at attrs.first_element. */ \
     X(ADAMW, adamw, ON_HOST, NO_FLOPS, \
       OP(READ, control, 0, CONTROL, 1), \
       OP(READ, gradient, AT_LEAST, GRAD, E), \
@@ -194,8 +196,8 @@ extern "C" {
       OP(UPDATE, moment2, 0, F32, E), \
       OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
       OP(UPDATE, master, MASTER, F32, E)) \
-    /* cache: keys and values; adds T of each at scalars.position and attends to all rows up to */ \
-    /* each one's own. FLOPS of two products with the cache full. */ \
+    /* cache: keys and values of K tokens. Writes T of each at scalars.position; a token */ \
+    /* attends to itself and all before it. FLOPS: two products with a full cache. */ \
     X(ATTENTION_CACHED, attention_cached, 0, FLOPS(4, B, T, K, I), \
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(UPDATE, cache, 0, TYPE, 2, B, K, I), \
@@ -203,68 +205,70 @@ extern "C" {
     /* The sum over the tensor-parallel ranks, in rank order and fp32, rounded once. */ \
     X(ALL_REDUCE, all_reduce, ON_COMM, NO_FLOPS, \
       OP(UPDATE, x, 0, TYPE, E)) \
-    /* HEAD_STATS of the tensor-parallel ranks, combined as those of panels are. */ \
+    /* Combines the stats of HEAD_STATS over the tensor-parallel ranks as over panels. */ \
     X(ALL_REDUCE_STATS, all_reduce_stats, ON_COMM, NO_FLOPS, \
       OP(UPDATE, stats, 0, F32, R, 4)) \
-    /* An input slot of a micro-batch; the engine asks the caller's source for it, no kernel */ \
-    /* does. */ \
+    /* Fills an input slot of a micro-batch from the caller's source; the engine does, no */ \
+    /* kernel. */ \
     X(INPUT, input, ON_INPUT, NO_FLOPS, \
       OP(WRITE, value, 0, I32, E)) \
-    /* The exact sum over the ranks, and the union of what they ask for: scalars.flags of each. */ \
-    /* loss: the sum over the data-parallel ranks, in rank order. */ \
+    /* norm: the exact sum over all ranks, and the union of their scalars.flags. loss: the sum */ \
+    /* over the data-parallel ranks, in rank order. */ \
     X(ALL_REDUCE_NORM, all_reduce_norm, ON_COMM, NO_FLOPS, \
       OP(UPDATE, norm, 0, NORM_SUM, 1), \
       OP(UPDATE, loss, OPTIONAL, F64, 1)) \
-    /* Of a chunk, over the data-parallel ranks: each element is rounded to TYPE, however it is */ \
-    /* stored; the sum in rank order and fp32 is rounded to it once. */ \
+    /* Of a chunk, the sum over the data-parallel ranks: each element is rounded to TYPE, */ \
+    /* whatever its stored type; the sum in rank order and fp32 is rounded to TYPE once. */ \
     X(ALL_REDUCE_GRADIENT, all_reduce_gradient, ON_COMM, NO_FLOPS, \
       OP(UPDATE, gradient, 0, GRAD, E)) \
-    /* The same sum of this rank's shard alone, in its place; the rest stays as it was. */ \
+    /* ALL_REDUCE_GRADIENT of this rank's shard, in place; other elements keep their values. */ \
     X(REDUCE_SCATTER_GRADIENT, reduce_scatter_gradient, ON_COMM, NO_FLOPS, \
       OP(UPDATE, gradient, 0, GRAD, E)) \
-    /* Of a chunk, the shards of the data-parallel ranks, each from the rank that owns it. */ \
+    /* Gathers a chunk: each shard from the data-parallel rank that owns the shard. */ \
     X(ALL_GATHER_CHUNK, all_gather_chunk, ON_COMM, NO_FLOPS, \
       OP(UPDATE, chunk, 0, TYPE, E)) \
-    /* Each tensor-parallel rank has R of the B*T rows, in the order of ranks: all of them. */ \
+    /* y: the rows of all tensor-parallel ranks, in rank order; x: this rank's R of the B*T */ \
+    /* rows. */ \
     X(GATHER_ROWS, gather_rows, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, I), \
       OP(WRITE, y, 0, TYPE, B, T, I)) \
-    /* This rank's rows of the sum over the tensor-parallel ranks, in rank order and fp32, */ \
-    /* rounded once. */ \
+    /* y: this rank's rows of the sum of x over the tensor-parallel ranks, in rank order and */ \
+    /* fp32, rounded once. */ \
     X(SCATTER_ROWS, scatter_rows, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, B, T, I), \
       OP(WRITE, y, 0, TYPE, R, I)) \
-    /* Of a gradient as it is stored, the sum over the tensor-parallel ranks: each one's is rounded */ \
-    /* to the compute type, and so is the sum. */ \
+    /* The sum of a stored gradient over the tensor-parallel ranks: each term and the sum are */ \
+    /* rounded to TYPE. */ \
     X(ALL_REDUCE_TENSOR, all_reduce_tensor, ON_COMM, NO_FLOPS, \
       OP(UPDATE, gradient, 0, GRAD, E)) \
-    /* This tensor-parallel rank's rows of what all ranks have. Exchanges nothing. */ \
+    /* y: this tensor-parallel rank's rows of x, which all ranks have. Exchanges nothing. */ \
     X(TAKE_ROWS, take_rows, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, B, T, I), \
       OP(WRITE, y, 0, TYPE, R, I)) \
-    /* Each tensor-parallel rank has O columns, in the order of ranks, of which those beyond the I */ \
-    /* are padding: all of them. */ \
+    /* y: the columns of all tensor-parallel ranks, in rank order; x: this rank's O columns. Of */ \
+    /* the columns in x those beyond y's I are padding. */ \
     X(GATHER_COLUMNS, gather_columns, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, O), \
       OP(WRITE, y, 0, TYPE, R, I)) \
-    /* This rank's columns of the sum over the tensor-parallel ranks, in rank order and fp32, */ \
-    /* rounded to the compute type; padding is zero. */ \
+    /* y: this rank's columns of the sum of x over the tensor-parallel ranks, in rank order and */ \
+    /* fp32, rounded to the compute type; padding is zero. */ \
     X(SCATTER_COLUMNS, scatter_columns, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, I), \
       OP(GRADIENT, y, 0, GRAD, R, O)) \
-    /* This rank's columns of what all ranks have; padding is zero. Exchanges nothing. */ \
+    /* y: this rank's columns of x, which all ranks have; padding is zero. Exchanges nothing. */ \
     X(TAKE_COLUMNS, take_columns, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, I), \
       OP(WRITE, y, 0, TYPE, R, O)) \
-    /* REDUCE_SCATTER_GRADIENT where the shard, of R elements, has a place of its own. */ \
+    /* REDUCE_SCATTER_GRADIENT into a shard of R elements that is a value of its own. */ \
     X(REDUCE_SCATTER_SHARD, reduce_scatter_shard, ON_COMM, NO_FLOPS, \
       OP(READ, gradient, 0, GRAD, E), \
       OP(WRITE, shard, 0, GRAD, R)) \
-    /* ALL_GATHER_CHUNK where the shard, of R elements, has a place of its own. */ \
+    /* ALL_GATHER_CHUNK from a shard of R elements that is a value of its own. */ \
     X(ALL_GATHER_SHARD, all_gather_shard, ON_COMM, NO_FLOPS, \
       OP(READ, shard, 0, TYPE, R), \
       OP(WRITE, chunk, 0, TYPE, E)) \
-    /* To the pipeline stage attrs.rank_index, and from it: both at once where both are there. */ \
+    /* Sends to and receives from the pipeline stage attrs.rank_index; at once if both are */ \
+    /* present. */ \
     X(EXCHANGE, exchange, ON_COMM, NO_FLOPS, \
       OP(READ, given, OPTIONAL, TYPE, R, I), \
       OP(WRITE, taken, OPTIONAL, TYPE, R, I))
@@ -291,7 +295,7 @@ static inline uint64_t sl_type_bytes(sl_type type)
 }
 
 /* The sizes of one op. Only those that its shapes name are set; the rest are 0. */
-typedef struct sl_op_attrs { /* no padding: its bytes compare */
+typedef struct sl_op_attrs { /* no padding: attributes are compared by their bytes */
     uint64_t batch;          /* B: rows of a micro-batch */
     uint64_t seq;            /* T: tokens of a row */
     uint64_t in, out;        /* features read and written a row */
@@ -305,21 +309,21 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint64_t id_count;       /* token ids of a panel, padding included */
     uint64_t valid_id_count; /* token ids of the whole vocabulary, without padding */
     uint64_t element_count;  /* elements of an elementwise or chunk op */
-    uint64_t first_block;   /* ADAMW, and BLOCK_NORM where tensors are split over ranks: the chunk's
-                             * first block, the index of its first block flag */
-    uint64_t cache_rows;    /* ATTENTION_CACHED: tokens the cache holds */
-    float scale;            /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-    uint32_t adds_output;   /* mode ADD adds instead of writing */
-    uint16_t type;          /* an sl_type, of TYPE operands */
-    uint16_t grad_type;     /* an sl_type, of GRAD operands */
-    uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
-    /* LINEAR: ranks above 0 leave out bias and residual, for the sum over the ranks that follows
-     * has them once; EMBED_POSITION and EMBED_TOKENS all that they add. ATTENTION with dropout: the
-     * first head is number rank_index * heads. EXCHANGE: the other stage. */
+    uint64_t first_block;    /* ADAMW, and BLOCK_NORM with several ranks: index of the chunk's first
+                                block, for the flags of blocks */
+    uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
+    float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
+    uint32_t adds_output;    /* mode ADD adds instead of writing */
+    uint16_t type;           /* an sl_type, of TYPE operands */
+    uint16_t grad_type;      /* an sl_type, of GRAD operands */
+    uint16_t adds_gradient;  /* mode GRADIENT adds instead of writing */
+    /* LINEAR: ranks above 0 leave out bias and residual, EMBED_POSITION and EMBED_TOKENS all that
+     * they add: the sum over the ranks that follows must hold them once. ATTENTION with dropout:
+     * the first head is number rank_index * heads. EXCHANGE: the other stage. */
     uint16_t rank_index;
-    /* ATTENTION, DROPOUT: the probability of dropping an element, 0 to below 1; who is dropped is a
-     * function of scalars.dropout_seed, of this place in the model, and of the element's row of all
-     * rows of the run and its place in the row (kernels/dropout.h). */
+    /* ATTENTION, DROPOUT: the probability of dropping an element, in [0, 1). Whether an element is
+     * dropped depends on scalars.dropout_seed, dropout_site, the element's row among all rows of
+     * the run, and its position in the row (kernels/dropout.h). */
     float dropout;
     uint32_t dropout_site;
 } sl_op_attrs;
@@ -340,7 +344,7 @@ typedef struct sl_step_scalars {
     uint32_t position; /* tokens already in the cache; 0 in training */
     uint64_t dropout_seed;
     uint64_t first_row; /* of the step's micro-batch 0, among all rows of the run */
-    uint32_t flags;     /* of many ranks: what this one asks all of them for */
+    uint32_t flags;     /* with several ranks: what this one asks of all, such as to stop */
     uint32_t row_gap; /* rows of other data-parallel ranks between two micro-batches of this one */
 } sl_step_scalars;
 
@@ -358,7 +362,7 @@ typedef struct sl_step_control {
     float grad_norm;  /* before clipping, NaN if a gradient is not finite */
     float clip_scale; /* min(1, clip / (grad_norm + 1e-6)) / loss_scale */
     uint32_t skip;    /* the update must write nothing */
-    uint32_t flags;   /* what any rank asked for in this step; 0 of one rank */
+    uint32_t flags;   /* the union of all ranks' scalars.flags; 0 with one rank */
 } sl_step_control;
 
 #ifdef __cplusplus

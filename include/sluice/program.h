@@ -3,8 +3,8 @@
  * A model emits its forward ops once; sl_program_derive_step turns them into a whole training step,
  * which is the body of a loop. A program names tensors and chunks by index and never by address.
  *
- * A step of many micro-batches is a row of sections, each run once or repeated for one micro-batch
- * after the other; so its size does not depend on how many there are.
+ * A step is a sequence of sections. A section runs once, or is repeated for one micro-batch after
+ * the other; so the size of a program does not depend on the number of micro-batches.
  *
  * Invariants: operands are defined before they are read; an op's operands follow op_list.h's order;
  * ticks are op indices; tensors are numbered in the order of first use.
@@ -40,14 +40,15 @@ SL_API const char *sl_type_name(sl_type type);
 SL_API const char *sl_group_name(sl_group group);
 
 typedef enum sl_value_kind {
-    SL_VALUE_ACTIVATION, /* made and used up within one iteration; gradients of such ones too */
+    SL_VALUE_ACTIVATION, /* an activation or its gradient; written and last read within one
+                            iteration */
     SL_VALUE_TENSOR,     /* tensor `index` of `group`; lives inside a chunk */
     SL_VALUE_CHUNK,      /* chunk `index` of `group`, whole */
-    /* Of slot `index`: filled by an INPUT op, or, where there is none, by the caller before each
+    /* Input slot `index`: filled by an INPUT op or, if there is none, by the caller before each
      * iteration. */
     SL_VALUE_INPUT,
-    SL_VALUE_OUTPUT,     /* handed out after each iteration, slot `index` */
-    SL_VALUE_PERSISTENT, /* device memory that outlives iterations and plans, slot `index` */
+    SL_VALUE_OUTPUT,     /* output slot `index`, for the caller after each iteration */
+    SL_VALUE_PERSISTENT, /* slot `index` of device memory that outlives iterations and plans */
     /* Tensor `index` of `group` where ranks keep shards of its chunk: lives inside activation
      * `whole`, which is as long as the chunk and holds it for a time. */
     SL_VALUE_PART
@@ -57,10 +58,10 @@ typedef struct sl_value {
     sl_value_kind kind;
     sl_group group;       /* TENSOR, CHUNK and PART */
     uint32_t index;       /* by kind, see above */
-    uint32_t micro_batch; /* that its first instance belongs to; 0 where that has no meaning */
-    uint32_t instances;   /* 1, or more: a family, whose instance r belongs to repetition r */
+    uint32_t micro_batch; /* of the first instance; 0 for values of no micro-batch */
+    uint32_t instances;   /* 1, or more: a family; instance r belongs to repetition r */
     uint64_t bytes;       /* of one instance */
-    sl_type type;         /* of its elements; FP32 where that has no meaning */
+    sl_type type;         /* of the elements; FP32 for values without elements */
     uint32_t whole;       /* PART: the value that it is a part of */
     char name[40];        /* for people */
 } sl_value;
@@ -74,28 +75,28 @@ typedef enum sl_split {
 } sl_split;
 
 /* A parameter tensor, or a panel (a run of rows) of one. `shape` is what this rank stores, padding
- * included; rows from valid_rows on are padding: zero for ever. */
+ * included. Rows from valid_rows on are padding and always zero. */
 typedef struct sl_tensor_spec {
     char name[48];      /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
     uint32_t dim_count; /* 1 or 2; a vector has shape {n, 1} */
     uint64_t shape[2];
     uint64_t first_row;      /* of the panel in the whole tensor */
-    uint64_t valid_rows;     /* rows of this panel that exist outside */
+    uint64_t valid_rows;     /* rows of this panel without padding */
     uint64_t whole_shape[2]; /* of the whole, unpadded, unsplit tensor */
     uint64_t element_count;  /* shape[0] * shape[1] */
     sl_split split;
-    /* COLUMNS and QKV: of this rank on the last axis of the whole tensor, or within each of q, k
-     * and v; what it stores behind valid_columns of them is padding. */
+    /* COLUMNS and QKV: this rank's columns of the whole tensor's last axis (QKV: within each of q,
+     * k and v). Stored columns behind valid_columns are padding. */
     uint64_t first_column, valid_columns;
     bool decay;      /* weight decay applies */
-    bool is_tied;    /* the first and the last of several stages hold it, and add up its gradient */
+    bool is_tied;    /* the first and the last pipeline stage hold it and sum its gradient */
     float init_mean; /* initial value: init_mean + init_deviation * normal */
     float init_deviation;
 } sl_tensor_spec;
 
-/* Which elements of the whole tensor a rank stores: `count` times `length` that follow each other,
- * first + k * stride on; each time `pitch` elements further in what the rank stores, where those
- * behind `length` are padding. Both are counted row by row. */
+/* Which elements of the whole tensor a rank stores: `count` ranges of `length` elements. Range k
+ * begins at element first + k * stride of the whole tensor, and at element k * pitch of the stored
+ * one; stored elements from `length` to `pitch` are padding. Elements are counted row by row. */
 typedef struct sl_run {
     uint64_t first, length, stride, count;
     uint64_t pitch;
@@ -104,17 +105,18 @@ typedef struct sl_run {
 /* The run of a tensor or panel, whatever its split. */
 SL_API sl_run sl_run_of_tensor(const sl_tensor_spec *spec);
 
-/* Elements that are neighbours in what a rank stores and in the whole tensor. */
+/* Elements that are contiguous in the stored tensor and in the whole one; or stored padding. */
 typedef struct sl_run_piece {
-    uint64_t local, whole, count; /* padding: `whole` has no meaning */
+    uint64_t local, whole, count; /* first element in the stored and in the whole tensor; of padding
+                                     `whole` is 0 */
     bool is_padding;
 } sl_run_piece;
 
-/* The longest piece that begins at stored element `local` and ends before `end`. */
+/* The longest piece that begins at stored element `local` and ends at `end` or before. */
 SL_API sl_run_piece sl_run_piece_at(const sl_run *run, uint64_t local, uint64_t end);
 
-/* The first piece whose elements stand at `whole` or behind in the whole tensor, and before `end`
- * there, of stored elements; `count` 0: there is none. */
+/* The first piece of stored elements in the range [whole, end) of the whole tensor; `count` 0: the
+ * range has none. */
 SL_API sl_run_piece sl_run_piece_in_whole(const sl_run *run, uint64_t whole, uint64_t end);
 
 typedef enum sl_phase {
@@ -138,16 +140,17 @@ typedef struct sl_op {
 typedef struct sl_segment {
     uint32_t first_op, op_count; /* in the forward program */
     uint32_t site; /* segments of one site share gradient accumulators (row ranges of the head) */
-    bool is_terminal; /* ends in the loss: runs forward, at once backward; these come last */
-    bool is_block;    /* `recompute full` recomputes what is inside it */
+    bool is_terminal; /* ends in the loss: its backward ops follow its forward ops at once; such
+                         segments come last */
+    bool is_block;    /* a transformer block: `recompute full` recomputes its activations */
 } sl_segment;
 
-/* A run of ops, or of a plan's commands, that is repeated: entries [first, first + count), for one
- * micro-batch after the other from first_micro_batch on, or, where its ops belong to several, for
- * so many of them at a time. A value that only one repeated section uses is undefined at the start
- * of each repetition. A family is used in sections of as many repetitions as it has instances, and
- * in each by the instance of the repetition; any other value that is used in several sections is
- * the same in all of them. */
+/* A range of a program's ops or of a plan's commands, entries [first, first + count), that is run
+ * `repeat` times. Each repetition computes `micro_batches` micro-batches, the first one those from
+ * first_micro_batch on. A value that only one repeated section uses is undefined at the start of
+ * each repetition. A family has as many instances as each section that uses it has repetitions, and
+ * repetition r uses instance r. Any other value that several sections use is the same in all of
+ * them. */
 typedef struct sl_section {
     uint32_t first, count;
     uint32_t first_micro_batch;
@@ -155,7 +158,7 @@ typedef struct sl_section {
     uint32_t micro_batches; /* of one repetition; 0: one */
 } sl_section;
 
-/* How many micro-batches further on repetition `repetition` is than the first one. */
+/* Micro-batches that the repetitions before `repetition` compute. */
 static inline uint32_t sl_section_micro_batches(const sl_section *section, uint32_t repetition)
 {
     return repetition * (section->micro_batches > 0 ? section->micro_batches : 1);
@@ -170,24 +173,27 @@ typedef struct sl_program {
     uint32_t tensor_count, tensor_capacity;
     sl_segment *segments;
     uint32_t segment_count, segment_capacity;
-    sl_section *sections; /* of ops: all of them, in order; none: one section, run once */
+    sl_section *sections; /* of all ops, in order; none: one section, run once */
     uint32_t section_count, section_capacity;
     uint32_t micro_batch_count;
     sl_type type;      /* compute type: of parameters and activations; set before building */
     sl_type grad_type; /* of the grad group: fp32, or `type`; likewise */
-    /* Ranks that the tensors are split over, and which this program is of; 0 or 1: not split. The
-     * programs of all ranks are the same but for what attributes and specs say of the rank. */
+    /* Tensor-parallel ranks, and the rank of this program; size 0 or 1: tensors are not split. The
+     * programs of the ranks differ only in attributes and specs. */
     uint32_t tp_size, tp_rank;
-    /* Ranks that each compute rows of their own, and which this program is of; 0 or 1: one. */
+    /* Data-parallel ranks, and the rank of this program; size 0 or 1: one. */
     uint32_t dp_size, dp_rank;
-    /* ZeRO stage: 0: each of them has all states; of each chunk, 1: its shard of the optimizer's
-     * states, 2: and of the gradient, 3: and of the parameters. */
+    /* ZeRO stage (Rajbhandari et al. 2020). A data-parallel rank stores whole chunks (0), or a
+     * shard of each chunk of the optimizer states (1), also of the gradients (2), also of the
+     * parameters (3). */
     uint32_t zero;
-    /* Pipeline stages, each of which has some of the layers, and which this program is of; 0 or 1:
-     * one. The programs of stages differ. */
+    /* Pipeline stages, and the stage of this program; count 0 or 1: one. The programs of stages
+     * differ, because each stage has other layers. */
     uint32_t stage_count, stage_index;
-    bool has_whole_gradients;       /* also at stages 2 and 3: micro-batches add up in the chunks */
-    uint32_t head_ranks;            /* that share the rows of the head; 0 or 1: each has all */
+    bool has_whole_gradients;       /* also at ZeRO 2 and 3: micro-batches accumulate in whole
+                                       chunks */
+    uint32_t head_ranks;            /* tensor-parallel ranks that share the rows of the head; 0 or
+                                       1: each rank computes all rows */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
 
@@ -196,13 +202,13 @@ static inline uint32_t sl_program_section_count(const sl_program *program)
     return program->section_count > 0 ? program->section_count : 1;
 }
 
-/* True if a data-parallel rank updates its shard of each chunk alone. */
+/* True if a data-parallel rank updates only its shard of each chunk. */
 static inline bool sl_program_has_shards(const sl_program *program)
 {
     return program->dp_size > 1 && program->zero > 0;
 }
 
-/* True if a rank stores its shard alone of each chunk of the group. */
+/* True if a rank stores only its shard of each chunk of the group. */
 static inline bool sl_program_shards_group(const sl_program *program, sl_group group)
 {
     if (group == SL_GROUP_PARAM)
@@ -227,13 +233,13 @@ static inline uint32_t sl_program_whole(const sl_program *program, uint32_t valu
     return it->kind == SL_VALUE_PART ? it->whole : value;
 }
 
-/* True if not every block of a chunk counts in the norm on this rank (sl_layout.counted_flags). */
+/* True if this rank's norm leaves out some blocks of a chunk (sl_layout.counted_flags). */
 static inline bool sl_program_counts_blocks(const sl_program *program)
 {
     return program->tp_size > 1 || program->dp_size > 1 || program->stage_count > 1;
 }
 
-/* Section `index`, also of a program that was not divided into any. */
+/* Section `index`; a program without sections has one of all its ops. */
 static inline sl_section sl_program_section(const sl_program *program, uint32_t index)
 {
     const sl_section whole = {0, program->op_count, 0, 1, 0};
@@ -256,8 +262,8 @@ SL_API sl_status sl_program_open(sl_program **out_program);
 /* Frees a program; NULL is fine. */
 SL_API void sl_program_close(sl_program *program);
 
-/* Appends a copy of `value`, of one instance where it says 0; writes its index. SL_ERROR_SYSTEM
- * when memory is refused. */
+/* Appends a copy of `value`, with 1 for 0 instances; writes its index. SL_ERROR_SYSTEM when memory
+ * is refused. */
 SL_API sl_status sl_program_add_value(sl_program *program, const sl_value *value,
                                       uint32_t *out_value);
 
@@ -268,8 +274,8 @@ SL_API sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec
 /* Starts a segment; the ops that follow belong to it. */
 SL_API sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment);
 
-/* Appends an op of `kind` to the current segment; `operands` in op_list.h's order, where optional
- * ones at the end may be left out. Checks operand count, and bytes of each operand against the op's
+/* Appends an op of `kind` to the current segment; `operands` in op_list.h's order, without optional
+ * ones at the end if need be. Checks the number of operands and the bytes of each against the op's
  * shapes (SL_ERROR_INTERNAL names both). */
 SL_API sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_attrs *attrs,
                                    const uint32_t *operands, uint32_t operand_count);
@@ -292,8 +298,8 @@ typedef struct sl_chunk_map {
 
 /* In what order a stage of a pipeline takes its micro-batches. */
 typedef enum sl_schedule {
-    SL_SCHEDULE_1F1B, /* one forward, one backward, after as many forwards as there are stages
-                         behind (PipeDream-Flush, Narayanan et al. 2021) */
+    SL_SCHEDULE_1F1B, /* after one forward for each stage behind: one forward, one backward
+                         (PipeDream-Flush, Narayanan et al. 2021) */
     SL_SCHEDULE_GPIPE /* all forward, then all backward (Huang et al. 2019) */
 } sl_schedule;
 
@@ -302,30 +308,33 @@ typedef struct sl_step_options {
     sl_accumulation accumulation;
     sl_recompute recompute;
     bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
-    /* What a block is given is kept by the tensor-parallel ranks together, a part each, between its
-     * forward and its backward: their number divides its elements. */
+    /* Between its forward and its backward ops a block's input is kept in shards, one on each
+     * tensor-parallel rank (ZeRO-R). tp_size divides the elements of the input. */
     bool partition_activations;
-    sl_schedule schedule; /* of a program of one of several stages */
+    sl_schedule schedule; /* if the program is a pipeline stage */
 } sl_step_options;
 
-/* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. Positions are
- * those in the token's document, from 0 on; they are read where documents are kept apart.
- * Output slots of a step: 0 the loss (double, summed over tokens), 1 the sl_step_control. */
+/* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. POSITIONS: of
+ * each token in its document, from 0; read only where documents are kept apart. Output slots of a
+ * step: 0 the loss (double, summed over tokens), 1 the sl_step_control. */
 enum { SL_INPUT_TOKENS = 0, SL_INPUT_TARGETS = 1, SL_INPUT_POSITIONS = 2, SL_INPUT_COUNT = 3 };
 enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
- * micro-batches in the given order, exact gradient norm, one AdamW a chunk. Where tensors are split
- * over ranks, the sums of all of them are added before the norm is known; those of replicated
- * tensors count on rank 0 alone (sl_layout.counted_flags). Data-parallel ranks add up their
- * gradients, chunk by chunk, and their losses; the forward program's loss is a mean over the rows
- * of all of them. The bits of the result do not depend on
- * `accumulation`, `recompute` or `update_early`, nor on the forward program's grad_type where
- * kernels compute a product alike for either type of its result. Types are the forward program's.
- * With a grad_type of half precision, gradients are rounded once into the grad group, by the op
- * that computes them where it alone does, else from fp32 accumulators; that takes one micro-batch
- * or accumulation by layer (else SL_ERROR_USAGE: an accumulator of each tensor would live all
- * step). The new program owns copies. */
+ * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The new program owns
+ * copies, and has the forward program's types.
+ *
+ * With several ranks the step sums over them: the norm over all ranks, gradients (chunk by chunk)
+ * and loss over the data-parallel ranks. Gradients are those of the mean loss over the rows of all
+ * ranks.
+ *
+ * The bits of the result do not depend on `accumulation`, `recompute` or `update_early`, nor on
+ * grad_type as long as kernels compute the same product for both types. If grad_type is half
+ * precision, gradients are rounded once into the grad group: by the op that computes them if it is
+ * the only one, else from fp32 accumulators. SL_ERROR_USAGE: a half-precision grad_type with
+ * several micro-batches that are not accumulated by layer; an accumulator of every tensor would
+ * live all step.
+ */
 SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
                                         const sl_step_options *options, sl_program **out_step);
 
@@ -380,15 +389,13 @@ SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 /* True if `op` writes operand i (all but READ). */
 SL_API bool sl_op_writes(const sl_op *op, uint32_t operand_index);
 
-/* The rows of operand i that `op` uses, from *out_first on and before *out_end: those of its row
- * range, where op_list.h says ROW_RANGE; UINT64_MAX: up to the last one. Else all: 0 and
- * UINT64_MAX.
+/* The rows [*out_first, *out_end) of operand i that `op` uses: its row range where op_list.h says
+ * ROW_RANGE, else all. *out_end UINT64_MAX: up to the last row.
  */
 SL_API void sl_op_find_rows(const sl_op *op, uint32_t operand_index, uint64_t *out_first,
                             uint64_t *out_end);
 
-/* Bytes of operand i by the op's shapes; 0 where the shapes leave it open: it may have more than
- * the least. */
+/* Bytes of operand i by the op's shapes; 0 if they are open (AT_LEAST). */
 SL_API uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                     uint32_t operand_index);
 
@@ -396,21 +403,21 @@ SL_API uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
 SL_API uint64_t sl_op_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                   uint32_t operand_index);
 
-/* Floating-point operations of matrix products (a multiply-add counts 2); 0 for the others. */
+/* Floating-point operations of the op's matrix products (a multiply-add counts 2). */
 SL_API uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);
 
-/* Bytes that the op reads and writes in memory at least; what a memory-bound op costs. */
+/* The fewest bytes that the op reads and writes in memory: the cost of a memory-bound op. */
 SL_API uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
-/* True for ops that exchange data with other ranks. Those of the comm lane that take rows or
- * columns do not: a rank copies its part of a tensor that it has whole, in its own memory. */
+/* True for ops that exchange data with other ranks. TAKE_ROWS and TAKE_COLUMNS run on the comm lane
+ * too, but copy within a rank's own memory. */
 static inline bool sl_op_exchanges(sl_op_kind kind)
 {
     return sl_op_info_of(kind)->is_collective && kind != SL_OP_TAKE_ROWS &&
            kind != SL_OP_TAKE_COLUMNS;
 }
 
-/* True for an op that adds to an output or a gradient instead of making it. */
+/* True for an op that adds to an output or a gradient instead of overwriting it. */
 static inline bool sl_op_adds(const sl_op_attrs *attrs)
 {
     return attrs->adds_output != 0 || attrs->adds_gradient != 0;

@@ -36,7 +36,7 @@ typedef enum sl_status {
  * valid until the thread's next failure. */
 SL_API const char *sl_status_message(void);
 
-/* The process exit code that CONTRACT-following commands use for `status` (sysexits values). */
+/* The exit code of a command that ends with `status`, in the numbers of sysexits.h. */
 SL_API int sl_status_exit_code(sl_status status);
 
 #ifdef __cplusplus

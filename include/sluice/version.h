@@ -1,4 +1,4 @@
-/* Which sluice this is. */
+/* The version of the library. */
 #ifndef SLUICE_VERSION_H
 #define SLUICE_VERSION_H
 
@@ -8,10 +8,11 @@
 extern "C" {
 #endif
 
-/* The version, "0.1.0"; the library's own, for ever. */
+/* The version, "0.1.0"; valid for ever. */
 SL_API const char *sl_version_text(void);
 
-/* The commit it was built from, with "-dirty" if files were changed; "unknown" outside of git. */
+/* The commit of the build, with "-dirty" if files were changed; "unknown" outside of git. Valid for
+ * ever. */
 SL_API const char *sl_version_commit(void);
 
 #ifdef __cplusplus
