@@ -1,5 +1,4 @@
-/* Checked sizes, rounding and the bits of floats. Header only; every size of the library passes
- * through these. */
+/* Checked arithmetic on sizes, rounding, and the bits of floats. Header only. */
 #ifndef SL_BASE_BITS_H
 #define SL_BASE_BITS_H
 

@@ -1,8 +1,8 @@
 /* Half precision, one number at a time: bf16 (the upper half of an fp32) and IEEE fp16.
  *
- * fp32 -> half rounds to nearest, ties to even, subnormals included; too large becomes infinite; a
- * NaN stays a NaN. Integers only, so the bits are the same on every machine. Kernels have the same
- * over whole registers and are compared with these.
+ * fp32 -> half rounds to nearest, ties to even, subnormals included; numbers that are too large
+ * become infinite; a NaN stays a NaN. Integers only, so the bits are the same on every machine. The
+ * vector code of the kernels is compared with these functions.
  */
 #ifndef SL_BASE_HALF_H
 #define SL_BASE_HALF_H
@@ -20,7 +20,8 @@ static inline uint16_t sl_half_to_bf16(float value)
 {
     uint32_t bits = sl_bits_of_float(value);
     if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x0040); /* quiet, so that it stays a NaN */
+        return (uint16_t)(bits >> 16 | 0x0040); /* quiet: a NaN with only low bits set would become
+                                                   infinity */
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -48,12 +49,12 @@ static inline uint16_t sl_half_to_fp16(float value)
     uint32_t bits = sl_bits_of_float(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     if (size > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | (size >> 13 & 0x3ff));
-    if (size >= 0x477ff000) /* 65520: halfway between the largest fp16 and what would be the next */
+    if (size >= 0x477ff000) /* 65520: halfway between the largest fp16 and 2^16 */
         return (uint16_t)(sign | 0x7c00);
     if (size >= 0x38800000) /* 2^-14: normal; a carry out of the mantissa raises the exponent */
         return (uint16_t)(sign | sl_half_shift_rounded(size - (112u << 23), 13));
     uint32_t exponent = size >> 23;
-    if (exponent < 102) /* below 2^-25, half of the smallest */
+    if (exponent < 102) /* below 2^-25, half of the smallest fp16 */
         return (uint16_t)sign;
     uint32_t mantissa = (size & 0x7fffff) | 0x800000;
     return (uint16_t)(sign | sl_half_shift_rounded(mantissa, 126 - exponent));

@@ -1,5 +1,5 @@
-/* The one file that includes xxhash.h. Where the library chooses its instruction set when it runs,
- * that way is taken: the sums are the same, two to four times as fast. */
+/* The one file that includes xxhash.h. Where libxxhash can choose its instruction set at run time,
+ * that variant is used: the hashes are the same, at two to four times the speed. */
 #include "hash.h"
 
 #include <xxhash.h>

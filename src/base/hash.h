@@ -24,8 +24,8 @@ void sl_hash_update(sl_hash_stream *stream, const void *data, uint64_t bytes);
 sl_hash_value sl_hash_digest(const sl_hash_stream *stream);
 void sl_hash_close(sl_hash_stream *stream);
 
-/* XXH3-64 over a stream. sl_hash_begin_64 starts a new hash, in either width, and drops the one
- * that was running; a stream computes one hash at a time. */
+/* XXH3-64 over a stream. sl_hash_begin_64 starts a new hash and drops the one that was running, of
+ * either width; a stream computes one hash at a time. */
 void sl_hash_begin_64(sl_hash_stream *stream);
 void sl_hash_update_64(sl_hash_stream *stream, const void *data, uint64_t bytes);
 uint64_t sl_hash_digest_64(const sl_hash_stream *stream);

@@ -1,8 +1,8 @@
-/* Signs of life of long work: reading, writing, hashing and encoding give one after each part.
+/* Signs of life of long work: reading, writing, hashing and encoding give one after each piece.
  *
- * A thread has one listener at most. Through the listener, other ranks that wait for this thread's
- * work see that it gets on, and wait longer. The listener can also end work that is no longer
- * wanted: it returns a status other than SL_OK, which the work then returns.
+ * A thread has at most one listener. The listener tells the other ranks that this thread makes
+ * progress, so that they wait longer for it. The listener can also end work that is no longer
+ * wanted: it returns a status other than SL_OK, and the work returns that status.
  */
 #ifndef SL_BASE_HEARTBEAT_H
 #define SL_BASE_HEARTBEAT_H
@@ -15,7 +15,8 @@ typedef sl_status (*sl_heartbeat_listener)(void *user);
 /* From now on sl_heartbeat_give of the calling thread calls `listener`; NULL: none. */
 void sl_heartbeat_listen(sl_heartbeat_listener listener, void *user);
 
-/* Says that a part of long work is done. Returns what the listener returns; SL_OK without one. */
+/* Reports that a piece of long work is done. Returns the listener's status; SL_OK without a
+ * listener. */
 sl_status sl_heartbeat_give(void);
 
 #endif

@@ -1,8 +1,8 @@
-/* What the rules of this process leave: /proc/meminfo, and the cgroups above it that limit memory
- * and processor time, of both versions. Knows nothing of budgets and workers.
+/* Memory and processor time that this process may use: by /proc/meminfo, and by the limits of its
+ * cgroup and of all cgroups above it, versions 1 and 2. Knows nothing of budgets and workers.
  *
- * A file that is missing or does not parse is a rule that does not exist: containers hide parts of
- * these trees. Only /proc/meminfo must be there.
+ * A file that is missing or does not parse is taken as no limit: containers hide parts of these
+ * trees. Only /proc/meminfo must be there.
  */
 #include "limits.h"
 
@@ -20,16 +20,17 @@
 /* A tree of cgroups. */
 typedef struct hierarchy {
     const char *file_system;  /* type of the mount */
-    const char *mount_option; /* that the mount carries; NULL: any mount of the type */
+    const char *mount_option; /* of the mount; NULL: any mount of the type */
 } hierarchy;
 
 /* The names of one version of the memory cgroup. */
 typedef struct memory_files {
     hierarchy tree;
-    const char *limits[2];      /* files; NULL: no second one */
+    const char *limits[2];      /* files; the second one may be NULL */
     const char *usage;          /* file */
     const char *whole_limit;    /* key of memory.stat: least limit of all ancestors, or NULL */
-    const char *reclaimable[2]; /* keys of memory.stat: page cache, which gives way */
+    const char *reclaimable[2]; /* keys of memory.stat: page cache, which the kernel frees when
+                                   memory is short */
 } memory_files;
 
 static const memory_files memory_versions[] = {
@@ -47,7 +48,7 @@ static const memory_files memory_versions[] = {
 
 static const hierarchy cpu_versions[] = {{"cgroup", "cpu"}, {"cgroup2", NULL}};
 
-/* A mount: its directory, and which directory of the file system that is. */
+/* A mount: `root`, a directory of the file system, is visible at directory `point`. */
 typedef struct mount {
     char root[PATH_MAX];
     char point[PATH_MAX];
@@ -73,8 +74,8 @@ static bool parse_value(const char *text, uint64_t *out_value)
     return true;
 }
 
-/* Where the value starts on a line "key value" or "key: value"; NULL if the key is another one. An
- * empty key is that of any line. */
+/* Where the value starts on a line "key value" or "key: value"; NULL if the line has another key.
+ * An empty key matches any line. */
 static const char *find_value(const char *line, const char *key)
 {
     size_t length = strlen(key);
@@ -122,7 +123,7 @@ static bool list_holds(const char *list, size_t length, const char *word)
     return false;
 }
 
-/* Takes the path of a line "id:controllers:path" if it is the one of `kind`. */
+/* Writes the path of a line "id:controllers:path" if the line is that of hierarchy `kind`. */
 static bool parse_cgroup_line(const char *line, const hierarchy *kind, char *out_path)
 {
     const char *controllers = strchr(line, ':');
@@ -135,10 +136,10 @@ static bool parse_cgroup_line(const char *line, const hierarchy *kind, char *out
     return is_ours && join_path(out_path, path + 1, "", "");
 }
 
-/* Calls for each line of a file of any line length, without its line end. */
+/* Called with a line without its line end; true ends the scan. */
 typedef bool (*line_function)(char *line, void *context);
 
-/* Returns whether `take` accepted a line; stops there. */
+/* Calls `take` for the lines of a file until it returns true; false if it never does. */
 static bool scan_lines(const char *path, line_function take, void *context)
 {
     FILE *file = fopen(path, "re");
@@ -159,7 +160,8 @@ static bool scan_lines(const char *path, line_function take, void *context)
 typedef struct search {
     const hierarchy *kind;
     char *path;  /* the cgroup's path in its hierarchy */
-    mount *best; /* a mount of that hierarchy; one that holds `path` is the last one */
+    mount *best; /* the mount of that hierarchy that contains `path`, else the last one of the
+                    hierarchy */
     bool is_mounted;
 } search;
 
@@ -225,9 +227,9 @@ static bool take_mount_line(char *line, void *context)
 
 /* ---- walking up ---- */
 
-/* The directory of the process's cgroup, and how much of it is the mount's own: from there up there
- * is nothing to be seen. Where the cgroup is not below the mount (namespaces), the mount's own one
- * is the nearest. */
+/* Writes the directory of the process's cgroup, and the length of the mount's own directory, above
+ * which nothing is visible. If the cgroup is not below the mount (namespaces), the mount's
+ * directory is the nearest visible cgroup. */
 static bool find_cgroup(const hierarchy *kind, const char *root, char *out_directory,
                         size_t *out_top_length)
 {
@@ -259,7 +261,8 @@ static bool go_up(char *directory, size_t top_length)
 
 /* ---- memory ---- */
 
-/* The limit of one cgroup, UINT64_MAX where it has none, and what that leaves. */
+/* The limit of one cgroup, UINT64_MAX if it has none, and how many bytes are free below the
+ * limit. */
 static uint64_t read_memory_level(const memory_files *names, const char *directory,
                                   uint64_t *out_free_bytes)
 {
@@ -272,7 +275,7 @@ static uint64_t read_memory_level(const memory_files *names, const char *directo
     if (names->whole_limit &&
         read_file_value(directory, "memory.stat", names->whole_limit, &value) && value < limit)
         limit = value;
-    if (limit > INT64_MAX / 2) /* version 1 says "none" with the largest multiple of a page */
+    if (limit > INT64_MAX / 2) /* version 1 writes "none" as the largest multiple of a page */
         return UINT64_MAX;
     (void)read_file_value(directory, names->usage, "", &usage);
     for (int i = 0; i < 2; i++) {
@@ -328,7 +331,7 @@ bool sl_limits_is_in_memory(const char *directory)
 
 /* ---- processor time ---- */
 
-/* "200000 100000" in cpu.max: two processors' worth; "max" is no limit. */
+/* Reads a line of cpu.max: "200000 100000" is the time of two processors; "max" is no limit. */
 static bool read_quota_of_two(const char *directory, uint64_t *out_quota, uint64_t *out_period)
 {
     char path[PATH_MAX], line[64] = "";
@@ -341,14 +344,14 @@ static bool read_quota_of_two(const char *directory, uint64_t *out_quota, uint64
     return is_read && blank && parse_value(line, out_quota) && parse_value(blank + 1, out_period);
 }
 
-/* Processors' worth of time that one cgroup gets; 0: no limit. */
+/* The time that one cgroup gets, in processors; 0: no limit. */
 static double read_cpu_level(const char *directory)
 {
     uint64_t quota, period;
     bool is_limited = read_quota_of_two(directory, &quota, &period) ||
                       (read_file_value(directory, "cpu.cfs_quota_us", "", &quota) &&
                        read_file_value(directory, "cpu.cfs_period_us", "", &period));
-    if (!is_limited || quota > INT64_MAX || period == 0) /* version 1 says "none" with -1 */
+    if (!is_limited || quota > INT64_MAX || period == 0) /* version 1 writes "none" as -1 */
         return 0;
     return (double)quota / (double)period;
 }

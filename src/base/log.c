@@ -1,4 +1,5 @@
-/* Formats a remark and passes it to the callback. No allocation; lines are cut at 1 KiB. */
+/* Formats a note or warning and passes it to the callback. No allocation; lines are cut at 1
+ * KiB. */
 #include "log.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Making remarks; include/sluice/log.h says where they go. */
+/* Writing notes and warnings; include/sluice/log.h says who receives them. */
 #ifndef SL_BASE_LOG_H
 #define SL_BASE_LOG_H
 

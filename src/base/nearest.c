@@ -1,4 +1,4 @@
-/* Levenshtein distance over short names, two rows at a time. */
+/* Levenshtein distance of short names, one row of the table at a time. */
 #include "nearest.h"
 
 #include <stdbool.h>
@@ -50,7 +50,7 @@ void sl_nearest_offer(sl_nearest *nearest, const char *candidate)
 void sl_nearest_format(const sl_nearest *nearest, const char *prefix, char *out_text,
                        uint32_t capacity)
 {
-    /* A candidate with more edits is another word: to suggest it would only confuse. */
+    /* A candidate with more edits is another word; to suggest it would only confuse. */
     const bool is_near = nearest->best_distance <= TYPING_ERRORS_MAX &&
                          nearest->best_distance <= strlen(nearest->name) / 2;
     if (nearest->best && is_near)

@@ -1,4 +1,4 @@
-/* The name that a mistyped one was probably meant to be. */
+/* The known name nearest to a mistyped one. */
 #ifndef SL_BASE_NEAREST_H
 #define SL_BASE_NEAREST_H
 

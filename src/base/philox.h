@@ -1,5 +1,5 @@
-/* Philox4x32-10 (Salmon et al., SC 2011), to be inlined into loops: those of rng.c, and those of
- * kernels, of the processor and of CUDA, which so draw the same words.
+/* Philox4x32-10 (Salmon et al., SC 2011), to be inlined into loops of rng.c, of the CPU kernels and
+ * of the CUDA kernels, so that all draw the same words.
  */
 #ifndef SL_BASE_PHILOX_H
 #define SL_BASE_PHILOX_H
@@ -11,7 +11,8 @@
 #define SL_PHILOX_UNROLL _Pragma("unroll")
 #else
 #define SL_PHILOX_INLINE static inline __attribute__((always_inline, unused))
-#define SL_PHILOX_UNROLL _Pragma("GCC unroll 10") /* what is around becomes registers of draws */
+#define SL_PHILOX_UNROLL _Pragma("GCC unroll 10") /* so that the loop around a draw is vectorised  \
+                                                   */
 #endif
 
 SL_PHILOX_INLINE void sl_philox_mix(uint32_t counter[4], uint32_t key0, uint32_t key1)

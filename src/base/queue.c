@@ -1,20 +1,20 @@
-/* Queues and marks over one mutex and two conditions each. Knows nothing of what its calls do.
+/* Queues and marks over mutexes and conditions. Knows nothing of what its calls do.
  *
  * Invariants of a queue, under its lock:
  *   done <= issued <= done + capacity; item i stands in items[i % capacity] until it has run
  *   only the queue's thread writes `done` and `failure`, only the issuer writes `issued`
  *   `failure` is written once and then never again
- *   what is queued behind a failure is not called, but waited for and recorded
- *   the thread of an abandoned queue sleeps for ever once its present item has ended
+ *   after a failure, queued calls are skipped; queued waits and records still run
+ *   the thread of an abandoned queue sleeps for ever once its current item has ended
  *
- * Invariants of a mark: records are numbered 1, 2, … as they are issued; reached <= issued;
+ * Invariants of a mark: records are numbered 1, 2, ... as they are issued; reached <= issued;
  * `reached` grows by one at a time, so "reached >= n" means that record n and all before it have
- * run, whatever queues they stand in. A wait carries the number issued when it was issued. Every
- * wait therefore refers to items issued before it: the graph of waits has no circle, and no
+ * run, whatever queues they stand in. A wait stores the latest number issued before the wait was
+ * issued. So every wait is for an item issued earlier: the graph of waits has no cycle, and no
  * deadlock is possible.
  *
  * Threads sleep at once instead of spinning: on a machine with few cores a spinning lane would take
- * the core that the command it waits for runs on.
+ * the core of the command that it waits for.
  */
 #define _GNU_SOURCE
 #include "queue.h"
@@ -42,13 +42,14 @@ typedef struct queue_item {
     sl_queue_function function;   /* CALL */
     sl_queue_wait_function await; /* WAIT_BY */
     sl_mark *mark;                /* RECORD, WAIT */
-    uint64_t number;              /* RECORD: its own; WAIT: the record waited for */
+    uint64_t number;              /* RECORD: its number; WAIT: the number of the record waited
+                                     for */
 } queue_item;
 
 struct sl_queue {
     pthread_mutex_t lock;
     pthread_cond_t has_work; /* for the queue's thread */
-    pthread_cond_t has_room; /* for the issuer: `done` has come to `issuer_needs` */
+    pthread_cond_t has_room; /* for the issuer: `done` has reached `issuer_needs` */
     uint64_t issued, done;
     uint64_t issuer_needs;
     bool issuer_waits, thread_waits;
@@ -66,9 +67,10 @@ struct sl_mark {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t issued; /* the control thread's */
-    sl_queue *queue; /* the control thread's: of the latest record; may be closed once reached */
+    sl_queue *queue; /* the control thread's: queue of the latest record; may be closed once that is
+                        reached */
     _Atomic uint64_t reached;
-    uint32_t *word; /* NULL, or where `reached` is published */
+    uint32_t *word; /* NULL, or `reached` is also written there */
     uint32_t waiter_count;
 };
 
@@ -154,7 +156,8 @@ void sl_mark_publish(sl_mark *mark, uint32_t *word)
     mark->word = word;
 }
 
-/* Always takes the lock: when this returns, the thread that reached the mark has let go of it. */
+/* Always takes the lock, so that the thread that reached the mark has released it when this
+ * returns. */
 sl_status sl_mark_finish(sl_mark *mark)
 {
     sl_status status = SL_OK;
@@ -261,7 +264,7 @@ static void *run_items(void *argument)
     }
 }
 
-/* Signals are the control thread's business: the queue's thread blocks them all. */
+/* The queue's thread blocks all signals: the control thread handles them. */
 static sl_status start_thread(sl_queue *queue)
 {
     sigset_t all, before;
@@ -289,8 +292,8 @@ static sl_status wait_until_done(sl_queue *queue, uint64_t done)
     return status;
 }
 
-/* Locks the queue until issue_item and finds the next free item. A full queue is left to empty by
- * a quarter, so that issuer and thread do not wake each other at every item. */
+/* Finds the next free item and leaves the queue locked for issue_item. If the queue is full, waits
+ * until a quarter is free, so that issuer and thread do not wake each other for every item. */
 static sl_status reserve_item(sl_queue *queue, queue_item **out_item)
 {
     sl_status status = SL_OK;

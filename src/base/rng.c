@@ -1,9 +1,9 @@
-/* The distributions made from Philox4x32-10. Stateless.
+/* Distributions from Philox4x32-10. Stateless.
  *
- * A normal is made of additions, multiplications, divisions and square roots of doubles, each
- * rounded correctly and none fused, and of no library function: so every instruction set, compiler
- * and C library gives the same bits. Nothing in it branches, so compilers can make it of whole
- * registers; sl_rng_fill_normal is compiled once for each width and takes the widest.
+ * A normal is computed by additions, multiplications, divisions and square roots of doubles, each
+ * correctly rounded and none fused, without library functions: so every instruction set, compiler
+ * and C library gives the same bits. There are no branches, so that compilers vectorise the loop;
+ * sl_rng_fill_normal is compiled for each vector width and takes the widest.
  */
 #include "rng.h"
 
@@ -13,9 +13,11 @@
 
 #include "philox.h"
 
-#define INLINE static inline __attribute__((always_inline)) /* also into wider instruction sets */
+#define INLINE                                                                                     \
+    static inline __attribute__((always_inline)) /* also into functions for wider                  \
+                                                    instruction sets */
 
-enum { BATCH = 256 }; /* normals whose words are drawn together: some KiB of stack */
+enum { BATCH = 256 }; /* normals of one pass of the two loops: 2 KiB of stack */
 
 INLINE sl_rng_word4 draw_words(uint64_t seed, uint64_t stream, uint64_t index)
 {
@@ -42,7 +44,7 @@ uint64_t sl_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t b
 
 enum { FEISTEL_ROUNDS = 8 };
 
-/* A bijection of the numbers of 2 * half_bits bits. */
+/* A bijection on numbers of 2 * half_bits bits. */
 static uint64_t mix_halves(uint64_t seed, uint64_t stream, uint32_t half_bits, uint64_t value)
 {
     uint64_t mask = (UINT64_C(1) << half_bits) - 1;
@@ -60,7 +62,7 @@ uint64_t sl_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t
     uint32_t half_bits = 1;
     while (half_bits < 32 && (count - 1) >> (2 * half_bits) != 0)
         half_bits++;
-    do /* the walk is on the cycle that index is on: it comes back below count */
+    do /* the walk follows the cycle of `index`, so it reaches a number below count */
         index = mix_halves(seed, stream, half_bits, index);
     while (index >= count);
     return index;
@@ -145,7 +147,8 @@ float sl_rng_normal(uint64_t seed, uint64_t stream, uint64_t index)
     return make_normal(words.word[0], words.word[1]);
 }
 
-/* Two loops a batch: integers of 32 bits and doubles in one loop cost a sixth of the speed. */
+/* Two loops per batch: mixing 32-bit integers and doubles in one loop costs a sixth of the
+ * speed. */
 INLINE void fill(uint64_t seed, uint64_t stream, uint64_t first_index, uint64_t count, float *out)
 {
     uint32_t radius_words[BATCH], angle_words[BATCH];

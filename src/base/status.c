@@ -1,6 +1,6 @@
 /* Keeps one message per thread, keeps first failures, and maps statuses to exit codes. Knows
- * nothing of what failed. Messages hold what users and files wrote, and end on terminals: so none
- * holds a byte that a terminal obeys. */
+ * nothing of what failed. Messages contain text of users and files and are shown on terminals, so
+ * control bytes are escaped. */
 #include "status.h"
 
 #include <stdarg.h>
@@ -15,8 +15,8 @@ const char *sl_status_message(void)
     return message;
 }
 
-/* The control bytes of ASCII, and those of ISO 8859 (0x80 to 0x9f): alone, or in UTF-8 behind 0xc2.
- * Behind another byte above 0x7f they are parts of letters. */
+/* Control bytes of ASCII, and those of ISO 8859 (0x80 to 0x9f): alone, or in UTF-8 after 0xc2.
+ * After any other byte above 0x7f they belong to a letter. */
 static bool is_control(unsigned char before, unsigned char byte)
 {
     if (byte >= 0x80 && byte < 0xa0)

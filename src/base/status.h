@@ -1,4 +1,4 @@
-/* How the rooms make and pass on errors. See include/sluice/status.h for what they mean. */
+/* Making and passing on errors. include/sluice/status.h says what the statuses mean. */
 #ifndef SL_BASE_STATUS_H
 #define SL_BASE_STATUS_H
 
@@ -6,37 +6,37 @@
 
 #include "sluice/status.h"
 
-/* Leaves the message of a failure for this thread and returns `status`. */
+/* Sets this thread's message and returns `status`. */
 sl_status sl_status_fail(sl_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Puts `context` and ": " in front of the message that stands; returns `status`. */
+/* Puts the formatted text and ": " in front of this thread's message; returns `status`. */
 sl_status sl_status_prefix(sl_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 enum { SL_STATUS_MESSAGE_BYTES = 1024 };
 
-/* Copies text with each byte that a terminal obeys as \xNN, as much as fits; UTF-8 stays. */
+/* Copies text, as much as fits, with each control byte written as \xNN; UTF-8 stays. */
 void sl_status_escape(const char *text, char *out_text, size_t capacity);
 
-/* The first failure of something that goes on after it, as a queue does. Zeros: there was none. Who
- * shares one between threads has it under a lock. */
+/* The first failure of something that goes on after a failure, as a queue does. Zeros: no failure.
+ * Between threads the caller guards it by a lock. */
 typedef struct sl_first_failure {
     sl_status status;
     char message[SL_STATUS_MESSAGE_BYTES];
 } sl_first_failure;
 
-/* Keeps a failure with the message that stands in this thread, unless one is kept already. */
+/* Keeps a failure with this thread's message, unless one is kept already. */
 void sl_first_failure_keep(sl_first_failure *first, sl_status status);
 
-/* Returns what is kept, with its message as this thread's; SL_OK where nothing is. */
+/* Returns the kept failure and sets this thread's message to its message; SL_OK without one. */
 sl_status sl_first_failure_return(const sl_first_failure *first);
 
 /* SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno)) makes the message where it is decided. */
 #define SL_FAIL(status, ...)                                                                       \
     do {                                                                                           \
         (void)sl_status_fail((status), __VA_ARGS__);                                               \
-        return (status); /* so that the compiler sees which value leaves */                        \
+        return (status); /* the compiler then knows the value */                                   \
     } while (0)
 
 /* Passes a failure on unchanged. */

@@ -1,4 +1,4 @@
-/* Hands out what the build wrote down of itself (cmake/commit.cmake). */
+/* The version and commit that the build recorded (cmake/commit.cmake). */
 #include "sluice/version.h"
 
 #include "sluice_commit.h"

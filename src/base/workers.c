@@ -1,14 +1,14 @@
-/* The worker pool: threads that help the caller of a run with its tiles.
+/* The worker pool: helper threads run tiles beside the caller.
  *
- * One word, `state`, says which job is open and how many threads are inside it: the job's number in
+ * One word, `state`, says which job is open and how many helpers are inside it: the job's number in
  * the upper half, "open" in bit 31, the helpers inside in the lower bits. A helper enters a job by
- * compare-and-swap on the whole word, so it can never enter a job that has closed: a thread that
- * wakes late finds it closed and the caller never waits for a sleeper. The job's other fields
- * are written only while nobody is inside.
+ * compare-and-swap on the whole word, so it can never enter a job that has closed: a helper that
+ * wakes late finds the job closed, and the caller never waits for a sleeping helper. The job's
+ * other fields are written only while no helper is inside.
  *
- * Sleeping follows one rule on both sides: the sleeper announces itself and looks again; the waker
- * changes the word and then looks for sleepers. Both use sequentially consistent operations, so one
- * of the two always sees the other.
+ * Sleeping follows one rule on both sides: the sleeper announces itself and then checks the word
+ * again; the waker changes the word and then checks for sleepers. Both use sequentially consistent
+ * operations, so one of the two always sees the other.
  */
 #define _GNU_SOURCE /* sched_getaffinity, pthread_setname_np */
 
@@ -26,10 +26,10 @@
 
 #include "limits.h"
 
-/* Callers take turns in the order in which they came: at a plain lock, one that comes again at once
- * passes those that sleep, and a lane could wait until another has nothing left to do. */
+/* A ticket lock: callers run their jobs in the order in which they came. With a plain mutex a lane
+ * that calls again at once overtakes sleeping callers, and another lane could starve. */
 typedef struct turns {
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
     uint64_t next_ticket, current_ticket;
 } turns;
@@ -52,13 +52,13 @@ typedef struct worker {
 struct sl_workers {
     _Alignas(LINE_BYTES) _Atomic uint64_t state;
     _Alignas(LINE_BYTES) _Atomic uint64_t next_tile;
-    _Alignas(LINE_BYTES) uint64_t tile_count; /* of the open job, as are the next two */
+    _Alignas(LINE_BYTES) uint64_t tile_count; /* of the open job, like the next two */
     sl_tile_function tile;
     void *job;
     _Atomic bool stop;
     _Atomic uint32_t sleeper_count;
     _Atomic bool caller_sleeps;
-    turns callers; /* whose turn it is runs a job */
+    turns callers; /* the holder runs a job */
     pthread_mutex_t sleep_lock;
     pthread_cond_t job_opened;
     pthread_cond_t job_left;
@@ -109,7 +109,7 @@ static void run_tiles(sl_workers *pool, uint32_t worker_index)
     }
 }
 
-/* Enters the job of `*state`; false if it closed, with the newer word in *state. */
+/* Enters the job of `*state`; false if the job has closed, with the newer word in *state. */
 static bool enter_job(sl_workers *pool, uint64_t *state)
 {
     while (*state & OPEN) {
@@ -136,7 +136,7 @@ static bool is_new_job(sl_workers *pool, uint64_t seen, uint64_t *out_state)
     return job_number(*out_state) != seen || atomic_load(&pool->stop);
 }
 
-/* Returns the word of a job other than number `seen`, or any word when the pool stops. */
+/* Returns the first word with a job number other than `seen`, or any word when the pool stops. */
 static uint64_t wait_for_job(sl_workers *pool, uint64_t seen)
 {
     uint64_t state;
@@ -220,7 +220,7 @@ uint32_t sl_workers_count(const sl_workers *workers)
     return workers->worker_count;
 }
 
-/* Starts one helper with all signals blocked: they are the control thread's. */
+/* Starts one helper with all signals blocked: the control thread handles them. */
 static sl_status start_helper(sl_workers *pool, uint32_t index)
 {
     worker *self = &pool->helpers[pool->thread_count];
@@ -329,7 +329,8 @@ void sl_workers_close(sl_workers *workers)
     free(workers);
 }
 
-/* The kernel refuses a mask that is smaller than its own with EINVAL: double until it fits. */
+/* The kernel refuses a mask smaller than its own with EINVAL, so the size is doubled until it
+ * fits. */
 uint32_t sl_workers_allowed_cpu_count(void)
 {
     for (size_t bits = CPU_SETSIZE; bits <= CPU_BITS_MAX; bits *= 2) {

@@ -1,7 +1,7 @@
 /* A pool of compute threads that run the tiles of one job at a time.
  *
- * Tiles are fixed by shape and independent of each other, so which thread runs which tile, and how
- * many threads there are, cannot change a result. Several threads may call sl_workers_run at once;
+ * Tiles are fixed by shape and independent of each other, so neither the number of threads nor the
+ * choice of thread for a tile can change a result. Several threads may call sl_workers_run at once;
  * their jobs run one after the other, in the order in which the calls came.
  */
 #ifndef SL_BASE_WORKERS_H
@@ -13,16 +13,15 @@
 
 typedef struct sl_workers sl_workers;
 
-/* One tile of a job. worker_index is in [0, worker_count): use it for scratch, never for results.
- */
+/* One tile of a job. worker_index < worker_count: for scratch memory only, never for results. */
 typedef void (*sl_tile_function)(void *job, uint64_t tile_index, uint32_t worker_index);
 
-/* Starts a pool of `worker_count` >= 1 workers; the caller of a run is one of them. */
+/* Starts a pool of `worker_count` >= 1 workers; the caller of sl_workers_run is one of them. */
 sl_status sl_workers_open(uint32_t worker_count, sl_workers **out_workers);
 
 uint32_t sl_workers_count(const sl_workers *workers);
 
-/* Runs tiles 0 .. tile_count-1 and returns when all are done. No allocation. */
+/* Runs tiles 0 .. tile_count - 1 and returns when all are done. Allocates nothing. */
 void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function tile, void *job);
 
 /* Stops and joins the threads. No run may be in progress. NULL is fine. */
@@ -31,8 +30,8 @@ void sl_workers_close(sl_workers *workers);
 /* The processors this process may run on (its affinity mask). */
 uint32_t sl_workers_allowed_cpu_count(void);
 
-/* How many of them it gets time for: with a cgroup's quota no more than that, rounded up, for
- * threads beyond it stop each other in turn. At least 1. */
+/* The allowed processors, or the quota of the cgroups rounded up if that is less: threads beyond
+ * the quota would stop each other. At least 1. */
 uint32_t sl_workers_usable_cpu_count(void);
 
 #endif
