@@ -209,14 +209,14 @@ SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32
 SL_API sl_status sl_engine_clear_persistent(sl_engine *engine);
 
 /* A copy within a persistent slot. */
-typedef struct sl_engine_part {
+typedef struct sl_engine_slot_copy {
     uint32_t slot;
     uint64_t from, to, bytes; /* both ranges are in the slot and do not overlap */
-} sl_engine_part;
+} sl_engine_slot_copy;
 
 /* Copies bytes of a persistent slot to another place in the slot. Drains first. SL_ERROR_INTERNAL:
  * there is no such slot or range. */
-SL_API sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_part *part);
+SL_API sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *part);
 
 typedef struct sl_engine_statistics {
     uint64_t step_ns;                    /* of the last sl_engine_step: call to return */

@@ -28,11 +28,11 @@
 
 /* A ticket lock: callers run their jobs in the order in which they came. With a plain mutex a lane
  * that calls again at once overtakes sleeping callers, and another lane could starve. */
-typedef struct turns {
+typedef struct ticket_lock {
     pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t moved;
     uint64_t next_ticket, current_ticket;
-} turns;
+} ticket_lock;
 
 enum {
     SPIN_PAUSES = 1000, /* 20 to 50 us: a sleeping thread takes about as long to wake */
@@ -58,7 +58,7 @@ struct sl_workers {
     _Atomic bool stop;
     _Atomic uint32_t sleeper_count;
     _Atomic bool caller_sleeps;
-    turns callers; /* the holder runs a job */
+    ticket_lock callers; /* the holder runs a job */
     pthread_mutex_t sleep_lock;
     pthread_cond_t job_opened;
     pthread_cond_t job_left;
@@ -76,7 +76,7 @@ static void pause_briefly(void)
 #endif
 }
 
-static void take_turn(turns *callers)
+static void acquire_ticket(ticket_lock *callers)
 {
     pthread_mutex_lock(&callers->lock);
     uint64_t ticket = callers->next_ticket++;
@@ -85,7 +85,7 @@ static void take_turn(turns *callers)
     pthread_mutex_unlock(&callers->lock);
 }
 
-static void end_turn(turns *callers)
+static void release_ticket(ticket_lock *callers)
 {
     pthread_mutex_lock(&callers->lock);
     callers->current_ticket++;
@@ -201,7 +201,7 @@ static void close_job(sl_workers *pool)
 
 void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function tile, void *job)
 {
-    take_turn(&workers->callers);
+    acquire_ticket(&workers->callers);
     workers->tile_count = tile_count;
     workers->tile = tile;
     workers->job = job;
@@ -212,7 +212,7 @@ void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function t
     run_tiles(workers, 0);
     if (!alone)
         close_job(workers);
-    end_turn(&workers->callers);
+    release_ticket(&workers->callers);
 }
 
 uint32_t sl_workers_count(const sl_workers *workers)
@@ -256,7 +256,7 @@ static sl_status init_locks(sl_workers *pool)
     if (pthread_mutex_init(&pool->callers.lock, NULL) != 0)
         goto fail;
     if (pthread_cond_init(&pool->callers.moved, NULL) != 0)
-        goto destroy_turns_lock;
+        goto destroy_ticket_lock;
     if (pthread_mutex_init(&pool->sleep_lock, NULL) != 0)
         goto destroy_moved;
     if (pthread_cond_init(&pool->job_opened, NULL) != 0)
@@ -271,7 +271,7 @@ destroy_sleep_lock:
     pthread_mutex_destroy(&pool->sleep_lock);
 destroy_moved:
     pthread_cond_destroy(&pool->callers.moved);
-destroy_turns_lock:
+destroy_ticket_lock:
     pthread_mutex_destroy(&pool->callers.lock);
 fail:
     SL_FAIL(SL_ERROR_SYSTEM, "cannot create the locks of the worker pool");

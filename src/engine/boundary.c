@@ -146,7 +146,7 @@ static sl_status find_persistent(const sl_engine *engine, uint32_t slot, uint64_
 }
 
 /* Through host memory: the device table copies between device and host alone. */
-sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_part *part)
+sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *part)
 {
     unsigned char buffer[COPY_BYTES];
     SL_TRY(sl_step_drain_if_running(engine));

@@ -239,14 +239,14 @@ static sl_status copy_rows(sl_decoder *self)
     const uint64_t row_bytes = self->cache_rows * token_bytes, rows = self->row_count;
     for (uint32_t layer = 0; layer < self->shape.layers; layer++) {
         for (uint64_t row = 0; row < rows; row++) {
-            const sl_engine_part values = {.slot = layer,
-                                           .from = row_bytes,
-                                           .to = (rows + row) * row_bytes,
-                                           .bytes = self->count * token_bytes};
+            const sl_engine_slot_copy values = {.slot = layer,
+                                                .from = row_bytes,
+                                                .to = (rows + row) * row_bytes,
+                                                .bytes = self->count * token_bytes};
             SL_TRY(sl_engine_copy_persistent(self->session->engine, &values));
         }
         for (uint64_t row = 1; row < rows; row++) {
-            const sl_engine_part keys = {
+            const sl_engine_slot_copy keys = {
                 .slot = layer, .to = row * row_bytes, .bytes = self->count * token_bytes};
             SL_TRY(sl_engine_copy_persistent(self->session->engine, &keys));
         }
