@@ -1,13 +1,14 @@
 /* GPT-2 as a forward program: embedding, blocks, last norm, head; segments in that order.
  *
- * Embedding and head share wte, as panels: neither all of it nor all logits are needed at once. The
- * head goes over ranges of rows, and for each over the panels. The vocabulary is split over the
- * tensor-parallel ranks by rows of wte. The softmax needs the largest logit and the sum over all
- * panels; HEAD_STATS carries both from panel to panel, and one exchange of [R, 4] numbers carries
- * them over the ranks.
+ * Embedding and head share wte, in panels, so that neither all of wte nor all logits are needed at
+ * once. The head goes over ranges of rows, and for each range over the panels. The vocabulary is
+ * split over the tensor-parallel ranks by rows of wte. The softmax of a row needs the largest logit
+ * and the sum over all panels; HEAD_STATS carries both from panel to panel, and one exchange of [R,
+ * 4] numbers combines them over the ranks.
  *
- * ColossalAI's layout (its benchmarks of GPT-2) splits wte by columns: each rank's logits would be
- * sums of C / N terms. There the head gathers a panel at a time, and ranks share the rows.
+ * ColossalAI's layout (its benchmarks of GPT-2) splits wte by columns, so that each rank could
+ * compute only C / N terms of every logit. So with that layout the head gathers one panel at a
+ * time, and each rank computes some of the rows.
  */
 #include "sluice/gpt2.h"
 
@@ -21,16 +22,16 @@
 
 enum { PANEL_UNIT = 128, ROW_UNIT = 128, STATS_A_ROW = 4 };
 
-/* The head is computed in pieces: one range of rows times one panel. Each piece is some ops, and a
- * plan takes time and memory for each op. These are the most panels and pieces, however narrow the
- * model is and however many rows there are. */
+/* The head is computed in pieces: one range of rows times one panel. Each piece adds ops, and a
+ * plan takes time and memory for each op. So the numbers of panels and of pieces are bounded,
+ * however narrow the model is and however many rows there are. */
 enum { PANELS_MAX = 256, HEAD_PIECES_MAX = 8192 };
 
 static const uint64_t default_head_logits = 32ull << 20, gpu_logits_bytes = 256ull << 20;
 
 static const float weight_deviation = 0.02f;
 
-/* What the draws of dropout are numbered by has so many bits. */
+/* Limits of the counters that number dropout's random draws (kernels/dropout.h). */
 static const uint32_t dropout_seq_max = 1u << 20, dropout_heads_max = 1u << 12;
 
 uint64_t sl_gpt2_gpu_head_logits(sl_type type)
@@ -52,7 +53,7 @@ static uint64_t count_ids(const sl_emit *emit, uint32_t panel)
     return rest < emit->panel_rows ? rest : emit->panel_rows;
 }
 
-/* Ids of a panel that exist outside: those below the unpadded vocabulary. */
+/* Ids of a panel below the unpadded vocabulary. */
 static uint64_t count_valid_ids(const sl_emit *emit, uint32_t panel)
 {
     uint64_t first_id = find_first_id(emit, panel), ids = count_ids(emit, panel);
@@ -60,7 +61,7 @@ static uint64_t count_valid_ids(const sl_emit *emit, uint32_t panel)
     return valid < ids ? valid : ids;
 }
 
-/* Which columns of a tensor of C are this rank's. */
+/* Sets this rank's columns of a tensor with C columns. */
 static void split_columns(const sl_emit *emit, sl_tensor_spec *spec)
 {
     const uint64_t first = emit->options->tp_rank * emit->columns;
@@ -110,7 +111,7 @@ static sl_status add_panel(sl_emit *emit, uint32_t panel)
 
 /* ---- embedding ---- */
 
-/* Of the embedding, which a rank may have by columns. */
+/* The sizes of an embedding op; a rank may hold only some columns. */
 static sl_op_attrs embedding_attrs(const sl_emit *emit)
 {
     sl_op_attrs attrs = {
@@ -118,7 +119,7 @@ static sl_op_attrs embedding_attrs(const sl_emit *emit)
     return attrs;
 }
 
-/* Positions that differ from row to row are ids, and wpe is their table. */
+/* Positions that differ from row to row are looked up like token ids, with wpe as the table. */
 static sl_status embed_position(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
     sl_op_attrs attrs = embedding_attrs(emit);
@@ -146,8 +147,8 @@ static sl_status embed_tokens(sl_emit *emit, uint32_t x)
     return SL_OK;
 }
 
-/* Ranks share the rows: each adds up all rows of its ids, and gets its rows of the sum. Rank 0
- * alone adds positions. */
+/* With sequence parallelism: each rank looks up its ids for all rows, and receives its rows of the
+ * sum over the ranks. Only rank 0 adds positions. */
 static sl_status embed_shared(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
 {
     uint32_t terms;
@@ -158,7 +159,8 @@ static sl_status embed_shared(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
     return sl_layer_scatter_rows(emit, "embedding", terms, out_x);
 }
 
-/* Each rank holds some ids: tokens are summed over the ranks, positions added once, afterwards. */
+/* Each rank holds some ids: the sum over the ranks has all tokens; positions are added after it,
+ * once. */
 static sl_status embed_split(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
     const sl_op_attrs whole = {.element_count = emit->rows * emit->width};
@@ -172,7 +174,8 @@ static sl_status embed_split(sl_emit *emit, uint32_t wpe, uint32_t x)
     return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
 }
 
-/* Each rank has some columns of all rows. */
+/* Each rank holds some columns of the table: it looks up its columns of all rows, and gathers the
+ * rest. */
 static sl_status embed_columns(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
 {
     uint32_t part;
@@ -210,7 +213,8 @@ static sl_status emit_embedding(sl_emit *emit)
     uint32_t wpe;
     SL_TRY(sl_program_add_segment(emit->program, &segment));
     for (uint32_t p = 0; p < emit->panel_count; p++)
-        SL_TRY(add_panel(emit, p)); /* before wpe: the low last panel then shares wpe's chunk */
+        SL_TRY(add_panel(emit, p)); /* before wpe, so that the short last panel shares wpe's
+                                       chunk */
     SL_TRY(sl_layer_add_tensor(emit, &wpe_tensor, &wpe));
     SL_TRY(embed(emit, wpe, &emit->hidden));
     return sl_layer_dropout(emit, SL_LAYER_SITE_EMBEDDING, emit->hidden, false, &emit->hidden);
@@ -218,13 +222,14 @@ static sl_status emit_embedding(sl_emit *emit)
 
 /* ---- a block: x + attention(norm(x)), then x + mlp(norm(x)) ---- */
 
-/* 2 * layers residual branches add up, so each starts that much smaller (GPT-2, Radford 2019). */
+/* 2 * layers branches are added to the residual stream, so each starts that much smaller (GPT-2,
+ * Radford et al. 2019). */
 static float residual_deviation(const sl_emit *emit)
 {
     return (float)(0.02 / sqrt(2.0 * emit->shape->layers));
 }
 
-/* A linear layer adds the hidden states itself, where nothing is dropped before. */
+/* A linear layer adds the residual itself, unless dropout comes between. */
 static uint32_t find_residual(const sl_emit *emit)
 {
     return emit->options->dropout > 0 ? SL_NONE : emit->hidden;
@@ -325,7 +330,7 @@ static bool has_targets(const sl_emit *emit)
     return emit->options->mode != SL_GPT2_CACHED;
 }
 
-/* All columns of a panel. */
+/* Gathers all columns of a panel. */
 static sl_status gather_panel(sl_emit *emit, uint32_t panel, uint32_t *out_all)
 {
     sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = emit->program->type};
@@ -364,7 +369,7 @@ static sl_status emit_panel_stats(sl_emit *emit, sl_op_attrs attrs, uint32_t x, 
     return sl_layer_add_op(emit, SL_OP_HEAD_STATS, &attrs, operands, 3);
 }
 
-/* Those of the rows of all ranks. */
+/* Gathers the stats of all ranks' rows. */
 static sl_status gather_stats(sl_emit *emit, uint64_t *row_count, uint32_t *stats)
 {
     const sl_op_attrs attrs = {.batch = emit->options->tp_size,
@@ -392,13 +397,13 @@ static sl_status combine_stats(sl_emit *emit, uint64_t *row_count, uint32_t *sta
     return sl_layer_add_op(emit, SL_OP_ALL_REDUCE_STATS, &attrs, stats, 1);
 }
 
-/* A range of rows that the head goes over at once. */
+/* A range of rows that the head computes at once. */
 typedef struct row_range {
     uint64_t first, count;
-    uint32_t range; /* the how many-th, from 0 */
+    uint32_t range; /* index of the row range, from 0 */
 } row_range;
 
-/* Without a value for the loss, SL_NONE, the stats are output number `range`. */
+/* If `loss` is SL_NONE, the stats are output number `index`. */
 static sl_status emit_row_range(sl_emit *emit, row_range rows, uint32_t x, uint32_t loss)
 {
     sl_value value = {.kind = loss == SL_NONE ? SL_VALUE_OUTPUT : SL_VALUE_ACTIVATION,
@@ -429,7 +434,7 @@ static uint64_t count_range_rows(const sl_emit *emit)
     return rows < emit->head_rows ? rows : emit->head_rows;
 }
 
-/* Where ranks share the rows of the head: this one's of x and of the targets. */
+/* If ranks share the rows of the head: takes this rank's rows of x and of the targets. */
 static sl_status take_head_rows(sl_emit *emit, uint32_t *x)
 {
     sl_op_attrs attrs = {.batch = emit->options->batch,
@@ -444,7 +449,7 @@ static sl_status take_head_rows(sl_emit *emit, uint32_t *x)
     SL_TRY(sl_layer_add_rows(emit, &of_x, emit->head_rows, emit->width, &part));
     SL_TRY(sl_layer_add_op(emit, SL_OP_TAKE_ROWS, &attrs, (uint32_t[]){*x, part}, 2));
     SL_TRY(sl_layer_add_rows(emit, &of_targets, emit->head_rows, 1, &targets));
-    attrs.in = 1; /* an id is as large as a float */
+    attrs.in = 1; /* a target id is as large as a float */
     attrs.type = SL_TYPE_FP32;
     SL_TRY(sl_program_add_op(emit->program, SL_OP_TAKE_ROWS, &attrs,
                              (uint32_t[]){emit->targets, targets}, 2));
@@ -453,8 +458,8 @@ static sl_status take_head_rows(sl_emit *emit, uint32_t *x)
     return SL_OK;
 }
 
-/* The loss, or what it is made of, over ranges of rows, each a terminal segment. x: the normalised
- * hidden states. */
+/* The loss, or the stats of each token, over ranges of rows, each range a terminal segment. x: the
+ * normalised hidden states. */
 static sl_status emit_loss(sl_emit *emit, uint32_t x)
 {
     const sl_value value = {
@@ -475,7 +480,8 @@ static sl_status emit_loss(sl_emit *emit, uint32_t x)
     return SL_OK;
 }
 
-/* Logits of the last token, an output a panel: of one row, or of all where each is one token. */
+/* Logits of the last token, one output per panel: of one row or, if rows are of one token, of all
+ * rows. */
 static sl_status emit_last_logits(sl_emit *emit, uint32_t x)
 {
     const uint64_t row_count = emit->options->seq == 1 ? emit->options->batch : 1;
@@ -491,14 +497,14 @@ static sl_status emit_last_logits(sl_emit *emit, uint32_t x)
 
 /* ---- stages of a pipeline ---- */
 
-/* What passes from stage to stage: the hidden states that this rank has. */
+/* The sizes of an exchange with `stage`: this rank's hidden states. */
 static sl_op_attrs exchange_attrs(const sl_emit *emit, uint32_t stage)
 {
     return (sl_op_attrs){
         .row_count = emit->hidden_rows, .in = emit->width, .rank_index = (uint16_t)stage};
 }
 
-/* A segment of its own, so that what came is kept as what any block is given. */
+/* A segment of its own, so that the received hidden states are saved as the input of a block is. */
 static sl_status take_hidden(sl_emit *emit)
 {
     const sl_segment segment = {.site = emit->program->segment_count};
@@ -508,7 +514,8 @@ static sl_status take_hidden(sl_emit *emit)
     return sl_layer_add_op(emit, SL_OP_EXCHANGE, &attrs, (uint32_t[]){SL_NONE, emit->hidden}, 2);
 }
 
-/* The loss is that of the last stage; here it is none, so that all stages hand one out. */
+/* Sends the hidden states, and sets the loss to 0: only the last stage has one, but every stage has
+ * the output. */
 static sl_status give_hidden(sl_emit *emit)
 {
     const sl_segment segment = {.site = emit->program->segment_count};
@@ -598,7 +605,7 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     return check_dropout(shape, options);
 }
 
-/* Of features so many a rank; where they do not divide, whole vectors of them. */
+/* Features of each rank: a multiple of VECTOR if `features` is not a multiple of tp_size. */
 static uint64_t find_share(uint64_t features, uint32_t tp_size)
 {
     enum { VECTOR = 8 };
@@ -619,8 +626,8 @@ static void fill_columns(sl_emit *emit)
         emit->local_vocab /= tp_size;
 }
 
-/* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. A model that is
- * narrow beside its vocabulary has panels of more rows, so that there are at most PANELS_MAX. */
+/* A panel of 4 * width / tp_size rows of wte is as large as the largest matrix of a block. A narrow
+ * model with a large vocabulary has taller panels, so that there are at most PANELS_MAX. */
 static uint64_t find_panel_rows(const sl_emit *emit)
 {
     uint64_t least = sl_bits_divide_up(emit->local_vocab, PANELS_MAX);

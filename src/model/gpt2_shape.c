@@ -71,7 +71,7 @@ static sl_status check_divisions(const sl_gpt2_shape *shape, uint32_t tp_size)
     if (shape->width % shape->heads != 0)
         SL_FAIL(SL_ERROR_USAGE, "width %u is not a multiple of %u heads", shape->width,
                 shape->heads);
-    if (tp_size > UINT16_MAX) /* sl_op_attrs counts ranks so */
+    if (tp_size > UINT16_MAX) /* the type of sl_op_attrs.rank_index */
         SL_FAIL(SL_ERROR_USAGE, "%u tensor-parallel ranks are too many", tp_size);
     if (tp_size > shape->heads)
         SL_FAIL(SL_ERROR_USAGE,

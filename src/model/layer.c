@@ -1,15 +1,17 @@
-/* Linear, norm, attention and GELU as forward ops, and the parameters and activations of them.
+/* Linear, norm, attention and GELU as forward ops, with their parameters and activations.
  *
- * The tensor-parallel linear is that of Megatron-LM (Shoeybi et al. 2019): a column-parallel one
- * needs no exchange forward, a row-parallel one sums its parts. Backward it is the other way round;
- * the pass that derives it sees by the weight's split that dx is a part of a sum. All ranks emit
- * the same ops, so that the gradient rules hold on every rank: in a row-parallel linear the bias
- * belongs to rank 0 alone (attrs.rank_index), so that the sum has it once. The residual is added to
- * the sum: it would lose bits in a part that is rounded before it is sent.
+ * The tensor-parallel linear is that of Megatron-LM (Shoeybi et al. 2019): forward, a
+ * column-parallel linear needs no exchange, and a row-parallel one sums terms over the ranks.
+ * Backward it is the other way round; automatic differentiation knows from the weight's split that
+ * dx is a term of a sum. All ranks emit the same ops, so that the gradient rules hold on every
+ * rank. In a row-parallel linear only rank 0 adds the bias (attrs.rank_index), so that the sum
+ * contains it once. The residual is added to the sum: in a term it would lose bits, because terms
+ * are rounded before they are sent.
  *
- * What does not divide is padded: every rank has as many features, and those beyond the whole
- * tensor are zero. They stay so, for their gradients are: a head of zeros has zeros as values, so
- * what leaves it is zero, and so is the gradient of the rows that it meets in the next linear.
+ * Features that do not divide by the ranks are padded: every rank has equally many, and those
+ * beyond the whole tensor are zero. They stay zero because their gradients are: a head of zeros has
+ * zero values, so its output is zero, and so is the gradient of the rows of the next linear that
+ * the output multiplies.
  */
 #include "layer.h"
 
@@ -22,7 +24,7 @@ enum { NAME_BYTES = 32 };
 
 /* ---- what a program is given ---- */
 
-/* Names of tensors and values are short, so none is cut; layers have 5 digits. */
+/* Names of tensors and values are short, and layers have at most 5 digits: no name is cut. */
 static void write_name(const sl_emit *emit, const char *name, size_t bytes, char *out_name)
 {
     if (emit->layer == SL_NONE)
@@ -36,7 +38,7 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Which part of the split axis is this rank's: `part` features, of which some are padding. */
+/* Sets this rank's range of the split axis, without the padding at its end. */
 static void set_part(const sl_emit *emit, const sl_layer_tensor *tensor, sl_tensor_spec *spec)
 {
     const bool is_matrix = tensor->columns != 0;
@@ -124,7 +126,7 @@ static sl_op_attrs rows_attrs(const sl_emit *emit)
                          .row_count = emit->hidden_rows};
 }
 
-/* All rows of x, which has those of this rank; x itself where it has all. */
+/* Gathers the rows of all ranks; y is x if x has all rows. */
 static sl_status gather_rows(sl_emit *emit, const char *name, uint32_t x, uint32_t *out_y)
 {
     const sl_op_attrs attrs = rows_attrs(emit);
@@ -179,11 +181,11 @@ sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y)
 
 /* ---- linear ---- */
 
-/* The sizes of this rank's part of a linear. */
+/* The sizes of a linear on this rank. */
 typedef struct part {
     uint64_t in, out;
-    bool is_summed;   /* over the ranks */
-    bool is_gathered; /* from them */
+    bool is_summed;   /* y is a term of a sum over the ranks */
+    bool is_gathered; /* y is gathered from the ranks */
 } part;
 
 static part find_part(const sl_emit *emit, const sl_linear_args *args)
@@ -215,7 +217,7 @@ static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args
                                     .deviation = args->deviation};
     SL_TRY(sl_layer_add_tensor(emit, &weight, out_weight));
     snprintf(name, sizeof name, "%s.bias", args->name);
-    /* A vector's only axis is its last one: it is split where the columns are. */
+    /* A vector's only axis is its last one, so it is split by columns. */
     const sl_layer_tensor bias = {.name = name,
                                   .rows = local->out,
                                   .whole_rows = args->out,
@@ -233,8 +235,7 @@ static sl_status add_residual(sl_emit *emit, const sl_linear_args *args, uint32_
                                      : sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
 }
 
-/* Sums the terms y over the ranks, in place or, where ranks share the rows, into those of this one.
- */
+/* Sums the terms y over the ranks: in place, or this rank's rows into a new value. */
 static sl_status sum_over_ranks(sl_emit *emit, const sl_linear_args *args, uint32_t *y)
 {
     const sl_op_attrs whole = {.element_count = emit->hidden_rows * args->out};
@@ -243,7 +244,7 @@ static sl_status sum_over_ranks(sl_emit *emit, const sl_linear_args *args, uint3
     return sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, y, 1);
 }
 
-/* What the product is called, if something else has the linear's name. */
+/* The name of the product, if the sum or the gathered columns have the linear's name. */
 static void name_product(const sl_emit *emit, const sl_linear_args *args, const part *local,
                          char out_name[NAME_BYTES])
 {
@@ -255,7 +256,7 @@ static void name_product(const sl_emit *emit, const sl_linear_args *args, const 
     snprintf(out_name, NAME_BYTES, "%s%s", args->name, note);
 }
 
-/* What comes from several ranks has the residual added behind it. */
+/* Combines the ranks' results, then adds the residual. */
 static sl_status join_ranks(sl_emit *emit, const sl_linear_args *args, const part *local,
                             uint32_t *y)
 {
@@ -298,7 +299,7 @@ static sl_status add_cache(sl_emit *emit, uint32_t *out_cache)
 {
     sl_value cache = {
         .kind = SL_VALUE_PERSISTENT, .index = emit->layer, .type = emit->program->type};
-    uint64_t rows = 2ull * emit->options->batch; /* of keys and of values */
+    uint64_t rows = 2ull * emit->options->batch; /* keys and values */
     write_name(emit, "cache", sizeof cache.name, cache.name);
     SL_TRY(sl_bits_multiply(rows, count_cache_rows(emit), cache.name, &rows));
     return sl_layer_add_rows(emit, &cache, rows, emit->local_width, out_cache);
@@ -316,13 +317,13 @@ static sl_status add_cached_attention(sl_emit *emit, const sl_op_attrs *attrs, u
     return SL_OK;
 }
 
-/* Sites are numbered once for the whole model. */
+/* A number that no other site of the model has. */
 static uint32_t number_site(const sl_emit *emit, sl_layer_site site)
 {
     return emit->layer == SL_NONE ? site : emit->layer * SL_LAYER_SITE_MLP + site;
 }
 
-/* Each rank has its own heads, so it drops its own weights. */
+/* Each rank draws for its own heads: the first one is number tp_rank * heads. */
 static void set_dropout(const sl_emit *emit, sl_op_attrs *attrs)
 {
     attrs->dropout = emit->options->dropout;
