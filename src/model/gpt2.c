@@ -125,10 +125,10 @@ static sl_status embed_position(sl_emit *emit, uint32_t wpe, uint32_t x)
     sl_op_attrs attrs = embedding_attrs(emit);
     attrs.rank_index = sl_layer_splits_rows(emit) ? (uint16_t)emit->options->tp_rank : 0;
     if (emit->positions != SL_NONE) {
-        const sl_op_attrs whole = {.element_count = emit->rows * emit->columns};
+        const sl_op_attrs clear = {.element_count = emit->rows * emit->columns};
         const uint32_t looked_up[] = {emit->positions, wpe, x};
         attrs.id_count = emit->shape->context;
-        SL_TRY(sl_layer_add_op(emit, SL_OP_CLEAR, &whole, &x, 1));
+        SL_TRY(sl_layer_add_op(emit, SL_OP_CLEAR, &clear, &x, 1));
         return sl_layer_add_op(emit, SL_OP_EMBED_TOKENS, &attrs, looked_up, 3);
     }
     const uint32_t operands[] = {wpe, x};
@@ -163,27 +163,27 @@ static sl_status embed_shared(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
  * once. */
 static sl_status embed_split(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
-    const sl_op_attrs whole = {.element_count = emit->rows * emit->width};
+    const sl_op_attrs attrs = {.element_count = emit->rows * emit->width};
     uint32_t position;
     SL_TRY(sl_layer_add_activation(emit, "position", emit->program->type, emit->width, &position));
     SL_TRY(embed_position(emit, wpe, position));
-    SL_TRY(sl_layer_add_op(emit, SL_OP_CLEAR, &whole, &x, 1));
+    SL_TRY(sl_layer_add_op(emit, SL_OP_CLEAR, &attrs, &x, 1));
     SL_TRY(embed_tokens(emit, x));
-    SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, &x, 1));
+    SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &attrs, &x, 1));
     const uint32_t operands[] = {position, x};
-    return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
+    return sl_layer_add_op(emit, SL_OP_ADD, &attrs, operands, 2);
 }
 
 /* Each rank holds some columns of the table: it looks up its columns of all rows, and gathers the
  * rest. */
 static sl_status embed_columns(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
 {
-    uint32_t part;
-    SL_TRY(
-        sl_layer_add_activation(emit, "embedding.part", emit->program->type, emit->columns, &part));
-    SL_TRY(embed_position(emit, wpe, part));
-    SL_TRY(embed_tokens(emit, part));
-    return sl_layer_gather_columns(emit, "embedding", part, emit->columns, out_x);
+    uint32_t columns;
+    SL_TRY(sl_layer_add_activation(emit, "embedding.part", emit->program->type, emit->columns,
+                                   &columns));
+    SL_TRY(embed_position(emit, wpe, columns));
+    SL_TRY(embed_tokens(emit, columns));
+    return sl_layer_gather_columns(emit, "embedding", columns, emit->columns, out_x);
 }
 
 static sl_status embed(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
@@ -243,7 +243,7 @@ static sl_status emit_attention_branch(sl_emit *emit)
                                   .in = emit->width,
                                   .out = 3 * emit->width,
                                   .split = SL_SPLIT_QKV,
-                                  .part = emit->local_width,
+                                  .local_features = emit->local_width,
                                   .deviation = weight_deviation,
                                   .x = x,
                                   .residual = SL_NONE};
@@ -255,7 +255,8 @@ static sl_status emit_attention_branch(sl_emit *emit)
                                   .in = emit->width,
                                   .out = emit->width,
                                   .split = emit->by_columns ? SL_SPLIT_COLUMNS : SL_SPLIT_ROWS,
-                                  .part = emit->by_columns ? emit->columns : emit->local_width,
+                                  .local_features =
+                                      emit->by_columns ? emit->columns : emit->local_width,
                                   .is_gathered = emit->by_columns,
                                   .deviation = residual_deviation(emit),
                                   .x = mixed,
@@ -272,7 +273,7 @@ static sl_status emit_mlp_branch(sl_emit *emit)
                                   .in = emit->width,
                                   .out = 4 * emit->width,
                                   .split = SL_SPLIT_COLUMNS,
-                                  .part = emit->local_inner,
+                                  .local_features = emit->local_inner,
                                   .deviation = weight_deviation,
                                   .x = x,
                                   .residual = SL_NONE};
@@ -282,7 +283,7 @@ static sl_status emit_mlp_branch(sl_emit *emit)
                                   .in = 4 * emit->width,
                                   .out = emit->width,
                                   .split = SL_SPLIT_ROWS,
-                                  .part = emit->local_inner,
+                                  .local_features = emit->local_inner,
                                   .deviation = residual_deviation(emit),
                                   .x = active,
                                   .residual = find_residual(emit)};
@@ -400,14 +401,14 @@ static sl_status combine_stats(sl_emit *emit, uint64_t *row_count, uint32_t *sta
 /* A range of rows that the head computes at once. */
 typedef struct row_range {
     uint64_t first, count;
-    uint32_t range; /* index of the row range, from 0 */
+    uint32_t index; /* index of the row range, from 0 */
 } row_range;
 
 /* If `loss` is SL_NONE, the stats are output number `index`. */
 static sl_status emit_row_range(sl_emit *emit, row_range rows, uint32_t x, uint32_t loss)
 {
     sl_value value = {.kind = loss == SL_NONE ? SL_VALUE_OUTPUT : SL_VALUE_ACTIVATION,
-                      .index = loss == SL_NONE ? rows.range : 0,
+                      .index = loss == SL_NONE ? rows.index : 0,
                       .name = "softmax stats"};
     const uint64_t first_row = rows.first;
     uint64_t row_count = rows.count;
@@ -435,7 +436,7 @@ static uint64_t count_range_rows(const sl_emit *emit)
 }
 
 /* If ranks share the rows of the head: takes this rank's rows of x and of the targets. */
-static sl_status take_head_rows(sl_emit *emit, uint32_t *x)
+static sl_status slice_head_rows(sl_emit *emit, uint32_t *x)
 {
     sl_op_attrs attrs = {.batch = emit->options->batch,
                          .seq = emit->options->seq,
@@ -443,17 +444,17 @@ static sl_status take_head_rows(sl_emit *emit, uint32_t *x)
                          .row_count = emit->head_rows};
     sl_value of_x = {.kind = SL_VALUE_ACTIVATION, .type = emit->program->type, .name = "head x"};
     sl_value of_targets = {.kind = SL_VALUE_ACTIVATION, .name = "head targets"};
-    uint32_t part, targets;
+    uint32_t local_x, targets;
     if (emit->head_rows == emit->rows)
         return SL_OK;
-    SL_TRY(sl_layer_add_rows(emit, &of_x, emit->head_rows, emit->width, &part));
-    SL_TRY(sl_layer_add_op(emit, SL_OP_TAKE_ROWS, &attrs, (uint32_t[]){*x, part}, 2));
+    SL_TRY(sl_layer_add_rows(emit, &of_x, emit->head_rows, emit->width, &local_x));
+    SL_TRY(sl_layer_add_op(emit, SL_OP_TAKE_ROWS, &attrs, (uint32_t[]){*x, local_x}, 2));
     SL_TRY(sl_layer_add_rows(emit, &of_targets, emit->head_rows, 1, &targets));
     attrs.in = 1; /* a target id is as large as a float */
     attrs.type = SL_TYPE_FP32;
     SL_TRY(sl_program_add_op(emit->program, SL_OP_TAKE_ROWS, &attrs,
                              (uint32_t[]){emit->targets, targets}, 2));
-    *x = part;
+    *x = local_x;
     emit->targets = targets;
     return SL_OK;
 }
@@ -469,9 +470,9 @@ static sl_status emit_loss(sl_emit *emit, uint32_t x)
     uint32_t loss = SL_NONE;
     if (emit->options->mode == SL_GPT2_LOSS)
         SL_TRY(sl_program_add_value(emit->program, &value, &loss));
-    SL_TRY(take_head_rows(emit, &x));
+    SL_TRY(slice_head_rows(emit, &x));
     for (row_range rows = {0}; rows.first < emit->head_rows;
-         rows.first += range_rows, rows.range++) {
+         rows.first += range_rows, rows.index++) {
         const uint64_t rest = emit->head_rows - rows.first;
         rows.count = rest < range_rows ? rest : range_rows;
         SL_TRY(sl_program_add_segment(emit->program, &segment));
@@ -505,7 +506,7 @@ static sl_op_attrs exchange_attrs(const sl_emit *emit, uint32_t stage)
 }
 
 /* A segment of its own, so that the received hidden states are saved as the input of a block is. */
-static sl_status take_hidden(sl_emit *emit)
+static sl_status receive_hidden(sl_emit *emit)
 {
     const sl_segment segment = {.site = emit->program->segment_count};
     const sl_op_attrs attrs = exchange_attrs(emit, emit->options->stage_index - 1);
@@ -516,7 +517,7 @@ static sl_status take_hidden(sl_emit *emit)
 
 /* Sends the hidden states, and sets the loss to 0: only the last stage has one, but every stage has
  * the output. */
-static sl_status give_hidden(sl_emit *emit)
+static sl_status send_hidden(sl_emit *emit)
 {
     const sl_segment segment = {.site = emit->program->segment_count};
     const sl_value none = {
@@ -609,8 +610,8 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
 static uint64_t find_share(uint64_t features, uint32_t tp_size)
 {
     enum { VECTOR = 8 };
-    const uint64_t part = sl_bits_divide_up(features, tp_size);
-    return features % tp_size == 0 ? part : sl_bits_round_up(part, VECTOR);
+    const uint64_t share = sl_bits_divide_up(features, tp_size);
+    return features % tp_size == 0 ? share : sl_bits_round_up(share, VECTOR);
 }
 
 static void fill_columns(sl_emit *emit)
@@ -677,14 +678,14 @@ static sl_status emit_model(sl_emit *emit)
         SL_TRY(add_input(emit, SL_INPUT_TARGETS, "targets", &emit->targets));
     if (emit->options->by_document)
         SL_TRY(add_input(emit, SL_INPUT_POSITIONS, "positions", &emit->positions));
-    SL_TRY(is_first_stage(emit) ? emit_embedding(emit) : take_hidden(emit));
+    SL_TRY(is_first_stage(emit) ? emit_embedding(emit) : receive_hidden(emit));
     for (uint32_t layer = first; layer < end; layer++) {
         emit->layer = layer;
         SL_TRY(emit_block(emit));
     }
     emit->layer = SL_NONE;
     if (!is_last_stage(emit))
-        return give_hidden(emit);
+        return send_hidden(emit);
     for (uint32_t p = 0; has_stages(emit) && p < emit->panel_count; p++)
         SL_TRY(add_panel(emit, p));
     SL_TRY(emit_last_norm(emit, &x));

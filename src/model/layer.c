@@ -39,14 +39,16 @@ static uint64_t smaller(uint64_t a, uint64_t b)
 }
 
 /* Sets this rank's range of the split axis, without the padding at its end. */
-static void set_part(const sl_emit *emit, const sl_layer_tensor *tensor, sl_tensor_spec *spec)
+static void set_local_range(const sl_emit *emit, const sl_layer_tensor *tensor,
+                            sl_tensor_spec *spec)
 {
     const bool is_matrix = tensor->columns != 0;
-    uint64_t part = is_matrix && spec->split != SL_SPLIT_ROWS ? tensor->columns : tensor->rows;
+    uint64_t local_features =
+        is_matrix && spec->split != SL_SPLIT_ROWS ? tensor->columns : tensor->rows;
     if (spec->split == SL_SPLIT_QKV)
-        part /= 3;
-    const uint64_t first = smaller(emit->options->tp_rank * part, tensor->split_whole);
-    const uint64_t valid = smaller(part, tensor->split_whole - first);
+        local_features /= 3;
+    const uint64_t first = smaller(emit->options->tp_rank * local_features, tensor->split_whole);
+    const uint64_t valid = smaller(local_features, tensor->split_whole - first);
     if (spec->split == SL_SPLIT_ROWS) {
         spec->first_row = first;
         spec->valid_rows = valid;
@@ -73,7 +75,7 @@ sl_status sl_layer_add_tensor(sl_emit *emit, const sl_layer_tensor *tensor, uint
         .init_deviation = tensor->deviation,
     };
     if (spec.split != SL_SPLIT_NONE)
-        set_part(emit, tensor, &spec);
+        set_local_range(emit, tensor, &spec);
     write_name(emit, tensor->name, sizeof spec.name, spec.name);
     SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));
     return sl_program_add_tensor(emit->program, &spec, out_value);
@@ -148,10 +150,10 @@ sl_status sl_layer_scatter_rows(sl_emit *emit, const char *name, uint32_t terms,
 
 /* ---- columns of all ranks ---- */
 
-sl_status sl_layer_gather_columns(sl_emit *emit, const char *name, uint32_t x, uint64_t part,
-                                  uint32_t *out_y)
+sl_status sl_layer_gather_columns(sl_emit *emit, const char *name, uint32_t x,
+                                  uint64_t local_columns, uint32_t *out_y)
 {
-    const sl_op_attrs attrs = {.row_count = emit->rows, .in = emit->width, .out = part};
+    const sl_op_attrs attrs = {.row_count = emit->rows, .in = emit->width, .out = local_columns};
     SL_TRY(sl_layer_add_activation(emit, name, emit->program->type, emit->width, out_y));
     return sl_layer_add_op(emit, SL_OP_GATHER_COLUMNS, &attrs, (uint32_t[]){x, *out_y}, 2);
 }
@@ -182,25 +184,27 @@ sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y)
 /* ---- linear ---- */
 
 /* The sizes of a linear on this rank. */
-typedef struct part {
+typedef struct local_linear {
     uint64_t in, out;
     bool is_summed;   /* y is a term of a sum over the ranks */
     bool is_gathered; /* y is gathered from the ranks */
-} part;
+} local_linear;
 
-static part find_part(const sl_emit *emit, const sl_linear_args *args)
+static local_linear find_local_linear(const sl_emit *emit, const sl_linear_args *args)
 {
     bool splits_rows = args->split == SL_SPLIT_ROWS;
-    uint64_t columns = args->split == SL_SPLIT_QKV ? 3 * args->part : args->part;
-    part local = {.in = splits_rows ? args->part : args->in,
-                  .out = splits_rows ? args->out : columns,
-                  .is_summed = splits_rows && emit->options->tp_size > 1,
-                  .is_gathered = args->is_gathered && emit->options->tp_size > 1};
+    uint64_t columns =
+        args->split == SL_SPLIT_QKV ? 3 * args->local_features : args->local_features;
+    local_linear local = {.in = splits_rows ? args->local_features : args->in,
+                          .out = splits_rows ? args->out : columns,
+                          .is_summed = splits_rows && emit->options->tp_size > 1,
+                          .is_gathered = args->is_gathered && emit->options->tp_size > 1};
     return local;
 }
 
-static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args, const part *local,
-                                       uint32_t *out_weight, uint32_t *out_bias)
+static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args,
+                                       const local_linear *local, uint32_t *out_weight,
+                                       uint32_t *out_bias)
 {
     char name[NAME_BYTES];
     const uint64_t split_whole = args->split == SL_SPLIT_ROWS  ? args->in
@@ -229,23 +233,23 @@ static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args
 
 static sl_status add_residual(sl_emit *emit, const sl_linear_args *args, uint32_t y)
 {
-    const sl_op_attrs whole = {.element_count = emit->hidden_rows * args->out};
+    const sl_op_attrs attrs = {.element_count = emit->hidden_rows * args->out};
     const uint32_t operands[] = {args->residual, y};
     return args->residual == SL_NONE ? SL_OK
-                                     : sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
+                                     : sl_layer_add_op(emit, SL_OP_ADD, &attrs, operands, 2);
 }
 
 /* Sums the terms y over the ranks: in place, or this rank's rows into a new value. */
 static sl_status sum_over_ranks(sl_emit *emit, const sl_linear_args *args, uint32_t *y)
 {
-    const sl_op_attrs whole = {.element_count = emit->hidden_rows * args->out};
+    const sl_op_attrs attrs = {.element_count = emit->hidden_rows * args->out};
     if (sl_layer_splits_rows(emit))
         return sl_layer_scatter_rows(emit, args->name, *y, y);
-    return sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, y, 1);
+    return sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &attrs, y, 1);
 }
 
 /* The name of the product, if the sum or the gathered columns have the linear's name. */
-static void name_product(const sl_emit *emit, const sl_linear_args *args, const part *local,
+static void name_product(const sl_emit *emit, const sl_linear_args *args, const local_linear *local,
                          char out_name[NAME_BYTES])
 {
     const char *note = "";
@@ -257,7 +261,7 @@ static void name_product(const sl_emit *emit, const sl_linear_args *args, const 
 }
 
 /* Combines the ranks' results, then adds the residual. */
-static sl_status join_ranks(sl_emit *emit, const sl_linear_args *args, const part *local,
+static sl_status join_ranks(sl_emit *emit, const sl_linear_args *args, const local_linear *local,
                             uint32_t *y)
 {
     if (local->is_summed)
@@ -269,7 +273,7 @@ static sl_status join_ranks(sl_emit *emit, const sl_linear_args *args, const par
 
 sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *out_y)
 {
-    const part local = find_part(emit, args);
+    const local_linear local = find_local_linear(emit, args);
     const bool is_whole = !local.is_summed && !local.is_gathered;
     char product[NAME_BYTES];
     uint32_t weight, bias, y;

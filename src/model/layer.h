@@ -75,21 +75,21 @@ static inline bool sl_layer_splits_rows(const sl_emit *emit)
 /* Sums `terms` [B, T, C] over the ranks and writes this rank's rows of the sum. */
 sl_status sl_layer_scatter_rows(sl_emit *emit, const char *name, uint32_t terms, uint32_t *out_y);
 
-/* Gathers y [B, T, C] from x [B, T, columns] of each rank. */
-sl_status sl_layer_gather_columns(sl_emit *emit, const char *name, uint32_t x, uint64_t part,
-                                  uint32_t *out_y);
+/* Gathers y [B, T, C] from x [B, T, local_columns] of each rank. */
+sl_status sl_layer_gather_columns(sl_emit *emit, const char *name, uint32_t x,
+                                  uint64_t local_columns, uint32_t *out_y);
 
 /* LAYERNORM of the hidden states, with parameters `name`.weight and `name`.bias: y [B, T, C]. */
 sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y);
 
 typedef struct sl_linear_args {
-    const char *name;     /* "attn.c_attn" */
-    uint64_t in, out;     /* of the whole linear */
-    sl_split split;       /* of the weight */
-    uint64_t part;        /* this rank's features of the split axis (QKV: of q, k and v each) */
-    bool is_gathered;     /* y has the columns of all ranks */
-    float deviation;      /* of the initial weight */
-    uint32_t x, residual; /* residual: SL_NONE if there is none */
+    const char *name;        /* "attn.c_attn" */
+    uint64_t in, out;        /* of the whole linear */
+    sl_split split;          /* of the weight */
+    uint64_t local_features; /* this rank's features of the split axis (QKV: of q, k and v each) */
+    bool is_gathered;        /* y has the columns of all ranks */
+    float deviation;         /* of the initial weight */
+    uint32_t x, residual;    /* residual: SL_NONE if there is none */
 } sl_linear_args;
 
 /* y = x * weight + bias (+ residual), split over the ranks. COLUMNS and QKV: y has this rank's
