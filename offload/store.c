@@ -1,4 +1,5 @@
-/* Opens the disk store: files, checksums, and a pipe a lane over the first transport that works. */
+/* Opens the disk store: files, checksums, and one pipe per lane over the first transport that
+ * works. */
 #define _GNU_SOURCE /* strdup */
 
 #include "store.h"
@@ -16,9 +17,9 @@
 enum {
     DEPTH_DEFAULT = 32,
     DEPTH_MAX = 1024,
-    MEMORY_UNIT = 512, /* of files that a transport owns: the least that a disk has */
+    MEMORY_UNIT = 512, /* file unit if a transport owns the files: the smallest sector of a disk */
     LIMIT_DEFAULT_MS = 120000,
-    WAITS_A_LIMIT = 16, /* so long can one wait be at most, and so long this: */
+    WAITS_A_LIMIT = 16, /* a wait lasts a 16th of the limit of a request at most, and at most: */
     WAIT_MOST_MS = 1000,
     PROBE_DEPTH = 2,
     WORDS_BYTES = 256
@@ -27,7 +28,7 @@ enum {
 struct sl_store {
     uint64_t bytes;
     uint32_t depth, limit_ms;
-    char *directories; /* all names, for messages */
+    char *directories; /* their names, for messages */
     sl_store_file *files;
     int *descriptors;
     uint32_t file_count; /* opened so far */
@@ -60,7 +61,7 @@ const char *sl_store_probe(void)
     return words;
 }
 
-/* A pipe over one transport of its own, which becomes the sibling of the next. */
+/* Opens a pipe over its own transport, which becomes the sibling of the next one. */
 static sl_status open_pipe(const sl_store *store, const sl_transport_ops *ops,
                            sl_transport_options *options, sl_store_lane lane,
                            sl_store_pipe **out_pipe)
@@ -131,7 +132,7 @@ static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
 
 /* ---- the description ---- */
 
-/* Appends `word`, with ", " between. */
+/* Appends `word` after ", ". */
 static void append_word(char *text, size_t bytes, const char *word)
 {
     size_t length = strlen(text);
@@ -139,7 +140,7 @@ static void append_word(char *text, size_t bytes, const char *word)
         snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", word);
 }
 
-/* What is special about the transports: once where both lanes' are alike. */
+/* Appends the notes of both lanes' transports; once if they are equal. */
 static void append_notes(const sl_store *store, char *text, size_t bytes)
 {
     const char *read = sl_store_pipe_note(store->pipes[SL_STORE_READ]);
@@ -190,7 +191,8 @@ static sl_status write_description(sl_store *store, const sl_transport_ops *ops,
     return SL_OK;
 }
 
-/* The one that was asked for, or the first that works; why not an earlier one goes on record. */
+/* Takes the transport of `options`, else the first that works; keeps why an earlier one does
+ * not. */
 static sl_status choose_transport(sl_store *store, const sl_store_options *options)
 {
     char why_not[WORDS_BYTES / 2] = "";
@@ -211,7 +213,8 @@ static sl_status choose_transport(sl_store *store, const sl_store_options *optio
 
 /* ---- files ---- */
 
-/* Bytes of the pieces n with n % file_count == file_index; the last piece may be a part of one. */
+/* Bytes of file `file_index`: of the pieces n with n % file_count == file_index. The last piece may
+ * be short. */
 static uint64_t bytes_of_file(uint64_t bytes, uint32_t file_index, uint32_t file_count)
 {
     uint64_t piece_count = sl_bits_divide_up(bytes, SL_STORE_PIECE_BYTES);
@@ -221,7 +224,7 @@ static uint64_t bytes_of_file(uint64_t bytes, uint32_t file_index, uint32_t file
     return has_last ? own_bytes - (piece_count * SL_STORE_PIECE_BYTES - bytes) : own_bytes;
 }
 
-/* Files that a transport owns are entries without a descriptor. */
+/* If a transport owns the files, their entries have no descriptor. */
 static sl_status open_file(sl_store *store, uint32_t file_index, uint32_t file_count,
                            const char *directory, bool is_owned)
 {
@@ -236,7 +239,7 @@ static sl_status open_file(sl_store *store, uint32_t file_index, uint32_t file_c
     return SL_OK;
 }
 
-/* The store keeps names of its own: they stand in messages as long as it lives. */
+/* Copies the names, because messages need them as long as the store lives. */
 static sl_status copy_names(sl_store *store, const char *const *directories, uint32_t count)
 {
     size_t bytes = 0;
@@ -348,7 +351,7 @@ sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t b
     return move_range(store, SL_STORE_READ, offset, data, bytes);
 }
 
-/* A request does not say whether its memory is read or written; a write only reads it. */
+/* The cast is safe: a write only reads the memory of its request. */
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes)
 {
     return move_range(store, SL_STORE_WRITE, offset, (void *)(uintptr_t)data, bytes);

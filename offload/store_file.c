@@ -1,10 +1,10 @@
 /* A file of the disk store.
  *
- * The directory is opened once and checked; everything after that goes by its descriptor. The file
- * has no name from the start (O_TMPFILE); on a file system without that it loses its name at once.
- * So nothing is left when the process ends, however it ends: only a kill between those two calls
- * leaves an empty file. Direct I/O is tried for real, with one block, for some file systems accept
- * the flag and refuse the transfer.
+ * The directory is opened once and checked; everything after that uses its descriptor. The file has
+ * no name from the start (O_TMPFILE), or is unlinked right after its creation if the file system
+ * does not know O_TMPFILE. So nothing is left when the process ends, however it ends: only a kill
+ * between creation and unlink leaves an empty file. Direct I/O is tested by a transfer of one
+ * block, because some file systems accept the flag and refuse the transfer.
  */
 #define _GNU_SOURCE /* O_TMPFILE, O_DIRECT, statx, fallocate */
 
@@ -44,7 +44,7 @@ static sl_status check_directory(const char *name, int directory)
     return SL_OK;
 }
 
-/* A slash at the end would follow a link in spite of O_NOFOLLOW, so it goes. */
+/* Removes a slash at the end: with one, open follows a symbolic link in spite of O_NOFOLLOW. */
 static sl_status open_directory(const char *name, int *out_directory)
 {
     char *plain = strdup(name);
@@ -87,7 +87,7 @@ static int make_and_unlink(int directory, int flags)
         int fd = openat(directory, name, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC | flags,
                         OWN_MODE);
         int error = errno;
-        /* Some file systems make the file and then refuse O_DIRECT: the name goes all the same. */
+        /* Some file systems create the file and then refuse O_DIRECT: unlink in any case. */
         if ((fd >= 0 || error == EINVAL) && unlinkat(directory, name, 0) != 0 && fd >= 0) {
             error = errno;
             close(fd);
@@ -105,7 +105,7 @@ static bool is_refusal(int error)
     return error == EINVAL || error == EOPNOTSUPP || error == EISDIR || error == ENOENT;
 }
 
-/* The best of four ways that the file system knows. */
+/* With O_TMPFILE or not, with O_DIRECT or not: the best that the file system knows. */
 static int make_file(int directory, bool *out_is_direct)
 {
     static int (*const makers[])(int, int) = {make_nameless, make_and_unlink};
@@ -119,7 +119,7 @@ static int make_file(int directory, bool *out_is_direct)
     return -1;
 }
 
-/* Mode 0600 whatever the umask is, and nobody else can reach it. */
+/* Sets mode 0600 whatever the umask is; fails if another user could open the file. */
 static sl_status close_to_others(const sl_store_file *file)
 {
     struct stat info;
@@ -150,7 +150,7 @@ static sl_status fail_reservation(const sl_store_file *file, uint64_t bytes, con
             (unsigned long long)sl_store_file_free_bytes(file), reason);
 }
 
-/* The kernel ends a process that asks for more than its limit, so that is looked at first. */
+/* Checked first, because the kernel kills a process that exceeds its file size limit. */
 static sl_status check_file_limit(const sl_store_file *file, uint64_t bytes)
 {
     struct rlimit limit;
@@ -163,7 +163,7 @@ static sl_status check_file_limit(const sl_store_file *file, uint64_t bytes)
             file->directory, (unsigned long long)bytes, (unsigned long long)limit.rlim_cur);
 }
 
-/* Where nothing can be reserved, what is free now must do. */
+/* If the file system cannot reserve space, requires that enough is free now. */
 static sl_status extend_file(sl_store_file *file, uint64_t bytes)
 {
     if (sl_store_file_free_bytes(file) < bytes)
@@ -202,7 +202,7 @@ static int try_block(int fd)
     return error;
 }
 
-/* What the kernel says of direct I/O on this file: the unit, or 0 where that cannot be used. */
+/* The unit of direct I/O on this file by statx; 0: the kernel says that it is not usable. */
 static uint32_t direct_unit(int fd)
 {
     uint32_t unit = SL_STORE_ALIGNMENT;
@@ -218,7 +218,7 @@ static uint32_t direct_unit(int fd)
     return is_usable ? unit : 0;
 }
 
-/* Settles whether the file goes past the page cache; it never does both. */
+/* Decides whether the file bypasses the page cache: for all transfers or for none. */
 static sl_status choose_direct(sl_store_file *file)
 {
     int error = file->is_direct ? 0 : EINVAL;

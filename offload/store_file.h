@@ -1,5 +1,5 @@
-/* One file of the disk store: nameless, mode 0600, its space reserved. Knows nothing of pieces,
- * checksums and requests. */
+/* One file of the disk store: nameless, mode 0600, preallocated. Knows nothing of pieces, checksums
+ * and requests. */
 #ifndef SL_OFFLOAD_STORE_FILE_H
 #define SL_OFFLOAD_STORE_FILE_H
 
@@ -11,10 +11,10 @@
 typedef struct sl_store_file {
     int fd;                /* -1: none */
     const char *directory; /* for messages; borrowed */
-    bool is_direct;        /* past the page cache */
+    bool is_direct;        /* bypasses the page cache */
     bool is_reserved;
-    uint32_t unit;  /* a transfer that was cut short goes on at a multiple of it */
-    char note[160]; /* what is special about it, for people; "" if nothing */
+    uint32_t unit;  /* a short transfer is continued at a multiple of this */
+    char note[160]; /* what is special about the file, for people; "" if nothing */
 } sl_store_file;
 
 /* Makes a file of `bytes` bytes in `directory`, which must belong to this user or root and be
@@ -22,15 +22,14 @@ typedef struct sl_store_file {
  * is wrong with it, or how many bytes are needed and how many free. */
 sl_status sl_store_file_open(const char *directory, uint64_t bytes, sl_store_file *out_file);
 
-/* Its space is free again. */
+/* Closes the file, which frees its space. */
 void sl_store_file_close(sl_store_file *file);
 
-/* Tells the kernel not to keep the bytes in memory that were just moved: the page cache would grow
- * beside the planned memory. Written bytes are on the disk by then. Does nothing for a file with
- * direct I/O. */
+/* Drops bytes that were just moved from the page cache, which would grow beside the planned memory.
+ * Written bytes must be on the disk already. Does nothing for a file with direct I/O. */
 void sl_store_file_settle(const sl_store_file *file, uint64_t offset, uint32_t bytes);
 
-/* Bytes that are free beside the file. */
+/* Free bytes of the file system. */
 uint64_t sl_store_file_free_bytes(const sl_store_file *file);
 
 #endif

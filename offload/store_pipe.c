@@ -1,16 +1,16 @@
-/* The life of a part: idle -> ready -> out -> (ready again | done). A transfer holds one part;
- * `depth` transfers are idle, ready or out, and none is anything else. A part becomes ready again
- * when its request was cut short (it goes on where the last whole unit ended), when the kernel is
- * busy, once after a failed read, and once when what was read has the wrong checksum. Every
- * such way back is bounded, so a call ends.
+/* The states of a transfer: idle -> ready -> out -> (ready again | idle). A transfer carries one
+ * part of a range; all `depth` transfers are always in one of these states. A part becomes ready
+ * again when its request was short (it is continued after the last whole unit), when the kernel is
+ * busy, once after a failed read, and once when the bytes read have the wrong checksum. The number
+ * of repetitions is bounded, so every call ends.
  *
  * Parts are made ready a few at a time and completions are taken a few at a time, so that checksums
- * are computed while the disks work. The first failure is kept and nothing new is handed out; the
- * call returns when everything has come back, or when one part has been out for too long.
+ * are computed while the disks work. The first failure is kept and no new request is submitted; the
+ * call returns when all requests have completed, or when one is overdue.
  *
- * How long is told by a clock of the lane's own, for which no time passes while the process is
- * stopped or the machine suspended: a gap between two looks at it counts as one wait at most. And
- * nothing is judged before all that has come back is taken.
+ * Time is measured by a clock of the lane that does not advance while the process is stopped or the
+ * machine suspended: a gap between two readings counts as one wait at most. And no request is
+ * judged overdue before all completions have been taken.
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 
@@ -27,22 +27,23 @@
 #include "base/clock.h"
 
 enum {
-    BATCH = 4,      /* parts handed out, and taken back, at once */
+    BATCH = 4,      /* parts submitted, and completions taken, at once */
     STALLS_MAX = 8, /* requests in a row that move less than a unit */
     REASON_BYTES = 256
 };
 
-/* A part on its way, and what became of it so far. */
+/* A part in flight, and its progress. */
 typedef struct transfer {
-    sl_transport_request request; /* the first field: requests are turned back into transfers */
+    sl_transport_request request; /* first, so that a request can be cast to its transfer */
     uint64_t offset;              /* of the part, in its file */
     uint64_t store_offset;        /* of the part, in the store */
     char *data;
     uint32_t bytes, done;
-    char *tail; /* where the first bytes of `data` go in the end; NULL: they are there */
+    char *tail; /* where the first bytes of `data` are copied at the end; NULL: `data` is the
+                   caller's */
     uint32_t tail_bytes;
-    uint32_t pauses, stalls; /* spent in a row */
-    uint64_t out_ns;         /* by the lane's clock, when it was handed out; 0: it is not out */
+    uint32_t pauses, stalls; /* in a row, so far */
+    uint64_t out_ns;         /* when it was submitted, by the lane's clock; 0: it is not out */
     bool was_repeated, was_reread;
 } transfer;
 
@@ -51,11 +52,11 @@ struct sl_store_pipe {
     sl_store_counts counts;
     transfer *transfers;
     transfer **idle, **ready; /* stacks of [depth] */
-    char *record;             /* of SL_STORE_RECORD_BYTES: for one of which less is wanted */
+    char *record;             /* SL_STORE_RECORD_BYTES, for a record of which less is wanted */
     uint32_t idle_count, ready_count, out_count;
     uint64_t clock_ns;        /* the lane's clock, above 0 */
-    uint64_t looked_ns;       /* the system's, when the lane's went on last */
-    sl_first_failure failure; /* after it nothing new is handed out */
+    uint64_t looked_ns;       /* the system's clock, when the lane's clock last advanced */
+    sl_first_failure failure; /* if set, nothing new is submitted */
 };
 
 /* What is left of a range. */
@@ -82,7 +83,7 @@ static void advance_clock(sl_store_pipe *pipe)
     pipe->looked_ns = now;
 }
 
-/* Fails with where the part lies in front. */
+/* Keeps a failure whose message begins with the part's place. */
 static void fail_part(sl_store_pipe *pipe, const transfer *part, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -105,7 +106,7 @@ static void make_idle(sl_store_pipe *pipe, transfer *part)
     pipe->idle[pipe->idle_count++] = part;
 }
 
-/* Asks for what is still missing of a part. */
+/* Makes a request for the missing rest of a part. */
 static void make_ready(sl_store_pipe *pipe, transfer *part)
 {
     part->request.offset = part->offset + part->done;
@@ -115,7 +116,7 @@ static void make_ready(sl_store_pipe *pipe, transfer *part)
     pipe->ready[pipe->ready_count++] = part;
 }
 
-/* Sums of a write are noted before it starts: should it end half done, reading it will be refused.
+/* The checksums of a write are stored before it starts: if it fails half way, reading is refused.
  */
 static void start_write(sl_store_pipe *pipe, transfer *part)
 {
@@ -123,7 +124,8 @@ static void start_write(sl_store_pipe *pipe, transfer *part)
     make_ready(pipe, part);
 }
 
-/* Less is wanted of a record than was written: all of that is read, or it could not be checked. */
+/* Less is wanted of a record than was written: reads all that was written, which the checksum
+ * needs. */
 static void read_whole_record(sl_store_pipe *pipe, transfer *part, uint32_t written_bytes)
 {
     part->tail = part->data;
@@ -147,8 +149,8 @@ static void start_read(sl_store_pipe *pipe, transfer *part)
     }
 }
 
-/* What of the range is one part: up to the end of its piece. A last record of which less is read
- * than was written is a part of its own. */
+/* Bytes of the next part of a range: up to the end of its piece. A last record of which less is
+ * read than was written is a part of its own. */
 static uint32_t find_part_bytes(const sl_store_pipe *pipe, const range *left)
 {
     uint64_t room = SL_STORE_PIECE_BYTES - left->offset % SL_STORE_PIECE_BYTES;
@@ -276,7 +278,7 @@ static void judge_sums(sl_store_pipe *pipe, transfer *part)
     make_idle(pipe, part);
 }
 
-/* Something was moved: all of it, or a beginning. */
+/* The request moved all bytes, or the first ones. */
 static void judge_bytes(sl_store_pipe *pipe, transfer *part, uint32_t moved)
 {
     const sl_store_file *file = &pipe->options.files[part->request.file];
@@ -412,7 +414,7 @@ static void free_pipe(sl_store_pipe *pipe)
     free(pipe);
 }
 
-/* A mapping, for it has to stay one where a request of it was abandoned. */
+/* A mapping, which can stay mapped if a request on it is abandoned. */
 static sl_status map_record(sl_store_pipe *pipe)
 {
     void *memory = mmap(NULL, SL_STORE_RECORD_BYTES, PROT_READ | PROT_WRITE,

@@ -11,13 +11,13 @@
 
 struct sl_store_sums {
     uint64_t *sums;
-    uint8_t *pages; /* of SL_STORE_ALIGNMENT bytes that were written; 0: none */
+    uint8_t *pages; /* per record: pages of SL_STORE_ALIGNMENT bytes that were written; 0: none */
 };
 
 _Static_assert(SL_STORE_RECORD_BYTES / SL_STORE_ALIGNMENT <= UINT8_MAX, "pages fit");
 _Static_assert(SL_STORE_PIECE_BYTES % SL_STORE_RECORD_BYTES == 0, "records are in one piece");
 
-/* What a range has of the record in which its byte `done` is the first. */
+/* Bytes of a range in the record that begins at byte `done` of the range. */
 static uint32_t record_part(uint32_t bytes, uint32_t done)
 {
     uint32_t left = bytes - done;

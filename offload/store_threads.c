@@ -21,21 +21,21 @@
 
 enum { THREADS_MAX = 8 };
 
-/* First in, first out; never holds more than the transport's depth. */
+/* FIFO; holds at most the transport's depth. */
 typedef struct request_queue {
     sl_transport_request **requests; /* [depth] */
     uint32_t first, count;
 } request_queue;
 
 struct sl_transport {
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t work_came, work_done;
     request_queue pending, done;
     bool stop, is_cached;
-    bool is_abandoned;   /* closed with requests out: their memory is not to be touched */
+    bool is_abandoned;   /* closed with requests in flight, whose memory must not be touched */
     uint32_t left_count; /* threads that have left */
     uint32_t out_count, wait_ms;
-    int *files; /* [file_count]: descriptors of its own */
+    int *files; /* duplicates */
     uint32_t file_count, depth, thread_count;
     pthread_t threads[THREADS_MAX];
     char note[32];
@@ -55,7 +55,7 @@ static sl_transport_request *take_request(sl_transport *transport, request_queue
     return request;
 }
 
-/* Returns when the bytes are on the disk. Some kernels (gVisor's) refuse the flag. */
+/* Returns when the bytes are on the disk. Some kernels (gVisor's) do not know RWF_DSYNC. */
 static ssize_t write_through(int file, const sl_transport_request *request)
 {
     const struct iovec data = {request->data, request->bytes};
@@ -93,7 +93,8 @@ static void free_transport(sl_transport *transport)
     free(transport);
 }
 
-/* Whoever leaves an abandoned transport last takes it along. Holds the lock, which it gives back.
+/* The last thread that leaves an abandoned transport frees it. Called with the lock held; releases
+ * it.
  */
 static void leave_transport(sl_transport *transport)
 {
@@ -140,7 +141,7 @@ static sl_status queue_requests(sl_transport *transport, sl_transport_request *c
     return SL_OK;
 }
 
-/* `wait_ms` from now, by the clock of work_done. */
+/* The time `wait_ms` from now, by work_done's clock. */
 static struct timespec find_deadline(uint32_t wait_ms)
 {
     uint64_t ns = sl_clock_now_ns() + wait_ms * UINT64_C(1000000);
@@ -177,8 +178,8 @@ static void redirect_files(sl_transport *transport)
     close(nothing);
 }
 
-/* Threads leave when nothing is left to do. Where one is stuck in the kernel nobody waits for it:
- * what it still uses is freed when it comes back, if ever. */
+/* Threads leave when the queue is empty. A thread that is stuck in the kernel is not waited for:
+ * its memory is freed when it returns, if ever. */
 static void close_threads(sl_transport *transport)
 {
     pthread_t threads[THREADS_MAX];
@@ -201,7 +202,7 @@ static void close_threads(sl_transport *transport)
         free_transport(transport);
 }
 
-/* Signals are the control thread's. */
+/* The threads block all signals: the control thread handles them. */
 static sl_status start_threads(sl_transport *transport, uint32_t count)
 {
     int error = 0;
@@ -224,7 +225,7 @@ static sl_status start_threads(sl_transport *transport, uint32_t count)
     return SL_OK;
 }
 
-/* By the clock that nobody sets, for find_deadline. */
+/* Uses the monotonic clock, as find_deadline does. */
 static int open_timed(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -256,7 +257,7 @@ fail:
     SL_FAIL(SL_ERROR_SYSTEM, "cannot create the locks of the disk tier's threads");
 }
 
-/* On failure free_transport closes the descriptors that were made. */
+/* On failure free_transport closes the duplicates made so far. */
 static sl_status open_files(sl_transport *transport, const int *files, uint32_t count)
 {
     transport->files = calloc(count, sizeof *transport->files);

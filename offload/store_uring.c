@@ -1,17 +1,18 @@
-/* Requests by io_uring, one ring a lane; the one file that knows liburing.
+/* Requests by io_uring, one ring per lane; the one file that knows liburing.
  *
  * The ring holds `depth` submissions and twice as many completions, and at most `depth` requests
- * are out, so the completion queue cannot overflow. If the kernel is too busy for a request (it has
- * no memory for it at the moment), the request stays in the ring, and every wait submits it again,
- * until the time limit of the lane. Files and the buffer are registered where the kernel allows it;
- * a request whose memory is not inside one registered part goes unregistered. Each registration
- * counts against the limit of locked memory, whatever else has locked the same pages. So a second
- * ring shares that of its sibling where the kernel can do that (from 6.12 on).
+ * are in flight, so the completion queue cannot overflow. If the kernel is too busy for a request
+ * (it has no memory for it at the moment), the request stays in the ring, and every wait submits it
+ * again, until the time limit of the lane. Files and the buffer are registered where the kernel
+ * allows it; a request whose memory is not inside one registered part is sent unregistered. Each
+ * registration counts against the limit of locked memory, even if another registration has locked
+ * the same pages. So a second ring shares the registration of its sibling where the kernel can do
+ * that (from 6.12 on).
  *
- * IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN are left off: they bind a ring to one thread for its
- * life, and a lane is promised to one thread at a time only (what fills the store before a run need
- * not be the thread that runs the lane). Completions of direct transfers of 1 MiB are a few
- * thousand a second; COOP_TASKRUN spares the interrupt that each would be.
+ * IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN are not used: they bind a ring to one thread for its
+ * life, but the lane's contract is one thread at a time (the store may be filled by another thread
+ * than the one that runs the lane). Direct transfers of 1 MiB complete a few thousand times a
+ * second; COOP_TASKRUN saves one interrupt for each.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +31,12 @@
 #include "base/clock.h"
 
 enum {
-    REGISTERED_BYTES_MAX = 1 << 30, /* of one part of the buffer: the kernel's limit */
-    PARTS_MAX = 1024,               /* the oldest kernels' limit */
+    REGISTERED_BYTES_MAX = 1 << 30, /* of one registered part: the kernel's limit */
+    PARTS_MAX = 1024,               /* limit of the oldest kernels */
     CLONE_BUFFERS = 30              /* IORING_REGISTER_CLONE_BUFFERS of newer headers */
 };
 
-/* struct io_uring_clone_buffers of newer headers; all buffers with zeros behind the first. */
+/* struct io_uring_clone_buffers of newer headers; zeros after the first field clone all buffers. */
 typedef struct clone_request {
     uint32_t source, flags, source_first, first, count, pad[3];
 } clone_request;
@@ -48,10 +49,10 @@ struct sl_transport {
     bool is_cached;
     char *buffer;
     uint64_t buffer_bytes;
-    uint32_t out_count; /* in the ring or in the kernel */
+    uint32_t out_count; /* in flight: in the ring or in the kernel */
     uint32_t wait_ms;
     struct __kernel_timespec wait; /* the same */
-    uint64_t locked_bytes;         /* by this ring's registration, not by that of its sibling */
+    uint64_t locked_bytes;         /* by this ring's registration, not by its sibling's */
     char note[160];
 };
 
@@ -94,7 +95,8 @@ static bool is_busy(int error)
     return error == EINTR || error == EAGAIN || error == EBUSY;
 }
 
-/* Submits the entries of the ring. Returns 0, or the errno for which the kernel left some there. */
+/* Submits the entries of the ring. Returns 0, or the errno for which the kernel left some in the
+ * ring. */
 static int offer_entries(sl_transport *transport)
 {
     while (io_uring_sq_ready(&transport->ring) > 0) {
@@ -119,7 +121,7 @@ static sl_status submit_requests(sl_transport *transport, sl_transport_request *
     return SL_OK;
 }
 
-/* Waits once for a completion, for wait_ms at most. Returns 0, of a time-out too, or an errno. */
+/* Waits once for a completion, at most wait_ms. Returns 0 (also on time-out) or an errno. */
 static int await_kernel(sl_transport *transport)
 {
     struct io_uring_cqe *entry;
@@ -130,8 +132,8 @@ static int await_kernel(sl_transport *transport)
     return error == ETIME ? 0 : error;
 }
 
-/* Blocks until the kernel has finished a request, or for wait_ms. A busy kernel is asked again
- * within that time. */
+/* Blocks until a request has completed, or for wait_ms; within that time submits again to a busy
+ * kernel. */
 static sl_status wait_for_completion(sl_transport *transport)
 {
     uint64_t end_ns = sl_clock_now_ns() + transport->wait_ms * UINT64_C(1000000);
@@ -164,7 +166,8 @@ static sl_status wait_for_requests(sl_transport *transport, sl_transport_request
     return SL_OK;
 }
 
-/* The kernel goes on with what is out after the ring is gone: see transport.h for its memory. */
+/* After the ring is gone the kernel may go on with requests in flight; transport.h says what holds
+ * for their memory. */
 static void close_ring(sl_transport *transport)
 {
     io_uring_queue_exit(&transport->ring);
@@ -193,7 +196,7 @@ static int open_ring(sl_transport *transport)
     return EOPNOTSUPP;
 }
 
-/* 0 or an errno: takes over what the sibling has registered. */
+/* Takes over the sibling's registration. Returns 0 or an errno. */
 static int share_buffer(sl_transport *transport, const sl_transport *sibling)
 {
     clone_request request = {.source = (uint32_t)sibling->ring.ring_fd};
@@ -204,7 +207,7 @@ static int share_buffer(sl_transport *transport, const sl_transport *sibling)
     return result == 0 ? 0 : errno;
 }
 
-/* 0 or an errno; in parts that the kernel takes. */
+/* Registers the buffer in parts that the kernel accepts. Returns 0 or an errno. */
 static int register_buffer(sl_transport *transport)
 {
     struct iovec parts[PARTS_MAX];

@@ -1,8 +1,8 @@
-/* How requests of one lane reach the kernel. One table for each way; store.c is the only caller.
+/* How requests of one lane reach the kernel: one table per transport.
  *
  * Contract of every entry: one thread at a time; a request belongs to the transport from submit
- * until wait hands it back, with `result` set as a system call would leave it (bytes moved, or
- * -errno). At most `depth` requests are out. A transport judges no result.
+ * until wait returns it, with `result` set as a system call would (bytes moved, or -errno). At most
+ * `depth` requests are in flight. A transport does not judge results.
  */
 #ifndef SL_OFFLOAD_TRANSPORT_H
 #define SL_OFFLOAD_TRANSPORT_H
@@ -24,48 +24,49 @@ typedef struct sl_transport_request {
 } sl_transport_request;
 
 typedef struct sl_transport_options {
-    const int *files; /* open descriptors; borrowed; NULL where owns_files */
+    const int *files; /* open descriptors; borrowed; NULL with owns_files */
     uint32_t file_count;
     uint64_t file_bytes; /* of the largest file */
-    bool is_cached;      /* some file goes through the page cache: a write comes back only when its
-                            bytes are on the disk, so that the kernel can drop them from memory */
+    bool is_cached;      /* some file uses the page cache: a write completes only when its bytes are
+                            on the disk, so that the kernel can drop them from memory */
     uint32_t depth;
-    uint32_t wait_ms; /* how long one wait waits for the kernel */
+    uint32_t wait_ms; /* how long one wait lasts */
     void *buffer;     /* to register, or NULL */
     uint64_t buffer_bytes;
-    const sl_transport *sibling; /* opened with the same buffer, whose registration this one may
-                                    share; NULL: none */
+    const sl_transport *sibling; /* has the same buffer, whose registration may be shared; NULL:
+                                    none */
 } sl_transport_options;
 
 typedef struct sl_transport_ops {
     const char *name;
-    bool owns_files; /* the store opens none: its bytes lie elsewhere, as in a test's memory */
+    bool owns_files; /* the store opens no files: the transport keeps the bytes, as in a test's
+                        memory */
 
-    /* SL_ERROR_SYSTEM: not possible here; the message says why. */
+    /* SL_ERROR_SYSTEM: this transport does not work here; the message says why. */
     sl_status (*open)(const sl_transport_options *options, sl_transport **out_transport);
 
-    /* Hands over `count` requests. If the kernel is too busy for some of them, wait submits these
-     * again. A failure means that no request was taken. */
+    /* Submits `count` requests. If the kernel is too busy for some, wait submits them again. On
+     * failure no request was taken. */
     sl_status (*submit)(sl_transport *transport, sl_transport_request *const *requests,
                         uint32_t count);
 
-    /* Blocks until at least one request has come back, or for wait_ms; writes up to `most` of those
-     * that have, and fewer than `most` only where that is all. Fails if the system will
-     * never report how the requests ended. */
+    /* Blocks until at least one request has completed, or for wait_ms. Writes up to `most`
+     * completed requests; fewer only if there are no more. Fails if the system will never report
+     * how the requests ended. */
     sl_status (*wait)(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
                       uint32_t *out_count);
 
-    /* Closes at once; the caller waits for its requests before. One that has not come back is
+    /* Closes at once; the caller has waited for its requests. A request still in flight is
      * abandoned: the system may read or write its `data` at any later time, so that memory must
-     * stay mapped, and unused, until the process ends. The caller may close the files: an
-     * abandoned request never reaches another file that gets one of their numbers. */
+     * stay mapped, and unused, until the process ends. The caller may close the files: an abandoned
+     * request never reaches another file that gets the same descriptor number. */
     void (*close)(sl_transport *transport);
 
-    /* What is special about it: "registered buffers"; "" if nothing. */
+    /* What is special about the transport: "registered buffers"; "" if nothing. */
     const char *(*note)(const sl_transport *transport);
 
-    /* Bytes that it keeps locked in memory beyond what its sibling does; they count against the
-     * limit of locked memory (ulimit -l). */
+    /* Bytes locked in memory beyond those of the sibling; they count against the limit of locked
+     * memory (ulimit -l). */
     uint64_t (*locked_bytes)(const sl_transport *transport);
 } sl_transport_ops;
 
