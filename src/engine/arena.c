@@ -24,7 +24,7 @@ uint64_t sl_arena_need(const sl_engine_options *options, sl_tier tier)
     return need;
 }
 
-/* A size in whole pages makes the base of guarded memory page aligned too. */
+/* Rounds up to whole pages, so that the base of guarded memory is page aligned too. */
 static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes, uint64_t alignment)
 {
     sl_arena *arena = &engine->arenas[tier];
@@ -98,7 +98,7 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
     return SL_OK;
 }
 
-/* Queues one uncounted copy; the host side may be plain memory. */
+/* Queues one copy that no counter sees; its host side may be any memory. */
 static sl_status queue_copy(sl_engine *engine, sl_lane lane, void *to, const void *from,
                             uint64_t bytes)
 {

@@ -1,11 +1,11 @@
-/* A plan made ready to be issued: every index becomes a pointer, every wait an event, once, when
- * the engine opens.
+/* A bound plan, ready to be issued: when the engine opens, every index becomes a pointer, every
+ * wait an event.
  *
- * It trusts sl_plan_verify for what a plan means, and checks for itself whatever would make the
- * engine touch memory that is not its own.
+ * It trusts sl_plan_verify for the meaning of a plan, and checks for itself that the engine never
+ * touches memory that is not its own.
  *
- * A command is bound where it is in repetition 0 of its section. Of its places only those that move
- * have a stride; so a command that has none costs nothing more for being repeated.
+ * A command is bound for repetition 0 of its section. Only places that move have a stride; so a
+ * command without such places costs nothing more in a repeated section.
  */
 #include "engine_internal.h"
 
@@ -16,7 +16,7 @@ enum { FIRST_STRIDES = 64 };
 
 /* ---- sections ---- */
 
-/* Refuses sections that are not all of the plan's body, in order; counts repetitions. */
+/* Refuses sections that do not cover the plan's body in order; counts repetitions. */
 static sl_status check_sections(sl_bound_plan *bound)
 {
     const sl_plan *plan = bound->plan;
@@ -99,7 +99,7 @@ static sl_status bind_command(const sl_engine *engine, sl_bound_plan *plan, sl_b
 
 /* ---- waits ---- */
 
-/* Opens events that reach `age` issues back. */
+/* Opens the events of the last `age` + 1 issues. */
 static sl_status open_events(const sl_engine *engine, sl_bound_command *bound, uint32_t age)
 {
     for (uint32_t i = 0; i <= age; i++) {
@@ -166,7 +166,7 @@ static void mark_filled_inputs(sl_bound_plan *bound)
     }
 }
 
-/* The value of a copy, if it is an output, or an input that the caller hands in; else NULL. */
+/* The value of a copy if it is an output, or an input that the caller writes; else NULL. */
 static const sl_value *find_handed_value(const sl_bound_plan *bound, const sl_command *command)
 {
     if (command->kind != SL_COMMAND_COPY || command->chunk_index != SL_NONE ||
@@ -177,7 +177,8 @@ static const sl_value *find_handed_value(const sl_bound_plan *bound, const sl_co
     return is_handed_in || value->kind == SL_VALUE_OUTPUT ? value : NULL;
 }
 
-/* Where the caller writes an input or reads an output: the host end of its copy. */
+/* Finds the memory where the caller writes an input or reads an output: the host end of its
+ * copy. */
 static sl_status bind_host_slot(const sl_engine *engine, sl_bound_plan *bound,
                                 const sl_command *command)
 {
@@ -196,8 +197,8 @@ static sl_status bind_host_slot(const sl_engine *engine, sl_bound_plan *bound,
     return SL_OK;
 }
 
-/* A step waits for what it promises: copies of inputs and outputs, and that its inputs were asked
- * for. Whatever else runs on, later commands wait for by their own waits. */
+/* Finds the commands that a step waits for: copies of inputs and outputs, and INPUT ops. For the
+ * others later commands wait by their own waits. */
 static sl_status find_awaited(const sl_engine *engine, sl_bound_plan *bound)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)

@@ -1,7 +1,7 @@
-/* Chunks and slots between iterations: where they are, and setting and reading them.
+/* Chunks and persistent slots between iterations: finds, reads and writes them.
  *
- * Everything here runs in the boundary state, whose chunks are current at their homes. What is in
- * memory is reached through arena.c, what is on disk through disk.c.
+ * Everything here runs in the boundary state, in which chunks are current at their homes. Memory is
+ * reached through arena.c, the disk through disk.c.
  */
 #include "engine_internal.h"
 
@@ -24,7 +24,8 @@ static sl_status find_home(const sl_engine *engine, sl_group group, uint32_t chu
     return SL_OK;
 }
 
-/* Only tensors are ever written into chunks, and their padding has to be zero. */
+/* Clears homes: only tensors are ever written into chunks, and the padding between them has to be
+ * zero. */
 static sl_status clear_homes(sl_engine *engine)
 {
     const sl_homes *homes = engine->options.homes;
@@ -70,7 +71,7 @@ static sl_status write_flags(sl_engine *engine)
     return counted.bytes ? sl_arena_write(engine, &counted, layout->counted_flags) : SL_OK;
 }
 
-/* Fresh memory is zero unless it was patterned, and so is a fresh disk. */
+/* Fresh memory is zero unless a pattern was written, and a fresh disk is zero. */
 sl_status sl_boundary_fill(sl_engine *engine)
 {
     if (engine->options.paint_arenas)
@@ -145,7 +146,7 @@ static sl_status find_persistent(const sl_engine *engine, uint32_t slot, uint64_
     return SL_OK;
 }
 
-/* Through host memory: the device table copies between device and host alone. */
+/* Through host memory, because the device table has no copies within the device. */
 sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *part)
 {
     unsigned char buffer[COPY_BYTES];

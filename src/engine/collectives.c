@@ -1,10 +1,10 @@
-/* RUN commands of the comm lane: sums over the ranks that the tensors are split over, and over
- * those that have other rows. How ranks reach each other is the caller's matter (sl_engine_ranks);
- * what is summed, and in which order, is decided here. Knows nothing of models.
+/* RUN commands of the comm lane: collectives of tensor-parallel ranks, data-parallel ranks and
+ * pipeline stages. The caller transports the bytes between ranks (sl_engine_ranks); this file
+ * decides what is summed, and in which order. Knows nothing of models.
  *
- * One lane, so that all ranks call the same collectives in the same order, which is that of the
- * plan. A rank on which something failed leaves out what is left: the others hear of it from the
- * caller, who was told.
+ * There is one lane, so that all ranks call the same collectives in the same order, that of the
+ * plan. A rank on which a lane failed skips the remaining collectives: the caller got the error and
+ * tells the other ranks.
  */
 #include "engine_internal.h"
 
@@ -23,7 +23,7 @@ static bool has_collectives(const sl_engine_options *options)
     return false;
 }
 
-/* Leaves *out_ranks zero where plans are of one rank. */
+/* Copies `ranks`; leaves *out_ranks zero with one rank. */
 static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
                             sl_engine_ranks *out_ranks)
 {
@@ -37,7 +37,8 @@ static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
     return SL_OK;
 }
 
-/* The collectives that a device with streams of its own has; others come with what exchanges them.
+/* The collectives that run on a device with streams; the others need an exchange that moves host
+ * memory.
  */
 static bool is_native(sl_op_kind kind)
 {
@@ -112,7 +113,7 @@ sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *b
     return SL_OK;
 }
 
-/* What one rank gives to a collective whose parts are combined here; 0: it does not. */
+/* Bytes that one rank contributes to a collective that is combined here; 0: not combined here. */
 static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     enum { STATS_A_ROW = 4 }; /* of HEAD_STATS */
@@ -121,7 +122,7 @@ static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
 }
 
-/* One rank's columns. */
+/* Bytes of one rank's columns. */
 static uint64_t count_column_bytes(const sl_op_attrs *attrs)
 {
     return attrs->row_count * attrs->out * sl_type_bytes((sl_type)attrs->type);
@@ -132,13 +133,13 @@ static uint64_t count_rows_elements(const sl_op_attrs *attrs)
     return attrs->row_count * attrs->in;
 }
 
-/* Stored in another type than it travels in. */
+/* True if the stored type differs from the type on the wire. */
 static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     return kind == SL_OP_ALL_REDUCE_TENSOR && attrs->grad_type != attrs->type;
 }
 
-/* Where parts of ranks lie, or what travels in their place. */
+/* Workspace bytes for the pieces of all ranks, or for the copy in the type on the wire. */
 static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                 const sl_engine_target *target)
 {
@@ -150,7 +151,7 @@ static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
         count = target->stage_count;
     if (kind == SL_OP_GATHER_COLUMNS)
         return count * count_column_bytes(attrs);
-    if (kind == SL_OP_SCATTER_COLUMNS) /* and the sum */
+    if (kind == SL_OP_SCATTER_COLUMNS) /* pieces, and their sum */
         return (count + 1) * count_column_bytes(attrs);
     if (is_rounded(kind, attrs))
         return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
@@ -176,15 +177,16 @@ static uint64_t count_piece_elements(sl_op_kind kind, const sl_op_attrs *attrs, 
     }
 }
 
-/* Of sums. */
+/* True for sums over the data-parallel ranks. */
 static bool is_of_data_ranks(sl_op_kind kind)
 {
     return kind == SL_OP_ALL_REDUCE_GRADIENT || kind == SL_OP_REDUCE_SCATTER_GRADIENT ||
            kind == SL_OP_REDUCE_SCATTER_SHARD;
 }
 
-/* What a native exchange needs for a sum (sl_engine_queue): a piece of each rank, twice where they
- * are rounded on their way. Large sums go in a few parts, so that scratch is a part of them. */
+/* Scratch bytes of a sum on a device's stream (sl_engine_queue): a piece of each rank, twice if
+ * pieces are rounded before they are sent. Large sums go in several rounds, so that scratch stays
+ * small. */
 static uint64_t count_scratch_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                     const sl_engine_target *target)
 {
@@ -220,9 +222,9 @@ uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
 
 typedef struct collective_args {
     const sl_op_attrs *attrs;
-    const char *name; /* of what is exchanged */
+    const char *name; /* of the exchanged value */
     sl_op_kind kind;
-    uint32_t tick, flags; /* flags: of the step's scalars */
+    uint32_t tick, flags; /* flags: the step's scalars.flags */
     void *operand[2], *workspace;
     const sl_engine *engine;
     void *stream;                              /* native, or NULL */
@@ -246,7 +248,7 @@ static void post(const collective_args *args)
     ranks->post(ranks->user, text);
 }
 
-/* Where a native exchange queues, and its scratch behind what lies in the workspace. */
+/* Sets the queue of a native exchange; scratch is the end of the workspace. */
 static sl_status begin(const collective_args *args)
 {
     const sl_engine_target *target = &args->engine->options.target;
@@ -264,7 +266,7 @@ static sl_status begin(const collective_args *args)
     return SL_OK;
 }
 
-/* What this rank computes itself, of up to three operands. */
+/* Runs a kernel of this rank on up to three operands. */
 static sl_status compute(const collective_args *args, sl_rank_kernel which,
                          const sl_op_attrs *attrs, void *const operand[3])
 {
@@ -290,7 +292,7 @@ static sl_status reduce(const collective_args *args)
                                    args->operand[0]);
 }
 
-/* A gradient's sum, in the type in which it travels and back. */
+/* Sums a gradient: rounds to the type on the wire, sums, and converts back. */
 static sl_status reduce_gradient(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
@@ -326,8 +328,8 @@ static sl_status reduce_stats(const collective_args *args)
                    (void *[]){args->workspace, args->operand[0], NULL});
 }
 
-/* Adds up what the ranks of one set know. The loss of each, where it is wanted, travels in the
- * words that a norm leaves free. */
+/* Adds up norms over one set of ranks. Each rank's loss travels in words that a norm does not
+ * use. */
 static sl_status merge_norms(const collective_args *args, const sl_engine_ranks *ranks,
                              bool keeps_flags, double *loss)
 {
@@ -338,7 +340,8 @@ static sl_status merge_norms(const collective_args *args, const sl_engine_ranks 
     return compute(args, SL_RANK_NORM_MERGE, &attrs, (void *[]){args->workspace, norm, loss});
 }
 
-/* Tensor-parallel ranks have the same loss; of the stages all but the last have none. */
+/* The loss is not summed over tensor-parallel ranks, which all have it. Of the stages only the last
+ * has one. */
 static sl_status reduce_norm(const collective_args *args)
 {
     const bool has_tensor = args->ranks->size > 0, has_data = args->data_ranks->size > 0;
@@ -365,7 +368,7 @@ static void *find_shard(const sl_engine_ranks *ranks, void *chunk, uint64_t byte
     return (unsigned char *)chunk + bytes / ranks->size * ranks->rank;
 }
 
-/* The sum is left in the chunk where the shard has no place of its own. */
+/* Without an operand for the shard the sum is written into the chunk. */
 static sl_status sum_shard(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
@@ -409,7 +412,7 @@ static sl_status exchange(const collective_args *args)
 
 /* ---- columns ---- */
 
-/* Columns of `count` ranks from `first` on. */
+/* Packs the columns of `count` ranks, from rank `first` on. */
 static sl_status pack_columns(const collective_args *args, uint32_t first, uint32_t count,
                               void *parts)
 {
@@ -429,7 +432,7 @@ static sl_status gather_columns(const collective_args *args)
                    (void *[]){args->workspace, args->operand[1], NULL});
 }
 
-/* The sum, in the type in which it travelled, written to or added to a gradient as it is stored. */
+/* Sums in the type on the wire, then overwrites or adds to the stored gradient. */
 static sl_status scatter_columns(const collective_args *args)
 {
     const uint64_t count = args->attrs->row_count * args->attrs->out;
@@ -447,7 +450,7 @@ static sl_status take_columns(const collective_args *args)
     return pack_columns(args, args->ranks->rank, 1, args->operand[1]);
 }
 
-/* One row a collective op. */
+/* One row per collective op. */
 static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) = {
     [SL_OP_ALL_REDUCE] = reduce,
     [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
@@ -478,7 +481,7 @@ static sl_status run_collective(void *arguments)
         status = collectives[args->kind](args);
     if (status == SL_OK)
         return SL_OK;
-    if (!args->stream) /* a native stream says so at once, in the control thread */
+    if (!args->stream) /* a native stream fails at once, in the control thread */
         sl_step_mark_failed_lane(args->failed_lane, SL_LANE_COMM);
     return sl_status_prefix(status, "op %u (%s) on the %s lane", args->tick,
                             sl_op_info_of(args->kind)->name, sl_lane_name(SL_LANE_COMM));

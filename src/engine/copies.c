@@ -101,7 +101,7 @@ _Static_assert(sizeof(disk_copy_args) <= SL_QUEUE_ARGUMENT_BYTES, "a copy fits a
 
 static sl_status run_disk_copy(void *arguments);
 
-/* From repetition 0 to another. The end that has no memory is the one on disk. */
+/* Moves both ends from repetition 0 to `repetition`. An end without memory is on disk. */
 static void move_ends(const sl_bound_plan *plan, const sl_bound_command *bound, uint32_t repetition,
                       sl_copy_ends *ends)
 {

@@ -1,15 +1,16 @@
-/* How long the control thread waits for lanes that do not get on: a kernel, a copy or a source that
- * never ends must not hang the process. Knows nothing of what the lanes compute.
+/* How long the control thread waits for lanes that make no progress: a kernel, a copy or a source
+ * that never ends must not hang the process. Knows nothing of what the lanes compute.
  *
- * Whenever the control thread waits for a lane, the device asks here every SL_QUEUE_ASK_MS whether
- * to wait on (`blocked` in base/queue.h). What counts is the time in which no lane ended anything:
- * work that is slow but moves is waited for without limit. The time in which the process was
- * stopped does not count, nor does that in which a lane works that has a deadline of its own: the
- * error of an exchange names the rank that is missing, that of the disk the file.
+ * While the control thread waits for a lane, the device asks here every SL_QUEUE_ASK_MS whether to
+ * wait on (`blocked` in base/queue.h). Only time in which no lane finished an item counts: slow
+ * work that makes progress is waited for without limit. Two kinds of time do not count: while the
+ * process was stopped, and while a lane works that has a deadline of its own (the error of an
+ * exchange names the missing rank, that of the disk the file).
  *
- * After the deadline every wait ends at the next question. Lanes begin nothing more, but what a
- * lane is in, and what waits behind it on a device's stream, may go on at any later time. So an
- * engine whose lanes do not end is not closed: its memory, threads, streams and events are left.
+ * After the deadline every wait ends at its next question. Lanes begin no further item, but the
+ * current item of a lane, and items queued behind it on a device's stream, may go on at any later
+ * time. So an engine whose lanes do not end is not closed: its memory, threads, streams and events
+ * stay.
  */
 #include "engine_internal.h"
 
@@ -17,7 +18,7 @@
 
 #include "base/clock.h"
 
-/* A question later than this comes from a process that was stopped. */
+/* A longer time between two questions means that the process was stopped. */
 static const uint64_t ASK_NS_MOST = UINT64_C(10000000) * SL_QUEUE_ASK_MS;
 
 static sl_queue_state look_at(const sl_engine *engine, int lane, uint64_t *out_tag)
@@ -26,7 +27,7 @@ static sl_queue_state look_at(const sl_engine *engine, int lane, uint64_t *out_t
     return stream ? engine->ops->stream_look(stream, out_tag) : SL_QUEUE_IDLE;
 }
 
-/* The first lane that does `state`, with the tag; SL_LANE_COUNT: none does. */
+/* The first lane in `state`, with its tag; SL_LANE_COUNT: there is none. */
 static int find_lane(const sl_engine *engine, sl_queue_state state, uint64_t *out_tag)
 {
     int lane = 0;
@@ -35,8 +36,8 @@ static int find_lane(const sl_engine *engine, sl_queue_state state, uint64_t *ou
     return lane;
 }
 
-/* Writes "op 5 (linear h.0.mlp)" or "the copy of param 3". A stream of the device runs several ops
- * between two waits, and the last of them is known. */
+/* Writes "op 5 (linear h.0.mlp)" or "the copy of param 3". Of the ops that a device's stream runs
+ * between two waits only the last is known. */
 static void describe_work(const sl_engine *engine, int lane, uint64_t tag, char *out_text,
                           size_t capacity)
 {
@@ -56,7 +57,7 @@ static void describe_work(const sl_engine *engine, int lane, uint64_t tag, char 
                                                                         : "");
 }
 
-/* The lane that is at work holds up those that wait; if none is, something else does. */
+/* Names the lane that is at work, since it holds up those that wait. */
 static sl_status fail_late(sl_engine *engine)
 {
     uint64_t tag = 0;
@@ -88,7 +89,7 @@ static bool has_own_deadline(int lane)
     return lane == SL_LANE_COMM || lane == SL_LANE_READ || lane == SL_LANE_WRITE;
 }
 
-/* Whether the lanes have got on since the last question, or another deadline is at work. */
+/* True if a lane made progress since the last question, or another deadline applies. */
 static bool get_on(const sl_engine *engine)
 {
     uint64_t tag;

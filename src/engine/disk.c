@@ -1,19 +1,19 @@
-/* The disk tier: opens its store, and sets and reads parts of chunks that live there, between
- * iterations, through the bounce pieces on the host. Knows nothing of files and lanes' commands.
+/* The disk tier: opens its store, and reads and writes ranges of chunks on disk between iterations,
+ * through the bounce pieces on the host. Knows nothing of files and of the lanes' commands.
  *
- * The store moves whole pages from aligned offsets. So whoever wants a few bytes copies a window:
- * all that one piece of the store, which is one request, holds of the home.
+ * The store moves whole pages from aligned offsets. So a range is copied window by window: a window
+ * is the bytes of a chunk's home that lie in one piece of the store, and is one request.
  *
- * There are two bounce pieces so that a sequence overlaps with the disk: while the caller fills or
- * empties one, the disk writes the window before or reads the one behind. A window that was written
- * up to its end is on its way at once; one that was not stays here, for the next call likely goes
- * on with it, until its piece is needed, the engine drains or an iteration begins. What is written
- * whole is not read before.
+ * There are two bounce pieces so that sequential access overlaps with the disk: while the caller
+ * fills or empties one, the disk writes the window before or reads the one after. A window that was
+ * written to its end is sent to the disk at once. A window that was not stays in its piece, because
+ * the next call probably continues it, until the piece is needed, the engine drains or an iteration
+ * begins. A window that is written whole is not read first.
  *
  * Invariants: a piece with bytes > 0 holds one window, as it is or will be on disk; is_dirty: the
- * disk does not have it yet and its write is not queued; is_moving: lane `copy.lane` may still
- * use the memory. Between iterations a window is current in its piece if it has one, else on disk;
- * during iterations no piece holds any.
+ * disk does not have the window yet and its write is not queued; is_moving: lane `copy.lane` may
+ * still use the memory. Between iterations a window is current in the piece that holds it, else on
+ * disk; during iterations no piece holds a window.
  */
 #include "engine_internal.h"
 
@@ -40,7 +40,7 @@ bool sl_disk_holds(const sl_engine *engine, uint64_t offset, uint64_t bytes)
 
 /* ---- opening and closing ---- */
 
-/* Finds the bounce pieces in the host arena; some chunk lives on disk. */
+/* Finds the bounce pieces in the host arena. Called if a chunk lives on disk. */
 static sl_status find_pieces(sl_engine *engine)
 {
     const sl_homes *homes = engine->options.homes;
@@ -100,9 +100,9 @@ static void add_commands_to_range(host_range *range, const sl_command *commands,
     }
 }
 
-/* What of the host arena the disk is read to and written from. Only that is registered, for what
- * is counts against the limit of locked memory. Plans are not checked yet: a range that is no part
- * of the arena is cut. */
+/* The range of the host arena that disk transfers use. Only this is registered, because registered
+ * memory counts against the limit of locked memory. Plans are not checked yet, so the range is cut
+ * to the arena. */
 static host_range find_transfer_range(const sl_engine *engine, const sl_engine_options *options)
 {
     const sl_homes *homes = engine->options.homes;
@@ -170,13 +170,13 @@ const char *sl_engine_disk_description(const sl_engine *engine)
 
 /* ---- parts of chunks: windows ---- */
 
-/* What lies in one piece of the store of a chunk's home, and what is wanted of it. */
+/* The bytes of a chunk's home in one piece of the store, and the wanted bytes among them. */
 typedef struct window {
     uint64_t offset, bytes; /* in the store */
     uint64_t first, count;  /* wanted bytes, in the window */
 } window;
 
-/* The window that holds byte `done` of what is wanted. */
+/* The window that holds byte `done` of the range. */
 static window find_window(const sl_chunk_part *part, uint64_t done)
 {
     const sl_place *home = &part->home;
@@ -226,7 +226,7 @@ static sl_status write_piece(sl_engine *engine, sl_bounce_piece *piece)
     return start_piece_copy(engine, SL_LANE_WRITE, piece);
 }
 
-/* Makes the piece that of another window of `part`'s chunk, whose content is not here yet. */
+/* Assigns the piece to another window of `part`'s chunk; the content is not read yet. */
 static sl_status assign_piece(sl_engine *engine, const sl_chunk_part *part, const window *wanted,
                               sl_bounce_piece *piece)
 {
@@ -257,7 +257,7 @@ static sl_bounce_piece *other_piece(sl_engine *engine)
     return &engine->disk.pieces[(engine->disk.last_piece + 1) % SL_BOUNCE_PIECES];
 }
 
-/* The one whose content costs nothing to give up; of two such, the one that was not used last. */
+/* A piece whose content need not be written, else or of two such the one that was not used last. */
 static sl_bounce_piece *choose_piece(sl_engine *engine)
 {
     sl_bounce_piece *last = &engine->disk.pieces[engine->disk.last_piece];
@@ -265,7 +265,7 @@ static sl_bounce_piece *choose_piece(sl_engine *engine)
     return other->is_dirty && !last->is_dirty ? last : other;
 }
 
-/* Finds a piece for a window, with the window in it if `is_read`. */
+/* Finds a piece for a window, and reads the window into it if `is_read`. */
 static sl_status hold_window(sl_engine *engine, const sl_chunk_part *part, const window *wanted,
                              bool is_read, sl_bounce_piece **out_piece)
 {
@@ -276,14 +276,14 @@ static sl_status hold_window(sl_engine *engine, const sl_chunk_part *part, const
         if (is_read)
             SL_TRY(start_piece_copy(engine, SL_LANE_READ, piece));
     }
-    if (piece->copy.lane == SL_LANE_READ) /* what is only being written may be read */
+    if (piece->copy.lane == SL_LANE_READ) /* memory that is being written to disk may be read */
         SL_TRY(finish_piece_copy(engine, piece));
     engine->disk.last_piece = (uint32_t)(piece - engine->disk.pieces);
     *out_piece = piece;
     return SL_OK;
 }
 
-/* Starts reading the window behind the one in use, into the other piece, if that is free. */
+/* Starts reading the next window into the other piece, if that piece is free. */
 static sl_status read_next_window(sl_engine *engine, const sl_chunk_part *part,
                                   const window *current)
 {
@@ -315,7 +315,8 @@ sl_status sl_disk_read_part(sl_engine *engine, const sl_chunk_part *part, void *
     return SL_OK;
 }
 
-/* Waits for the other piece first: the next window goes there, and must not wait for this one too.
+/* Waits for the other piece first: the next window goes there, and should not also wait for this
+ * write.
  */
 static sl_status write_full_piece(sl_engine *engine, sl_bounce_piece *piece)
 {

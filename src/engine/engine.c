@@ -1,4 +1,4 @@
-/* Opens and closes an engine. Opening takes everything; nothing allocates afterwards. */
+/* Opens and closes an engine. Opening allocates everything; later calls allocate nothing. */
 #include "engine_internal.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "base/bits.h"
 #include "base/limits.h"
 
-static const double TIMEOUT_S = 600.0; /* where the caller gives none */
+static const double TIMEOUT_S = 600.0; /* the default */
 
 /* ---- opening and closing ---- */
 
@@ -21,7 +21,7 @@ static sl_status check_options(const sl_engine_options *options)
     return SL_OK;
 }
 
-/* With default attributes no lock of a lane can fail on Linux. */
+/* On Linux a mutex with default attributes cannot fail. */
 static void init_lanes(sl_engine *engine)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
@@ -33,7 +33,7 @@ static void init_lanes(sl_engine *engine)
     }
 }
 
-/* Which lanes are streams of the device, and which are threads of the host. */
+/* Opens each lane: a stream of the device, or a thread of the host. */
 static sl_status open_lanes(sl_engine *engine, bool has_inputs, bool has_collectives)
 {
     static const struct {
@@ -60,7 +60,7 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs, bool has_collect
     return SL_OK;
 }
 
-/* The events that keep the control thread from running ahead. */
+/* Opens the events that limit how far the control thread runs ahead. */
 static sl_status open_repetition_ends(sl_engine *engine)
 {
     for (int i = 0; i < SL_AHEAD_MOST; i++)
@@ -99,7 +99,7 @@ static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
     return engine->kernels->open(target->device_index, &target->cuda, &engine->library);
 }
 
-/* What the plans take of the host's memory. */
+/* Bytes of host memory that the plans take. */
 static sl_host_need find_need(const sl_engine *engine, const sl_engine_options *options)
 {
     sl_host_need need = {.host_bytes = sl_arena_need(options, SL_TIER_HOST)};
@@ -108,14 +108,14 @@ static sl_host_need find_need(const sl_engine *engine, const sl_engine_options *
         in_memory += sl_limits_is_in_memory(options->disk_directories[i]);
     if (engine->ops->kind == SL_DEVICE_CPU)
         need.device_bytes = sl_arena_need(options, SL_TIER_DEVICE);
-    if (in_memory > 0) /* each directory has an equal part */
+    if (in_memory > 0) /* an equal share for each directory */
         need.disk_bytes =
             sl_bits_divide_up(sl_arena_need(options, SL_TIER_DISK), options->disk_directory_count) *
             in_memory;
     return need;
 }
 
-/* All that is large. */
+/* Allocates everything large. */
 static sl_status take_memory(sl_engine *engine, const sl_engine_options *options,
                              const sl_engine_parts *parts)
 {
@@ -141,7 +141,7 @@ static sl_status open_parts(sl_engine *engine, const sl_engine_options *options,
     SL_TRY(open_lanes(engine, has_inputs, has_collectives));
     SL_TRY(open_repetition_ends(engine));
     SL_TRY(bind_plans(engine, options, parts));
-    SL_TRY(sl_op_kernels_prepare(engine)); /* may write into the arena: nothing is there yet */
+    SL_TRY(sl_op_kernels_prepare(engine)); /* may write into the arena, which is still empty */
     return sl_boundary_fill(engine);
 }
 
@@ -153,7 +153,7 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
     if (!engine)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for an engine");
     engine->options = *options;
-    engine->options.plans = NULL; /* the caller's array need not live on, nor the next three */
+    engine->options.plans = NULL; /* the caller's array may end now, and so may the next three */
     engine->options.source = NULL;
     engine->options.ranks = NULL;
     engine->options.data_ranks = NULL;
@@ -182,7 +182,7 @@ sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engin
 
 bool sl_engine_close(sl_engine *engine)
 {
-    /* All lanes end before any closes: one may be waiting for another. */
+    /* All lanes must end before one is closed: one may be waiting for another. */
     if (!engine)
         return true;
     if (!sl_deadline_end_lanes(engine))
@@ -214,8 +214,8 @@ bool sl_engine_close(sl_engine *engine)
 
 /* ---- inputs and outputs ---- */
 
-/* Another plan may use the memory of this plan's slots: its iteration has to end first. A failure
- * found here comes back from the next step. */
+/* Another plan may use the memory of this plan's slots, so its iteration has to end first. A
+ * failure found here is returned by the next step. */
 void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot)
 {
     if (plan_index >= engine->plan_count || slot >= engine->plans[plan_index].input_count)

@@ -1,8 +1,8 @@
-/* The input lane: INPUT ops, which ask the caller's source for the inputs of a micro-batch. Knows
- * nothing of what inputs are.
+/* The input lane: INPUT ops, which call the caller's source for the inputs of a micro-batch. Knows
+ * nothing of the contents of inputs.
  *
- * The source is called by the lane's thread alone, for one input after the other, and not after any
- * lane has failed.
+ * Only the lane's thread calls the source, for one input after the other, and never after a lane
+ * has failed.
  */
 #include "engine_internal.h"
 

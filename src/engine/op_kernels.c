@@ -2,9 +2,9 @@
  * nothing of what kernels compute.
  *
  * An op gets its kernel when its plan is bound (find_kernel): the one of its kind in the device's
- * table, or, on the host lane, in the cpu's. Before the first step the device's kernels choose
- * their algorithms for every distinct op (sl_op_kernels_prepare), so that no step is the one that
- * does. A step hands each op to its lane (sl_op_kernels_issue), where run_kernel calls the kernel.
+ * table or, on the host lane, in the cpu's. Before the first step the device's kernels choose their
+ * algorithms for every distinct op (sl_op_kernels_prepare), so that no step spends time on it. A
+ * step hands each op to its lane (sl_op_kernels_issue), where run_kernel calls the kernel.
  */
 #include "engine_internal.h"
 
@@ -48,7 +48,8 @@ static sl_status find_kernel(const sl_engine *engine, const sl_op *op, sl_bound_
     return SL_OK;
 }
 
-/* Gradient and parameters of a shard may stand in the whole chunk. */
+/* AdamW of a shard: gradient and parameters may be whole chunks, then their addresses move to the
+ * shard. */
 static void move_to_shard(const sl_program *program, const sl_op *op, sl_bound_command *bound)
 {
     enum { GRADIENT = 1, PARAM = 4 };
@@ -62,7 +63,7 @@ static void move_to_shard(const sl_program *program, const sl_op *op, sl_bound_c
     }
 }
 
-/* Hands AdamW the flags of the tier it runs on, and the norm of split tensors its own. */
+/* Gives AdamW the block flags in its tier, and BLOCK_NORM the counted flags if there are any. */
 static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
     const sl_homes *homes = engine->options.homes;
@@ -178,7 +179,7 @@ uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl
 /* ---- issuing ---- */
 
 typedef struct kernel_args {
-    sl_kernel_call call; /* first, as the device table wants it */
+    sl_kernel_call call; /* first, as the device table requires */
     const sl_bound_command *bound;
     _Atomic uint32_t *failed_lane;
 } kernel_args;
@@ -187,7 +188,7 @@ _Static_assert(sizeof(kernel_args) <= SL_QUEUE_ARGUMENT_BYTES, "a kernel call fi
 
 static sl_status run_kernel(void *arguments);
 
-/* From repetition 0 to another. */
+/* Moves the operands from repetition 0 to `repetition`. */
 static void move_call(const sl_repetition *repetition, const sl_bound_command *bound,
                       sl_kernel_call *call)
 {
@@ -218,8 +219,8 @@ sl_status sl_op_kernels_issue(const sl_repetition *repetition, const sl_bound_co
 
 /* ---- in the lane's thread ---- */
 
-/* A native stream reports the failure of an op at the launch of a later one, and does so in the
- * control thread: then no lane has to be marked. */
+/* A native stream reports the failure of an op at the launch of a later one, in the control thread:
+ * then no lane has to be marked as failed. */
 static sl_status explain_kernel_failure(sl_status status, const kernel_args *args)
 {
     const sl_command *command = args->bound->command;
@@ -235,7 +236,7 @@ static sl_status run_kernel(void *arguments)
 {
     const kernel_args *args = arguments;
     if (atomic_load(args->failed_lane) != SL_NONE)
-        return SL_OK; /* the iteration is lost, its operands may be anything */
+        return SL_OK; /* the iteration has failed, and operands may hold anything */
     sl_status status = args->bound->kernel(&args->call);
     return status == SL_OK ? SL_OK : explain_kernel_failure(status, args);
 }

@@ -1,9 +1,9 @@
-/* Which bytes of an arena were written: all of it is painted when the engine opens, and what no
- * longer has its colour was written. A page of 4 KiB whose every byte happens to be written as it
- * was painted is missed; no number that training computes fills a page with it.
+/* Which bytes of an arena were written: the arena is painted (filled with one byte value, COLOUR)
+ * when the engine opens, and a byte with another value was written. A page of 4 KiB that is written
+ * with COLOUR in every byte is missed; no numbers of a training fill a page so.
  *
- * Behind what the plans asked for lie SL_PAINT_BEYOND_BYTES that are painted too: nothing may
- * change there, and a write beyond the plan is found. Knows nothing of commands.
+ * SL_PAINT_BEYOND_BYTES behind the arena are painted too: a change there is a write beyond the
+ * plan. Knows nothing of commands.
  */
 #include "engine_internal.h"
 
@@ -12,7 +12,7 @@
 
 enum { COLOUR = 0xC7, PAGE_BYTES = 4096, PIECE_BYTES = 1 << 20 };
 
-/* Bytes [first, first + bytes) of a tier's arena, and memory of the host as large as a piece. */
+/* Bytes [first, first + bytes) of a tier's arena, and host memory of as many bytes. */
 typedef struct piece {
     sl_tier tier;
     uint64_t first, bytes;
@@ -25,7 +25,7 @@ static piece next_piece(sl_tier tier, uint64_t first, uint64_t end, unsigned cha
     return (piece){tier, first, left < PIECE_BYTES ? left : PIECE_BYTES, memory};
 }
 
-/* The arena's own bounds are those of the plans: a piece may lie beyond them. */
+/* Does not check the arena's bounds, because a piece may lie beyond them. */
 static sl_status move_piece(sl_engine *engine, const piece *part, bool to_arena)
 {
     unsigned char *at = engine->arenas[part->tier].base + part->first;

@@ -2,15 +2,15 @@
  * threads, bytes and peaks where commands are issued. Knows nothing of plans and streams.
  *
  * Each wait is charged to the lane whose work was waited for in the end (chunk/simulate/stall.h).
- * What a lane remembers of its waits is written by its thread and read by others, under its lock.
- * The device reports a lane's waits before those for that lane (device.h). Only a wait of a
- * device's stream that a lane of the host waits behind may be reported later: its part stays with
- * the stream.
+ * The history of a lane's waits is written by the lane's thread and read by others, under the
+ * lane's lock. The device reports a lane's waits before the waits of others for that lane
+ * (device.h). The only exception: a wait of a device's stream for which a host lane waits may be
+ * reported later; its time then stays charged to the stream.
  *
- * A tag is kind << 62 | phase << 60 | plan << 54 | command << 28 | repetition. That of a wait has
- * plan and command of what is waited for, and its lane in the place of the repetition. A device's
- * stream reports calls of one phase together, never those of two: the time of an op belongs to its
- * phase, whichever lane it ran on.
+ * A tag is kind << 62 | phase << 60 | plan << 54 | command << 28 | repetition. The tag of a wait
+ * has the plan and the command waited for, and that command's lane instead of the repetition. A
+ * device's stream reports calls of one phase together, but never calls of two phases: the time of
+ * an op belongs to its phase, whichever lane it ran on.
  */
 #include "engine_internal.h"
 
@@ -93,8 +93,8 @@ static uint32_t divide_wait(sl_engine_lane *of, sl_lane waiter, const sl_stall_s
     return count;
 }
 
-/* Charges a wait of a lane that has ended to the lane waited for and, where that waited itself, to
- * what it waited for. */
+/* Charges a finished wait to the lane waited for; time in which that lane itself waited goes to the
+ * lane that it waited for. */
 static void count_stall(sl_engine_lane *lane, sl_engine_wait *wait)
 {
     sl_stall_span span = {(double)wait->start_ns, (double)wait->end_ns, wait->waited_for};

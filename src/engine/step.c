@@ -1,5 +1,5 @@
 /* A step: one iteration of a plan, issued command by command to the lanes. Knows which event orders
- * what, and nothing of what is computed.
+ * which commands, and nothing of what is computed.
  *
  *     sl_engine_open
  *          |
@@ -11,25 +11,25 @@
  *          v
  *      ISSUING    section by section, each as often as it is repeated; lanes work meanwhile
  *          |
- *          |  all is issued, inputs have been read, outputs are on the host: it returns
+ *          |  all is issued, inputs have been read, outputs are on the host: the step returns
  *          v
  *      RUNNING    current_plan is the plan of this iteration; its updates may still run
  *          |
  *          +---> ISSUING    sl_engine_step of the same plan: no prologue
- *          +---> BOUNDARY   whatever drains: sl_engine_drain, a chunk read or written, an input
- *                           asked for or a step of another plan
+ *          +---> BOUNDARY   a drain: sl_engine_drain, a chunk read or written, an input asked
+ *                           for, or a step of another plan
  *
- *      any ----> FAILED     a lane failed, or stood still for too long (deadline.c), or the control
- *                           thread failed amid an iteration: lanes compute nothing more, and every
- *                           later call returns the first failure
+ *      any ----> FAILED     a lane failed, or made no progress for too long (deadline.c), or the
+ *                           control thread failed in an iteration: lanes compute nothing more, and
+ *                           every later call returns the first failure
  *
- * Lanes wait for each other by events. The control thread waits at the end, and before each
- * repetition until the compute lane is not too many behind (sl_plan_repetitions_ahead): so a failed
- * lane is soon seen, and the progress that is reported is not far from the truth.
+ * Lanes wait for each other by events. The control thread waits at the end of a step, and before
+ * each repetition until the compute lane is at most sl_plan_repetitions_ahead repetitions behind.
+ * So a failed lane is noticed soon, and the reported progress is close to the real one.
  *
- * Issues are counted for ever, over iterations and boundaries: whatever was issued before a
- * boundary has finished, so to wait for it is not to wait, and a count that starts anew would only
- * have to find out which of two events was recorded last.
+ * Issue counts are never reset, neither by iterations nor by boundaries. A wait for a command that
+ * was issued before a boundary returns at once, because the command has finished. With counts that
+ * start anew the engine would have to find out which of a command's two events was recorded last.
  */
 #include "engine_internal.h"
 
@@ -79,8 +79,8 @@ static sl_status run_iteration(sl_engine *engine, sl_bound_plan *plan,
     return wait_for_inputs_and_outputs(engine, plan);
 }
 
-/* Half an iteration cannot be taken back: its failure is final, and a lane's own explains more than
- * that of the control thread. */
+/* Half an iteration cannot be undone, so its failure is final. A lane's own error explains more
+ * than that of the control thread. */
 static sl_status end_failed_iteration(sl_engine *engine, sl_status status)
 {
     if (atomic_load(&engine->failed_lane) == SL_NONE)
@@ -90,7 +90,8 @@ static sl_status end_failed_iteration(sl_engine *engine, sl_status status)
 
 /* ---- issuing ---- */
 
-/* The copies of a prologue have no waits: one lane's end before another's begin. */
+/* The copies of a prologue have no waits, so the copies of one lane finish before those of the next
+ * begin. */
 static sl_status issue_prologue(sl_engine *engine, sl_bound_plan *plan)
 {
     const sl_repetition once = {.engine = engine, .plan = plan};
@@ -136,8 +137,8 @@ static sl_status issue_repetition(const sl_repetition *repetition, const sl_sect
     return SL_OK;
 }
 
-/* The event of a command's latest issue, or, with age 1, of the one before: never recorded if there
- * was none, so that a wait for it is none. */
+/* The event of a command's latest issue or, with age 1, of the issue before. If there was none the
+ * event was never recorded, and a wait for it returns at once. */
 static sl_device_event *find_event(const sl_bound_command *bound, uint32_t age)
 {
     return bound->events[1] ? bound->events[(bound->issued + 1 + age) % 2] : bound->events[0];
@@ -191,7 +192,7 @@ static sl_status queue_unnamed(const sl_repetition *repetition, const sl_bound_c
 
 /* ---- waiting ---- */
 
-/* Until the compute lane is not too many repetitions behind; ends early if a lane failed. */
+/* Waits until the compute lane is not too many repetitions behind; ends early if a lane failed. */
 static sl_status wait_for_compute(sl_engine *engine, const sl_bound_plan *plan)
 {
     uint64_t behind = engine->repetitions_issued + SL_AHEAD_MOST - plan->repetitions_ahead;
@@ -202,7 +203,7 @@ static sl_status wait_for_compute(sl_engine *engine, const sl_bound_plan *plan)
     return atomic_load(&engine->failed_lane) == SL_NONE ? SL_OK : sl_step_drain(engine);
 }
 
-/* What sl_engine_step promises; updates run on. */
+/* Waits for inputs and outputs, as sl_engine_step promises; updates go on running. */
 static sl_status wait_for_inputs_and_outputs(sl_engine *engine, const sl_bound_plan *plan)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
@@ -218,7 +219,7 @@ static sl_status wait_for_inputs_and_outputs(sl_engine *engine, const sl_bound_p
     return atomic_load(&engine->failed_lane) == SL_NONE ? SL_OK : sl_step_drain(engine);
 }
 
-/* A stream of the device may tell of a failure only once. */
+/* Keeps the first failure, because a stream of the device may report it only once. */
 static sl_status finish_lanes(sl_engine *engine)
 {
     sl_first_failure any = {0};
@@ -241,7 +242,7 @@ static sl_status finish_lanes(sl_engine *engine)
 sl_status sl_step_drain(sl_engine *engine)
 {
     sl_status status = finish_lanes(engine);
-    if (status == SL_OK) /* the lanes may have ended after all: what they skipped is lost */
+    if (status == SL_OK) /* after a deadline the lanes may have ended, but they skipped items */
         status = sl_first_failure_return(&engine->deadline.failure);
     if (status != SL_OK)
         sl_first_failure_keep(&engine->failure, status);

@@ -1,13 +1,13 @@
-/* Lanes put events into rings, the control thread writes them out.
+/* Lanes put events into rings; the control thread writes them to the file.
  *
- * A ring has one writer, its lane, and one reader: recorded grows in the lane, written in the
- * control thread, and recorded - written <= capacity. A ring holds two iterations, which is as far
- * as a lane can get before the control thread writes; what does not fit all the same is counted,
- * not kept.
+ * A ring has one writer, its lane, and one reader: `recorded` grows in the lane, `written` in the
+ * control thread, and recorded - written <= capacity. A ring holds two iterations, because a lane
+ * gets no further ahead of the control thread. Events that do not fit are counted, not kept.
  *
- * Of a section that is repeated the first two and the last two repetitions are kept: rings and file
- * do not grow with the number of micro-batches. A lane may record the end of a step when the next
- * is under way, but it records each in order: so steps are counted where a lane begins anew.
+ * Of a repeated section the first two and the last two repetitions are kept, so rings and file do
+ * not grow with the number of micro-batches. A lane may record the end of a step while the next
+ * step is already running, but it records each step in order: so steps are counted where a lane
+ * starts again at the beginning of the plan.
  */
 #include "timeline.h"
 
@@ -22,10 +22,11 @@
 #include "base/status.h"
 
 enum { NAME_BYTES = 128, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
-enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
-enum { STEP_PLAN = 0 };   /* of the engine: the only one that is drawn; evaluations are left out */
+enum { KEPT_AT_END = 2 }; /* repetitions of a section kept at its start, and at its end */
+enum { STEP_PLAN = 0 };   /* the only plan of the engine that is drawn; evaluations are left out */
 
-static const uint64_t file_bytes_max = UINT64_C(512) << 20; /* more than viewers open */
+static const uint64_t file_bytes_max = UINT64_C(512) << 20; /* larger files do not open in
+                                                               viewers */
 
 static const char *const phase_names[] = {
     [SL_PHASE_FORWARD] = "forward",
@@ -54,7 +55,8 @@ struct sl_timeline {
     sl_engine_observer observer;
     ring rings[SL_LANE_COUNT];
     uint64_t *live_bytes[SL_TIER_COUNT]; /* [op_count][SL_MEMORY_KIND_COUNT]; NULL: an empty tier */
-    uint32_t shown_tick[SL_TIER_COUNT];  /* whose bytes were written last; SL_NONE: none yet */
+    uint32_t shown_tick[SL_TIER_COUNT];  /* the tick whose bytes were written last; SL_NONE: none
+                                            yet */
     sl_engine_event counted;             /* the compute lane's op that was counted last */
     bool has_counted;
     uint64_t bytes;      /* of the file */
@@ -132,7 +134,7 @@ static sl_status open_rings(sl_timeline *timeline)
     return SL_OK;
 }
 
-/* What a counter shows; of tiers that hold anything. */
+/* Computes the bytes that the counters show, for tiers that hold anything. */
 static sl_status add_up_memory(sl_timeline *timeline)
 {
     const sl_engine_plan *step = &timeline->step;
@@ -224,7 +226,7 @@ void sl_timeline_close(sl_timeline *timeline)
 
 /* ---- writing ---- */
 
-/* Of an op or copy, what viewers show beside its name. */
+/* Writes the details of an op or copy, which viewers show beside its name. */
 static void describe_event(const sl_timeline *timeline, const sl_engine_event *event,
                            char more[2 * NAME_BYTES])
 {
@@ -291,16 +293,16 @@ static uint32_t find_fuller(const sl_timeline *timeline, sl_tier tier, uint32_t 
     return fullest;
 }
 
-/* Ops of other lanes have ticks between two ops of the compute lane, and a tier may be fullest
- * there: the fullest of them is shown from the end of the op before, where that one was not as
- * full. `next` is NULL at the end of the file. */
+/* Between two ops of the compute lane there are ticks of other lanes, and a tier may be fullest at
+ * one of them. The fullest is shown from the end of the earlier op on, if it has more bytes than
+ * that op. `next` is NULL at the end of the file. */
 static sl_status write_between(sl_timeline *timeline, sl_tier tier, const sl_engine_event *next)
 {
     const sl_plan *plan = timeline->step.plan;
     const sl_engine_event *last = &timeline->counted;
     const uint32_t before = plan->body[last->command].tick;
     const sl_section *commands = timeline->section_of[last->command];
-    sl_section ticks = {0, timeline->step.program->op_count, 0, 1, 0}; /* of what is repeated */
+    sl_section ticks = {0, timeline->step.program->op_count, 0, 1, 0}; /* of the repeated section */
     if (next && timeline->section_of[next->command] == commands &&
         next->repetition > last->repetition)
         ticks = sl_program_section(timeline->step.program, (uint32_t)(commands - plan->sections));
@@ -315,7 +317,7 @@ static sl_status write_between(sl_timeline *timeline, sl_tier tier, const sl_eng
     return fullest == before ? SL_OK : write_memory(timeline, tier, fullest, last->end_ns);
 }
 
-/* Counters of all tiers, where an op of the compute lane begins. */
+/* Writes the counters of all tiers at the start of an op of the compute lane. */
 static sl_status count_memory(sl_timeline *timeline, const sl_engine_event *event)
 {
     const sl_command *command = &timeline->step.plan->body[event->command];
@@ -357,7 +359,7 @@ static bool follows(const sl_timeline *timeline, const sl_engine_event *a, const
     return b->repetition != a->repetition ? b->repetition > a->repetition : b->command > a->command;
 }
 
-/* Says how many repetitions are not drawn between the event written last and this one. */
+/* Writes a note: how many repetitions are not drawn between the last event and this one. */
 static sl_status write_gap(sl_timeline *timeline, const ring *r, const sl_engine_event *event)
 {
     char line[2 * NAME_BYTES];
@@ -429,7 +431,7 @@ sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step)
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         sl_status status = write_ring(timeline, &timeline->rings[lane], step);
         if (status != SL_OK) {
-            timeline->is_full = true; /* half an event is its end */
+            timeline->is_full = true; /* the file ends in the middle of an event */
             return status;
         }
     }
