@@ -11,8 +11,7 @@
 #define SL_PHILOX_UNROLL _Pragma("unroll")
 #else
 #define SL_PHILOX_INLINE static inline __attribute__((always_inline, unused))
-#define SL_PHILOX_UNROLL _Pragma("GCC unroll 10") /* so that the loop around a draw is vectorised  \
-                                                   */
+#define SL_PHILOX_UNROLL _Pragma("GCC unroll 10") /* so that loops over draws vectorise */
 #endif
 
 SL_PHILOX_INLINE void sl_philox_mix(uint32_t counter[4], uint32_t key0, uint32_t key1)

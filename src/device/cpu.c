@@ -88,7 +88,7 @@ static sl_status open_stream(sl_device *device, sl_stream_kind kind, const char 
                              const sl_queue_observer *observer, sl_device_stream **out_stream)
 {
     (void)device;
-    (void)kind; /* here both are queues */
+    (void)kind; /* both kinds are queues here */
     sl_device_stream *stream = calloc(1, sizeof *stream);
     if (!stream)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for stream %s", name);

@@ -1,14 +1,14 @@
-/* Memory of the cpu device: anonymous mappings, and copies between them. Knows nothing of who uses
- * them.
+/* Memory of the cpu device: anonymous mappings, and copies between them. Knows nothing of its
+ * users.
  *
  * A guarded mapping is [guard page | slack < 1 page | memory | guard page] with the memory's size
  * rounded up to 64 bytes, so that a write past its end faults at once. Unmapping finds the mapping
- * from the address, the size and the flags alone: nothing is remembered.
+ * from the address, the size and the flags; no list of mappings is kept.
  *
- * Large copies are made with stores that pass by the caches. memcpy reads every line of the
- * destination before it overwrites it, for it turns to such stores at three quarters of the last
- * level's cache only, which few chunks reach. Four pages side by side keep more of the memory's
- * banks busy than one (Emerald Rapids, 32 MiB, GB/s: memcpy 6.8, one page 10.1, four 11.6).
+ * Large copies use non-temporal stores. memcpy reads every line of the destination before it
+ * overwrites the line, because it uses such stores only above three quarters of the last level's
+ * cache, which few chunks reach. Copying four pages side by side keeps more memory banks busy than
+ * one page (Emerald Rapids, 32 MiB, GB/s: memcpy 6.8, one page 10.1, four 11.6).
  */
 #define _GNU_SOURCE
 #include "cpu.h"
@@ -53,9 +53,9 @@ static sl_status map_pages(uint64_t bytes, int protection, unsigned char **out_b
     return SL_OK;
 }
 
-/* Advice only: a kernel that knows none of it still gives correct memory. A child that shared these
- * pages would make this process go on with copies of them, while the disk and the GPU use the ones
- * they know. */
+/* Advice only: without it memory is still correct. MADV_DONTFORK: after a fork that shared these
+ * pages, this process would write to copies of them, while disk and GPU still use the original
+ * pages. */
 static void advise_pages(void *memory, uint64_t bytes)
 {
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
@@ -83,7 +83,7 @@ static sl_status map_guarded(uint64_t bytes, int flags, void **out_memory)
     return SL_OK;
 }
 
-/* Maps enough to cut out a range that starts on a huge page, and gives the rest back. */
+/* Maps enough for a range that starts on a huge page, and unmaps the rest. */
 static sl_status map_aligned(uint64_t bytes, void **out_memory)
 {
     unsigned char *base = NULL;
@@ -140,11 +140,12 @@ void sl_cpu_memory_unmap(void *memory, uint64_t bytes, int flags)
 
 /* ---- making pages exist ----
  *
- * Memory that is only mapped is a promise that the system breaks with a kill. So all of it is made
- * to exist at once, in steps, and before each what is free is read again: another process may take
- * memory too. A step takes a quarter of what is free at most, so even a few that read the same
- * number at the same moment cannot take more than there is; some is left for what the process needs
- * besides. */
+ * Mapped memory without pages is a promise; if the system cannot keep it, it kills a process. So
+ * all pages are allocated at once, in steps, and the free bytes are read again before each step,
+ * because other processes allocate too. A step takes at most a quarter of the free bytes: so even a
+ * few processes that read the same number at the same moment cannot take more than there is, and
+ * some is left for what the process needs besides.
+ */
 
 static const uint64_t STEP_BYTES_MIN = UINT64_C(2) << 20;
 
@@ -154,7 +155,7 @@ typedef struct populate_job {
     _Atomic int error; /* an errno; 0: none yet */
 } populate_job;
 
-/* A kernel before 5.14 does not know the advice: then a byte of each page is written. */
+/* Kernels before 5.14 do not know MADV_POPULATE_WRITE: then a byte of each page is written. */
 static void populate_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
@@ -183,7 +184,7 @@ static sl_status populate_step(sl_workers *workers, populate_job *job)
     return SL_OK;
 }
 
-/* How much of `left` bytes may be taken now; 0: too little is free. */
+/* How many of `left` bytes the next step may take; 0: too little is free. */
 static uint64_t find_step(uint64_t left, uint64_t free_bytes, uint64_t keep)
 {
     uint64_t spare = free_bytes > keep ? free_bytes - keep : 0;
@@ -265,7 +266,7 @@ enum { GROUP_BYTES = PAGES * PAGE_BYTES };
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-/* Both take an aligned destination and whole groups. */
+/* Both functions need an aligned destination and whole groups. */
 __attribute__((target("avx512f"))) static void copy_past_caches_avx512(unsigned char *to,
                                                                        const unsigned char *from,
                                                                        uint64_t bytes)
@@ -292,7 +293,7 @@ __attribute__((target("avx2"))) static void copy_past_caches_avx2(unsigned char 
     _mm_sfence();
 }
 
-/* False where this processor has no such stores. */
+/* False if this processor has no such stores. */
 static bool copy_past_caches(unsigned char *to, const unsigned char *from, uint64_t bytes)
 {
     if (__builtin_cpu_supports("avx512f"))

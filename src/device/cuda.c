@@ -1,17 +1,15 @@
-/* NVIDIA GPUs as a device: the table, its streams, what is issued into them, and the messages of
- * failures. Streams of the device are CUDA's, those of the host are queues. Knows nothing of
- * kernels and plans.
+/* NVIDIA GPUs as a device: the table, its streams, issuing work, and messages of failures. Device
+ * streams are CUDA streams, host streams are queues. Knows nothing of kernels and plans.
  *
- * How far the control thread may be ahead of a stream of the device: a stream of CUDA's takes about
- * a thousand entries that have not run. Who issues more waits inside of that call until one has,
- * and nothing says that calls of other threads get through meanwhile. Threads of host streams make
- * such calls, to learn whether the GPU is done; the stream may be waiting for what they do next,
- * and then nobody would ever go on. So no stream is filled: a mark follows every ENTRIES_A_MARK
- * entries, and the control thread waits for the last mark but one before it sets another, in a call
- * that is made for waiting.
+ * Limit on how far the control thread runs ahead: a CUDA stream accepts about a thousand entries
+ * that have not run. A call that issues more blocks inside CUDA until an entry has run, and CUDA
+ * does not promise that calls of other threads get through meanwhile. Threads of host streams make
+ * such calls, to query the GPU, and the CUDA stream may be waiting for their work: a deadlock. So
+ * no stream is filled: a mark follows every ENTRIES_A_MARK entries, and before it sets another mark
+ * the control thread waits for the last mark but one, with a call that is meant for waiting.
  *
- * Invariant: of a stream, less than 3 * (ENTRIES_A_MARK + n) entries are issued and have not run,
- * where one call of the caller's makes at most n. An entry is a kernel, a copy, a record (of an
+ * Invariant: fewer than 3 * (ENTRIES_A_MARK + n) entries of a stream are issued and have not run,
+ * where one call of the caller issues at most n. An entry is a kernel, a copy, a record (of an
  * event, or of a time) or a wait.
  */
 #include "cuda.h"
@@ -30,8 +28,8 @@ enum {
     ENTRIES_A_MARK = 128
 };
 
-/* Between two questions to the GPU, by the control thread that waits: a part of the time waited so
- * far, so that it learns of the end at most that part too late. */
+/* While the control thread waits it queries the GPU again after 1 / PAUSE_PART of the time waited
+ * so far, so that it notices the end at most that much too late. */
 enum { PAUSE_PART = 128 };
 static const uint64_t PAUSE_NS_LEAST = 10000, PAUSE_NS_MOST = 2000000;
 
@@ -58,7 +56,7 @@ bool sl_cuda_is_broken(sl_device *device)
     return error != cudaSuccess && error != cudaErrorNotReady;
 }
 
-/* Writes "compute 12 to 40, h2d 7 to 9": calls and copies that nobody has seen end. */
+/* Writes "compute 12 to 40, h2d 7 to 9": calls and copies that are not known to have ended. */
 static void list_suspects(const sl_device *device, char *out_text, size_t text_bytes)
 {
     size_t used = 0;
@@ -111,7 +109,7 @@ static void close_device(sl_device *device)
         return;
     if (device->stream && cudaStreamDestroy(device->stream) != cudaSuccess)
         sl_cuda_forget_error();
-    sl_cuda_events_close(device); /* whose words what was queued may still read */
+    sl_cuda_events_close(device); /* queued work may still read its words */
     sl_cuda_watcher_close(&device->watcher);
     pthread_cond_destroy(&device->is_released);
     pthread_mutex_destroy(&device->lock);
@@ -177,7 +175,7 @@ static void pause_after(uint64_t waited_ns)
     (void)nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
 }
 
-/* The observer is told of what has ended before it is asked. */
+/* Reports finished work to the observer before `blocked` is called. */
 static sl_status wait_by_asking(sl_device_stream *stream, cudaEvent_t event)
 {
     const uint64_t start_ns = sl_clock_now_ns();
@@ -207,14 +205,14 @@ sl_status sl_cuda_wait(sl_device_stream *stream, cudaEvent_t event)
 
 /* ---- how far the control thread is ahead ---- */
 
-static _Thread_local uint32_t launch_count; /* of the call that is being made */
+static _Thread_local uint32_t launch_count; /* kernels launched by the current call */
 
 void sl_cuda_note_launches(uint32_t count)
 {
     launch_count += count;
 }
 
-/* The mark is as it was made until it is first set, which CUDA takes for passed. */
+/* A mark that was never set counts as passed for CUDA. */
 static sl_status wait_for_mark(sl_device_stream *stream, cudaEvent_t mark)
 {
     cudaError_t error = cudaEventQuery(mark);
@@ -352,7 +350,7 @@ static void *native_stream(sl_device_stream *stream)
 
 /* ---- work ---- */
 
-/* As a queue would do it: the function gets a copy of its own. */
+/* Calls the function with a copy of its arguments, as a queue would. */
 static sl_status call_at_once(sl_queue_function function, const void *arguments,
                               uint32_t argument_bytes)
 {
@@ -388,7 +386,7 @@ static sl_status launch_call(sl_device_stream *stream, uint64_t tag, sl_queue_fu
     return status == SL_OK ? SL_OK : sl_cuda_keep_failure(stream, status);
 }
 
-/* One part, unless the host memory lies in several registrations. */
+/* One copy, or several if the host memory lies in several registrations. */
 static sl_status copy_in_parts(sl_device_stream *stream, void *to, const void *from, uint64_t bytes)
 {
     unsigned char *target = to;

@@ -1,4 +1,4 @@
-/* Stands in the place of cuda.c in a build without CUDA. */
+/* Replaces cuda.c in a build without CUDA. */
 #include <stddef.h>
 
 #include "cuda.h"

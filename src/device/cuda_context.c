@@ -1,4 +1,4 @@
-/* Finding a GPU, making its context, and what is known of both. */
+/* Finds a GPU, makes its context, and reads the properties of both. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dlfcn.h>
@@ -10,9 +10,9 @@
 
 enum { OLDEST_CAPABILITY = 80, BUS_ID_BYTES = 32, DEVICES_MAX = 64 };
 
-/* Bytes that each context took when it was made. Code of kernels, handles and events are allocated
- * later, out of the memory that a plan leaves free. A context outlives the device that made it: the
- * next device to open finds the context there. Shared by all devices of the process. */
+/* Bytes that each context took at its creation. Kernel code, handles and events are allocated
+ * later, from the memory that a plan leaves free. A context outlives the sl_device that created it:
+ * the next one to open finds the context there. Shared by all devices of the process. */
 static _Atomic uint64_t context_bytes[DEVICES_MAX];
 
 /* ---- which device ---- */
@@ -83,12 +83,12 @@ static sl_status check_capability(int index, struct cudaDeviceProp *out_properti
     return SL_OK;
 }
 
-/* ---- what the whole machine counts as free on a GPU, by its bus id: NVML ----
+/* ---- free bytes of a GPU for the whole machine, by its bus id: NVML ----
  *
- * CUDA can say so only once it has taken what it needs itself. The library comes with the driver
- * and is opened by name. The free bytes are not known without the library, nor on a GPU that is
- * divided into instances (MIG): a bus id names the whole GPU, while CUDA uses one of the instances.
- * These are the prototypes of NVML that are used here.
+ * CUDA can report them only after it has taken its own memory. The NVML library comes with the
+ * driver and is opened by name. Without the library the free bytes are unknown, and also on a GPU
+ * that is divided into instances (MIG), because a bus id names the whole GPU while CUDA uses one
+ * instance. These are the prototypes of NVML that are used here.
  */
 
 typedef struct nvml_memory {
@@ -104,7 +104,7 @@ typedef struct nvml {
     int (*mig_mode)(void *device, unsigned *out_current, unsigned *out_pending);
 } nvml;
 
-/* A pointer to a function as the pointer to an object that dlsym returns. */
+/* Writes a function pointer: dlsym returns pointers to objects. */
 static bool find_symbol(void *library, const char *name, void *out_function)
 {
     void *symbol = dlsym(library, name);
@@ -135,7 +135,7 @@ static bool is_divided(const nvml *library, void *device)
     return library->mig_mode(device, &current, &pending) == 0 && current != 0;
 }
 
-/* 0: not known. */
+/* The free bytes; 0: unknown. */
 static uint64_t read_free_bytes(const char *bus_id)
 {
     nvml library;
@@ -153,7 +153,7 @@ static uint64_t read_free_bytes(const char *bus_id)
 
 /* ---- what is known of it ---- */
 
-/* -1: not known; the system writes the same. */
+/* The NUMA node; -1: unknown, as the system writes it. */
 static int read_numa_node(const char *bus_id)
 {
     char path[96], name[BUS_ID_BYTES];
@@ -192,7 +192,7 @@ static sl_status fill_info(int index, const struct cudaDeviceProp *properties,
 
 /* ---- making the context ---- */
 
-/* Waiting threads sleep: the cores are for the host lane. */
+/* Waiting threads sleep, because the host lane needs the cores. */
 static sl_status make_context(int index, uint64_t free_before)
 {
     size_t free_bytes = 0, total_bytes = 0;

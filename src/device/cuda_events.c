@@ -1,26 +1,25 @@
 /* Events of the cuda device, over streams of both kinds.
  *
  *   recorded in  waited for in  by
- *   device       device         cudaStreamWaitEvent, which keeps to the record at hand
+ *   device       device         cudaStreamWaitEvent, which waits for the latest record
  *   device       host           an item of the host stream that sleeps in cudaEventSynchronize
  *   host         host           sl_mark
- *   host         device         cuStreamWaitValue32 on a word that the mark's number is published
- * in
+ *   host         device         cuStreamWaitValue32 on a word that holds the mark's number
  *
- * Invariants: a record is used again only when no item of a host stream refers to it, so an
- * item never waits for a later record than it should. The word follows the mark's number in order,
- * also past failures; the comparison is of the difference's sign, so it may wrap around.
+ * Invariants: a record is reused only when no item of a host stream refers to it, so an item never
+ * waits for a later record than it should. The word follows the mark's number in order, after
+ * failures too. The comparison uses the sign of the difference, so the number may wrap around.
  *
- * Where there is no cuStreamWaitValue32 the control thread waits for the mark before it goes on
- * issuing: always right, as everything is issued in an order in which it could also run. So it does
- * for events that are opened when there is host memory that CUDA would not lock: a copy of such
- * memory may keep the control thread inside of its call until the stream is there, and other
- * threads' calls out, which must not depend on what those threads do.
+ * Without cuStreamWaitValue32 the control thread waits for the mark before it goes on issuing. That
+ * is always correct, because everything is issued in an order in which it could also run. The
+ * control thread also waits for events that are opened while CUDA has refused to lock some host
+ * memory: a copy of such memory may block the control thread inside CUDA until the stream gets
+ * there, and may block CUDA calls of other threads, on whose work the stream must then not depend.
  *
- * CUDA does not see the order that a word makes, and its manual warns that it may then put streams
- * into one hardware queue in an order that never ends. It cannot here as long as it keeps to the
- * order of issue, or has a queue for each stream: there are fewer than its default of eight
- * connections. --cuda-wait-value off does without the word.
+ * CUDA does not see the order that a word creates, and its manual warns that it may put streams
+ * into one hardware queue in an order that deadlocks. This cannot happen here while CUDA keeps the
+ * order of issue, or has a queue for each stream: there are fewer streams than its default of eight
+ * connections. --cuda-wait-value off avoids words.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -30,35 +29,35 @@
 
 enum {
     WORD_STRIDE = 64,
-    WORDS = 64, /* a page: a word a cache line */
+    WORDS = 64, /* a page; one word per cache line */
     SYNCHRONIZE_ATTEMPTS = 2
 };
 
 struct sl_cuda_words {
     sl_cuda_words *next;
     unsigned char *memory;
-    unsigned char *on_device; /* the same, as the GPU calls it */
-    uint64_t taken;           /* a bit a word */
+    unsigned char *on_device; /* the same memory, as the GPU addresses it */
+    uint64_t taken;           /* one bit per word */
 };
 
 /* One record of an event in a stream of the device. */
 typedef struct event_record {
     cudaEvent_t event;
-    uint32_t waiters; /* items of host streams that refer to it; under the device's lock */
+    uint32_t waiters; /* items of host streams that refer to the record; under the device's lock */
     sl_device_stream *stream;
-    uint64_t issued; /* the stream's when it was recorded */
+    uint64_t issued; /* the stream's `issued` at the record */
     sl_cuda_moment moment;
 } event_record;
 
 struct sl_device_event {
     sl_device *device;
     sl_mark *mark;    /* records in host streams */
-    uint32_t numbers; /* of the mark: how many were issued, modulo 2^32 */
-    uint32_t *word;   /* NULL: the control thread waits */
+    uint32_t numbers; /* number of the mark's records issued, modulo 2^32 */
+    uint32_t *word;   /* where `mark` is published; NULL: the control thread waits */
     CUdeviceptr word_on_device;
-    event_record records[SL_CUDA_RECORDS]; /* records in device streams, in turn */
+    event_record records[SL_CUDA_RECORDS]; /* records in device streams, used as a ring */
     uint32_t next_record;
-    event_record *latest; /* NULL: the last record is the mark's, or there is none */
+    event_record *latest; /* NULL: the latest record is the mark's, or there is none */
 };
 
 /* ---- words ---- */
@@ -129,7 +128,7 @@ void sl_cuda_events_close(sl_device *device)
 
 /* ---- is there cuStreamWaitValue32? ---- */
 
-/* A wait that is over before it begins. */
+/* Tests the call with a wait whose condition already holds. */
 static bool try_wait_value(sl_device *device)
 {
     sl_device_event event = {.device = device};
@@ -143,7 +142,7 @@ static bool try_wait_value(sl_device *device)
     return works;
 }
 
-/* The call as CUDA 12.0 had it. Older toolkits ask for that of their own version. */
+/* Finds the call in its version of CUDA 12.0; older toolkits find that of their own version. */
 static cudaError_t find_wait_value(void **out_function, enum cudaDriverEntryPointQueryResult *found)
 {
 #if CUDART_VERSION >= 12050
@@ -284,9 +283,9 @@ static void release_record(sl_device *device, event_record *record)
     pthread_mutex_unlock(&device->lock);
 }
 
-/* In the host stream's thread, which has no device of its own. Waits also when a call fails, by
- * another call or once more: what follows in the host stream is not called then, but its marks are
- * reached, and streams that wait for them take the GPU's work as done. */
+/* In the host stream's thread, which must first choose the device. If a call fails, waits by
+ * another call or once more: later calls of the host stream are skipped then, but its marks are
+ * reached, and streams that wait for them assume that the GPU's work is done. */
 static cudaError_t synchronize_record(const record_args *args, bool *out_has_blocked)
 {
     cudaError_t failure = cudaSetDevice(args->device->index);
@@ -344,7 +343,7 @@ static sl_status wait_for_word(sl_device_event *event, sl_device_stream *stream)
                                                 event->numbers, CU_STREAM_WAIT_VALUE_GEQ);
     if (result == CUDA_SUCCESS)
         return SL_OK;
-    /* Both kinds of results count errors alike. */
+    /* both APIs number errors alike */
     return sl_cuda_fail((cudaError_t)result, "cuStreamWaitValue32", stream->name);
 }
 

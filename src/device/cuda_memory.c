@@ -1,10 +1,10 @@
-/* Memory of the cuda device: one cudaMalloc for device memory, and for host memory one mapping of
- * the cpu's, close to the GPU, locked by cudaHostRegister in pieces, so that one that is refused
- * costs no other. (cudaHostAlloc would do for copies, but the disk tier registers the same memory
- * with io_uring, which older kernels refuse for memory that a driver mapped.)
+/* Memory of the cuda device. Device memory is one cudaMalloc. Host memory is one mapping of the cpu
+ * device, near the GPU, locked by cudaHostRegister in pieces, so that a refused piece does not
+ * unlock the others. (cudaHostAlloc would do for copies, but the disk tier registers the same
+ * memory with io_uring, which older kernels refuse for memory that a driver mapped.)
  *
- * Device memory has no pages to protect. Guarded, it lies between two zones of a pattern that
- * unmapping checks.
+ * Device memory has no pages that could be protected. Guarded device memory lies between two zones
+ * of a pattern, which unmapping checks.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -23,15 +23,15 @@ enum { ALIGNMENT = 4096, ZONE_BYTES = 4096, ZONE_BYTE = 0xDB, PATTERN_BYTE = 0xA
 /* Larger requests could overflow when rounded; no machine has them. */
 #define BYTES_MAX (UINT64_C(1) << 56)
 
-#ifndef SL_CUDA_LOCK_BYTES /* tests: small ones */
+#ifndef SL_CUDA_LOCK_BYTES /* tests use small ones */
 #define SL_CUDA_LOCK_BYTES (UINT64_C(1) << 30)
 #endif
 
 struct sl_cuda_range {
     sl_cuda_range *next;
-    void *memory;          /* what the caller got */
-    void *base;            /* what CUDA gave; of host memory, its first page */
-    uint64_t locked_bytes; /* of host memory, in whole pages: what CUDA was asked to lock */
+    void *memory;          /* the caller's address */
+    void *base;            /* the allocation's address; of host memory, its first page */
+    uint64_t locked_bytes; /* of host memory, in whole pages: bytes that CUDA was asked to lock */
     bool *is_locked;       /* of each piece of SL_CUDA_LOCK_BYTES */
 };
 
@@ -46,7 +46,7 @@ static sl_status add_range(sl_device *device, sl_cuda_range **out_range)
     return SL_OK;
 }
 
-/* Takes the note of `memory` out of the list; the caller frees it. */
+/* Removes the range of `memory` from the list; the caller frees it. */
 static sl_cuda_range *take_range(sl_device *device, const void *memory)
 {
     for (sl_cuda_range **link = &device->ranges; *link; link = &(*link)->next) {
@@ -59,7 +59,7 @@ static sl_cuda_range *take_range(sl_device *device, const void *memory)
     return NULL;
 }
 
-/* A call while memory is given back: there is nobody to tell but the log. */
+/* Unmapping returns no status, so failures go to the log. */
 static void log_failure(cudaError_t error, const char *call)
 {
     if (error == cudaSuccess)
@@ -70,7 +70,8 @@ static void log_failure(cudaError_t error, const char *call)
 
 /* ---- device memory ---- */
 
-/* Another process may have taken what was free when the run was planned. */
+/* A failure names the free bytes: another process may have taken memory since the run was
+ * planned. */
 static sl_status allocate(uint64_t bytes, void **out_base)
 {
     cudaError_t error = cudaMalloc(out_base, bytes);
@@ -140,7 +141,7 @@ sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_m
     SL_TRY(add_range(device, &range));
     sl_status status = map_range(device, bytes, flags, range);
     if (status != SL_OK) {
-        if (cudaStreamSynchronize(device->stream) != cudaSuccess) /* part of the filling */
+        if (cudaStreamSynchronize(device->stream) != cudaSuccess) /* waits for the fill */
             sl_cuda_forget_error();
         device->ranges = range->next;
         drop_range(range);
@@ -150,7 +151,7 @@ sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_m
     return SL_OK;
 }
 
-/* Looks for the first byte of a zone that was written to; `at` is its offset from the memory. */
+/* Logs the first byte of a zone that was written to; `at` is the zone's offset from the memory. */
 static void check_zone(const unsigned char *zone, int64_t at)
 {
     unsigned char seen[ZONE_BYTES];
@@ -180,7 +181,7 @@ void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags)
 
 /* ---- host memory ---- */
 
-/* Advice: memory elsewhere is slower to reach, not wrong. No page of it exists yet. */
+/* Advice only: memory on another node is slower, not wrong. No page exists yet. */
 static void prefer_near_node(const sl_device *device, void *start, uint64_t bytes)
 {
     enum { PREFERRED = 1, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
@@ -192,7 +193,7 @@ static void prefer_near_node(const sl_device *device, void *start, uint64_t byte
     (void)syscall(SYS_mbind, start, bytes, PREFERRED, nodes, (unsigned long)NODES_MAX + 1, 0);
 }
 
-/* Whole pages around the memory: what is locked. */
+/* The whole pages around the memory, which are locked. */
 static unsigned char *find_pages(void *memory, uint64_t bytes, uint64_t *out_bytes)
 {
     uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -206,7 +207,7 @@ static uint64_t count_pieces(const sl_cuda_range *range)
     return sl_bits_divide_up(range->locked_bytes, SL_CUDA_LOCK_BYTES);
 }
 
-/* The piece's first byte; *out_bytes: how long it is. */
+/* The piece's first byte; *out_bytes: its length. */
 static unsigned char *find_piece(const sl_cuda_range *range, uint64_t index, uint64_t *out_bytes)
 {
     uint64_t first = index * SL_CUDA_LOCK_BYTES, left = range->locked_bytes - first;
@@ -214,7 +215,7 @@ static unsigned char *find_piece(const sl_cuda_range *range, uint64_t index, uin
     return (unsigned char *)range->base + first;
 }
 
-/* Once a device. The driver pins pages by itself, whatever RLIMIT_MEMLOCK says. */
+/* Once per device. The driver pins pages by itself, regardless of RLIMIT_MEMLOCK. */
 static void warn_of_locking(sl_device *device, uint64_t missing_bytes, uint64_t bytes,
                             cudaError_t error)
 {
@@ -258,7 +259,7 @@ static void unlock_range(const sl_cuda_range *range)
     }
 }
 
-/* A copy ends at the border of a locked piece: each piece is a registration of its own. */
+/* A copy ends at the edge of a locked piece, because each piece is a registration of its own. */
 static uint64_t find_part(const sl_device *device, const unsigned char *start, uint64_t bytes)
 {
     for (const sl_cuda_range *range = device->ranges; range; range = range->next) {
@@ -288,7 +289,7 @@ static sl_status map_host_range(uint64_t bytes, int flags, sl_cuda_range *range)
     SL_FAIL(SL_ERROR_SYSTEM, "no memory for a note of locked memory");
 }
 
-/* The pages of a pattern exist before the node is chosen, so that only tests use one. */
+/* With SL_MAP_PATTERN pages exist before the node is chosen; only tests use it. */
 sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory)
 {
     sl_cuda_range *range = NULL;

@@ -1,4 +1,4 @@
-/* A point in a stream that any thread may ask about, without waiting; see cuda.h. */
+/* A point in a stream that any thread may query without waiting; see cuda.h. */
 #include <stdlib.h>
 
 #include "cuda_internal.h"
@@ -45,7 +45,7 @@ sl_status sl_cuda_probe_set(sl_cuda_probe *probe, void *native_stream)
 
 sl_status sl_cuda_probe_is_passed(sl_cuda_probe *probe, bool *out_is_passed)
 {
-    /* A thread that has chosen no device would get a context on the first, of hundreds of MiB. */
+    /* without this the thread would create a context of hundreds of MiB on the first device */
     SL_CUDA_TRY(NULL, cudaSetDevice(probe->device));
     const cudaError_t error = cudaEventQuery(probe->event);
     *out_is_passed = error == cudaSuccess;

@@ -1,16 +1,16 @@
 /* When calls, copies and waits of a device stream began and ended, for its observer.
  *
- * A stream's time is cut by borders, CUDA events that take the time as the stream passes them. The
- * span before a border is a run (calls between two waits are one, unless the observer wants each or
- * their tags apart), a wait, or idle time, which is not reported. Spans are reported in order by
- * the control thread when it has waited for something anyway; a wait for another stream only after
- * that stream's spans up to the record waited for, whatever the order of the streams: whom it is
- * charged to depends on them (chunk/simulate/stall.h). Times are the clock's at the stream's last
- * idle moment, plus what the events measured since.
+ * A stream's time is divided by borders: CUDA events that record the time when the stream passes
+ * them. The span before a border is a run (calls between two waits are one run, unless the observer
+ * wants each call, or their tags apart), a wait, or idle time, which is not reported. The control
+ * thread reports spans in order, whenever it has waited for something anyway. A wait for another
+ * stream is reported only after that stream's spans up to the record waited for, because they
+ * decide to whom the wait is charged (chunk/simulate/stall.h). Times are the clock's at the
+ * stream's last idle moment, plus the time that the events measured since.
  *
  * Invariants: reported <= set <= reported + BORDERS - 1; the border reported last still holds its
- * time, for the next span begins there. is_current: the last border stands where the stream's work
- * ends, and the control thread has not waited since, so what it issues next begins there.
+ * time, because the next span begins there. is_current: the last border stands at the end of the
+ * stream's issued work, and the control thread has not waited since, so the next span begins there.
  */
 #include <stdlib.h>
 
@@ -19,24 +19,24 @@
 
 enum { BORDERS = 1024 };
 
-/* A wait that blocks nobody still takes about as long as its two borders. */
+/* A wait that does not block still takes about as long as its two borders. */
 #define NOISE_NS UINT64_C(5000)
 
 typedef enum span_kind { SPAN_IDLE, SPAN_RUN, SPAN_WAIT } span_kind;
 
 typedef struct border {
     cudaEvent_t event;
-    span_kind before; /* what the span that ends here was */
+    span_kind before; /* kind of the span that ends here */
     uint64_t tag;
-    sl_cuda_moment after; /* reported before it */
+    sl_cuda_moment after; /* must be reported first */
 } border;
 
 struct sl_cuda_times {
     sl_device_stream *stream;
     sl_queue_observer observer;
-    border borders[BORDERS]; /* number i stands in i % BORDERS */
+    border borders[BORDERS]; /* number i is borders[i % BORDERS] */
     uint64_t set, reported;
-    uint64_t reported_ns; /* when the border reported last was passed */
+    uint64_t reported_ns; /* time of the border reported last */
     bool is_current;
     bool is_running; /* calls were issued since the last border */
     uint64_t run_tag;
@@ -59,7 +59,7 @@ static void report_span(const sl_cuda_times *times, const border *at, uint64_t e
         observer->waited(observer->user, at->tag, times->reported_ns, end_ns);
 }
 
-/* False only as long as what an open stream did up to then was not reported. */
+/* True if all spans of the stream up to `moment` were reported, or the stream is closed. */
 static bool is_reported(const sl_device *device, const sl_cuda_moment *moment)
 {
     const sl_device_stream *stream = device->streams;
@@ -68,7 +68,7 @@ static bool is_reported(const sl_device *device, const sl_cuda_moment *moment)
     return !stream || !stream->times || stream->times->reported >= moment->border;
 }
 
-/* Tells of the oldest span if it has ended; false: it has not, or CUDA does not say. */
+/* Reports the oldest span if it has ended; false: it has not, or CUDA returns an error. */
 static bool report_next_span(sl_cuda_times *times)
 {
     float ms = 0.0f;
@@ -87,7 +87,7 @@ static bool report_next_span(sl_cuda_times *times)
     return true;
 }
 
-/* True if there was something to report. */
+/* Returns true if it reported something. */
 static bool report_stream(sl_cuda_times *times)
 {
     uint64_t before = times->reported;
@@ -96,7 +96,8 @@ static bool report_stream(sl_cuda_times *times)
     return times->reported > before;
 }
 
-/* A span of one stream may have to be reported before one of another. */
+/* Repeats until nothing is left, because a span of one stream may have to wait for one of
+ * another. */
 static void report_all_streams(sl_device *device)
 {
     bool goes_on = true;
@@ -118,7 +119,7 @@ void sl_cuda_times_report(sl_device *device)
 
 /* ---- borders ---- */
 
-/* Room for one more; the control thread may wait for it. */
+/* Makes room for one more border; may wait for the stream. */
 static sl_status make_room_for_border(sl_cuda_times *times)
 {
     if (times->set - times->reported < BORDERS - 1)
@@ -145,7 +146,7 @@ static sl_status set_border(sl_cuda_times *times, span_kind before, uint64_t tag
     return SL_OK;
 }
 
-/* What is issued next begins here. */
+/* Sets a border where the next work begins. */
 static sl_status begin_span(sl_cuda_times *times)
 {
     return times->is_current ? SL_OK : set_border(times, SPAN_IDLE, 0);
@@ -241,7 +242,7 @@ sl_status sl_cuda_times_settle(sl_cuda_times *times)
     if (!times)
         return SL_OK;
     report_all_streams(times->stream->device);
-    times->reported = times->set; /* what CUDA did not say is lost */
+    times->reported = times->set; /* spans without times from CUDA are dropped */
     times->is_current = false;
     return set_first_border(times);
 }

@@ -1,6 +1,6 @@
-/* Names of work for profilers of GPUs: ranges of NVTX, which Nsight Systems and others show above
- * the kernels and copies that were issued in them. The header alone is needed: it looks for a tool
- * when it is first called, and without one there is no domain. */
+/* Names of work for GPU profilers: NVTX ranges, which Nsight Systems and others show above the
+ * kernels and copies that were issued in them. Only the NVTX header is needed: it looks for a tool
+ * at its first call, and without a tool there is no domain. */
 #include <nvtx3/nvToolsExt.h>
 
 #include "cuda_internal.h"

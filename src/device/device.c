@@ -1,4 +1,4 @@
-/* Finds the table of a device kind. Knows the kinds that were built and nothing of what they do. */
+/* Finds the table of a device kind. Knows which kinds were built, and nothing of their work. */
 #include "device.h"
 
 #include "cpu.h"
@@ -11,7 +11,7 @@ const sl_device_ops *sl_device_ops_of(sl_device_kind kind)
 
 sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_info)
 {
-    const sl_cuda_options asks_only = {.no_wait_value = true}; /* nothing will wait */
+    const sl_cuda_options asks_only = {.no_wait_value = true}; /* no stream will wait */
     const sl_device_ops *ops = sl_device_ops_of(kind);
     sl_device *device = NULL;
     if (!ops)

@@ -1,10 +1,10 @@
-/* The host's memory as all tiers share it: how much is free, and taking it one process at a time.
- * Knows nothing of mappings.
+/* The host's memory, which all tiers share: how much is free, and a lock so that one process at a
+ * time takes memory. Knows nothing of mappings.
  *
- * A process that takes memory locks a file that belongs to its user; no other user can open the
- * file, so no other user can keep it locked. The lock is advisory: if the file system has no locks,
- * or a run holds the lock for too long, memory is taken without it. Then, and between processes of
- * different users, only the steps of sl_cpu_memory_populate keep the machine from running out.
+ * The lock is on a file that belongs to the user and that no other user can open, so no other user
+ * can keep it locked. The lock is advisory: if the file system has no locks, or a run holds the
+ * lock for too long, memory is taken without it. Then, and between processes of different users,
+ * only the steps of sl_cpu_memory_populate keep the machine from running out of memory.
  */
 #define _GNU_SOURCE /* flock, O_CLOEXEC */
 #include <errno.h>
@@ -38,7 +38,7 @@ uint64_t sl_device_host_reserve_bytes(uint64_t free_bytes)
     return eighth < RESERVE_BYTES_MAX ? eighth : RESERVE_BYTES_MAX;
 }
 
-/* Returns a descriptor; -1: the file cannot be made, or belongs to another user. */
+/* Returns a descriptor; -1: the file cannot be created, or belongs to another user. */
 static int open_lock(void)
 {
     char path[64];
