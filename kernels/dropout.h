@@ -3,16 +3,15 @@
  * Each element has a word of Philox4x32-10 that is a function of
  *
  *   seed     scalars.dropout_seed
- *   stream   the place in the model (attrs.dropout_site) and the row of the batch, counted over all
- *            rows of the run, in which step and micro-batch are
- *   index    the element's place in its row
+ *   stream   the site in the model (attrs.dropout_site) and the row of the batch, numbered over all
+ *            rows, micro-batches and steps of the run
+ *   index    the element's position in its row
  *
  * and of nothing else; an element is dropped if its word is below the threshold. So a mask is never
- * stored: whoever needs it draws it again, backward and in recomputation too. One draw gives four
- * words. In a row [T, I] they are those of four elements that follow each other. Of attention's
- * weights they are those of two queries and two keys that differ in bit 3 (the fourth) of their
- * positions: in a fragment of a tensor core, whether its rows are queries or keys, these four
- * belong to one thread.
+ * stored: forward, recomputation and backward draw it again. One draw gives four words. In a row
+ * [T, I] they are for four consecutive elements. In attention's weights they are for two queries
+ * and two keys that differ in bit 3 (the fourth) of their positions: in a fragment of a tensor
+ * core, whether its rows are queries or keys, one thread holds these four.
  */
 #ifndef SL_KERNELS_DROPOUT_H
 #define SL_KERNELS_DROPOUT_H

@@ -1,4 +1,4 @@
-/* Finds the kernels of a device kind, and what they need. */
+/* Finds the kernels of a device kind, and their workspaces. */
 #include "kernels.h"
 
 #include <stdbool.h>

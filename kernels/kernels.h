@@ -1,5 +1,5 @@
-/* Kernels by device kind: a table with a row for every op of sluice/op_list.h. INPUT has no kernel,
- * for the engine runs it, nor have collectives, which no program of one rank contains.
+/* Kernels by device kind: a table with a row for every op of sluice/op_list.h. INPUT and the
+ * collectives have no kernel: the engine runs them.
  *
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its

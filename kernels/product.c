@@ -1,4 +1,4 @@
-/* Which product each op is. */
+/* Turns the call of an op into a matrix product. */
 #include "product.h"
 
 #include <stddef.h>

@@ -1,10 +1,10 @@
-/* How ranks combine their statistics of a row's logits, the same on every device: an exponential of
- * its own, for those of two libraries differ in their last bits.
+/* How ranks combine their statistics of a row's logits, the same on every device. It has its own
+ * exponential, because those of two libraries differ in their last bits.
  *
- * exp(x) = 2^n * exp(r), n the integer nearest to x / ln 2 and r the rest, at most ln 2 / 2 on
- * either side: a polynomial of Taylor's of degree 7, whose error of 5e-9 is below fp32's rounding
- * (Cody and Waite 1980). Every step is one rounding, written out, so no compiler can change it. The
- * factor is applied in two halves: the last one alone can round, where the result is subnormal.
+ * exp(x) = 2^n * exp(r), n the integer nearest to x / ln 2, |r| <= ln 2 / 2; exp(r) is its Taylor
+ * polynomial of degree 7, whose error of 5e-9 is below fp32's rounding (Cody and Waite 1980). Every
+ * step is one rounding, written out, so no compiler can change it. The factor 2^n is applied in two
+ * halves: only the second one can round, if the result is subnormal.
  */
 #ifndef SL_KERNELS_RANK_STATS_H
 #define SL_KERNELS_RANK_STATS_H

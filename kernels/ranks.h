@@ -1,7 +1,7 @@
-/* What a collective computes on its own rank, beside what is exchanged: in memory of the device, in
- * the order of ranks, with the same bits in every table. Each is called like the kernel of an op,
- * but is in no program: its sizes and operands are as listed here, in the words of op_list.h, and
- * attrs.batch is N, the number of ranks. None has a workspace.
+/* The computations of a collective on its own rank: in memory of the device, in the order of ranks,
+ * with the same bits in every table. Each is called like the kernel of an op, but is in no program:
+ * its sizes and operands are as listed here, in the notation of op_list.h, and attrs.batch is N,
+ * the number of ranks. None has a workspace.
  *
  *   SUM           terms [N][O] TYPE, own [E] GRAD; writes wire [E] TYPE or NULL, stored [E] GRAD:
  *                 of each element the sum over the N terms in order, in fp32, rounded to TYPE once.

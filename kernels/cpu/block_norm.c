@@ -1,5 +1,5 @@
-/* The norm of the gradient: BLOCK_NORM adds the squares of a chunk, NORM_FINISH turns the whole sum
- * into what the update needs. */
+/* The norm of the gradient: BLOCK_NORM adds the squares of a chunk, NORM_FINISH makes the
+ * sl_step_control of the update from the sum. */
 #include <math.h>
 #include <string.h>
 

@@ -1,10 +1,11 @@
 /* How a product is cut, packed and multiplied. Everything follows from the shape, the types and the
  * micro-kernel, so that a result depends on nothing else; only `chain` matters to its bits.
  *
- *   round    what is packed at a time: a range of A's strips, one of B's and one of the chains
- *   chain    terms that are summed in registers; further ones join fp32 sums in memory
- *   strip    rows of A or columns of B of one micro-kernel; A's are equally high, within one
- *   patch    what one strip of A and one of B give of C
+ *   round    the operands packed at a time: a range of A's strips, of B's strips and of chains
+ *   chain    terms that are summed in registers; later chains are added to fp32 sums in memory
+ *   strip    rows of A or columns of B of one micro-kernel (BLIS: micro-panel); the heights of A's
+ *            strips differ by one at most
+ *   patch    the elements of C from one strip of A and one of B (BLIS: micro-tile)
  *   tile     strips of A x strips of B of one round that one worker multiplies
  *
  * The loops, from the outermost in, are those of Goto and van de Geijn (2008) and BLIS:
@@ -15,10 +16,9 @@
  *           for each chain, strip of B, strip of A: one patch            multiply_strips
  *           after the last chain: bias, residual, GELU, rounding         apply_epilogue
  *
- * Where A has few rows (a token of each of a few texts), packing B would take most of the time.
- * Then B is read where it lies, once: a strip of A is one row, B has no packed strips, one round
- * has all chains, and each chain of a tile is summed beside C (multiply_few). The sums are the
- * same.
+ * If A has few rows (decoding: one token of a few texts), packing B would take most of the time.
+ * Then B is not packed and is read once: a strip of A is one row, one round has all chains, and
+ * each chain of a tile is summed beside C (multiply_few). The sums are the same.
  */
 #include "gemm.h"
 

@@ -1,7 +1,7 @@
-/* The contract of a micro-kernel: what one thread does of a matrix product, in registers. gemm.c
- * cuts a product and calls it; simd/gemm.c has one for each instruction set, and one more for pairs
- * of bf16; simd/gemm_amx.c has one for tiles of bf16. It is BLIS's contract (Van Zee and van de
- * Geijn 2015): rows and columns are its MR and NR, a strip is its micro-panel, a patch its
+/* The contract of a micro-kernel: one thread's innermost work of a matrix product, in registers.
+ * gemm.c divides a product and calls it; simd/gemm.c has one for each instruction set, and one more
+ * for pairs of bf16; simd/gemm_amx.c has one for tiles of bf16. It is BLIS's contract (Van Zee and
+ * van de Geijn 2015): rows and columns are its MR and NR, a strip is its micro-panel, a patch its
  * micro-tile.
  *
  *   pack      stores a strip of A (at most `rows` rows) or of B (at most `columns` columns) step

@@ -1,4 +1,4 @@
-/* Adds the sums that tiles of rows left, column range by column range. */
+/* Adds the partial sums of tiles of rows, column range by column range. */
 #include "partials.h"
 
 #include <string.h>

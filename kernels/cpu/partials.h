@@ -1,5 +1,5 @@
-/* Sums over rows that several tiles share: each tile of rows leaves its own sums in the workspace,
- * and they are added in the order of the tiles. */
+/* Sums over rows that are divided into tiles: each tile writes its partial sums to the workspace,
+ * and the partial sums are added in the order of the tiles. */
 #ifndef SL_KERNELS_CPU_PARTIALS_H
 #define SL_KERNELS_CPU_PARTIALS_H
 

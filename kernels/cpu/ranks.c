@@ -1,5 +1,5 @@
-/* What collectives compute beside what is exchanged: see kernels/ranks.h. In one thread, that of
- * the lane `comm`. SUM is not here: communicators of hosts add where they exchange (comm/wire.h).
+/* The computations of collectives, see kernels/ranks.h, in the thread of the lane `comm`. SUM is
+ * not here: communicators in host memory add while they exchange (comm/wire.h).
  */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Which instruction sets were compiled, which of them this processor has, and which is in use. */
+/* The instruction sets that were compiled, those that this processor has, and the one in use. */
 #define _GNU_SOURCE /* syscall */
 #include "simd.h"
 

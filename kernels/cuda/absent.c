@@ -1,4 +1,4 @@
-/* Stands in the place of this room in a build without CUDA. */
+/* Replaces this room in a build without CUDA. */
 #include <stddef.h>
 
 #include "kernels/kernels.h"

@@ -1,4 +1,4 @@
-/* The attention ops: what a call's operands are, which kernels it takes, and the cache. */
+/* The attention ops: checks a call's operands and chooses its kernels; the cache. */
 #include "attention.cuh"
 
 #include <math.h>

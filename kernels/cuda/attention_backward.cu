@@ -3,7 +3,7 @@
  *
  *   dv = p' dy      dk = scale * ds' q      dq = scale * ds k
  *
- * Where weights were dropped, the p' of dv and dp have the factors of dropout in them.
+ * With dropout the p' of dv, and dp, are multiplied by the factors of the mask.
  *
  * One kernel owns keys and walks the tiles of queries from the diagonal on: it computes s' and dp',
  * whose rows are its keys, so that p' and ds' are left operands as they stand in registers. The

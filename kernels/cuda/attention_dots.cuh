@@ -1,5 +1,5 @@
-/* dots [B, H, T]: of every row of y with its row of dy, a head's columns at a time. It is what
- * every gradient of a weight loses, for the weights of a query sum to 1: ds = p * (dp - dot). */
+/* dots [B, H, T]: the dot product of each row of y with its row of dy, per head. The weights of a
+ * query sum to 1, so each weight's gradient is reduced by it: ds = p * (dp - dot). */
 #ifndef SL_KERNELS_CUDA_ATTENTION_DOTS_CUH
 #define SL_KERNELS_CUDA_ATTENTION_DOTS_CUH
 

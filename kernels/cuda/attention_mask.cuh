@@ -1,11 +1,10 @@
-/* What takes part in attention beside causality: documents and dropout, for the kernels that are
- * compiled with MASKED; the others know nothing of it. Both are asked for by the call, so one
- * kernel serves any of them.
+/* Masks of attention beside causality: documents and dropout, for the kernels that are compiled
+ * with MASKED. The call says which of the two apply, so one kernel serves all combinations.
  *
  * A query sees no key before its document (positions), so a block that owns queries starts at the
  * tile of keys where its first query's document begins, and one that owns keys ends where a
- * document begins behind them. Of dropout kernels/dropout.h has the draws: one for two queries and
- * two keys, 8 positions apart, which are elements of one thread whether rows are queries or keys.
+ * document begins behind them. One draw of kernels/dropout.h is for two queries and two keys, 8
+ * positions apart: elements of one thread, whether rows are queries or keys.
  */
 #ifndef SL_KERNELS_CUDA_ATTENTION_MASK_CUH
 #define SL_KERNELS_CUDA_ATTENTION_MASK_CUH

@@ -1,8 +1,8 @@
-/* Attention of few queries to many keys, as decoding has it: one product per key and value and no
- * reuse, so all that counts is to read the keys and values once, from all multiprocessors. A block
- * has SPLIT keys of one head for one query; what it finds (the maximum of its scores, the sum of
- * weights against it, and the weighted sum of values) goes through the workspace, and a second
- * kernel puts the splits together in their order (Flash-Decoding: Dao, Haziza, Massa, Sizov 2023).
+/* Attention of few queries to many keys, as in decoding. There is one product per key and value and
+ * no reuse, so it is bound by reading keys and values once, with all multiprocessors. A block has
+ * SPLIT keys of one head for one query. It writes the maximum m of its scores, the sum of
+ * exp(score - m), and the weighted sum of values to the workspace, and a second kernel combines the
+ * splits in order (Flash-Decoding: Dao, Haziza, Massa, Sizov 2023).
  *
  * Workspace: [B * H, T, splits of the cache, width + 2] floats: maximum, sum, values.
  * Shared memory: width + SPLIT + the groups' sums, at most SPLIT * 8 floats or one row.

@@ -1,17 +1,17 @@
 /* Products by cuBLASLt.
  *
- * For each product, by its sizes, types and transpositions, prepare asks the library's heuristic
- * once, at a workspace that follows from the sizes, and keeps the first algorithm it names; so the
- * numbers depend on shapes and the machine alone, and a step asks for nothing. Nothing is timed.
+ * For each product, by its sizes, types and transpositions, prepare queries the library's
+ * heuristic once, with a workspace that follows from the sizes, and keeps the first algorithm. So
+ * the results depend on shapes and the machine alone, and a step queries nothing. Nothing is timed.
  *
  * What keeps a product's numbers the same and as precise as the other kernels':
  * - sums are fp32 (CUBLAS_COMPUTE_32F). Of fp32 operands it takes true fp32 products, no TF32:
  *   algorithms that would use it, or halves in its place, are refused by mask.
- * - where the terms are split over blocks, the parts are added up in the workspace, in fp32, in a
- * step of their own; the schemes that add in the result's own place or type are refused.
- * - bias and residual are added to the fp32 sums, and a GELU is passed, before they are rounded.
+ * - if the terms are split over blocks (split-K), the partial sums are added in the workspace, in
+ *   fp32, by a separate step; schemes that add in the result's own memory or type are refused.
+ * - bias, residual and GELU are applied to the fp32 sums before they are rounded.
  *
- * A product for which the library knows no algorithm of this kind is left to our own kernel.
+ * A product for which the library has no such algorithm is computed by our own kernel.
  */
 #ifndef SL_KERNELS_CUDA_BLAS_H
 #define SL_KERNELS_CUDA_BLAS_H

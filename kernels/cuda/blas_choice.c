@@ -1,5 +1,5 @@
-/* Tells cuBLASLt of a product and asks it for an algorithm. It thinks in columns: a row-major C =
- * op(A) op(B) is its column-major C^T = op(B)^T op(A)^T over the same memory, so B goes in as its
+/* Describes a product to cuBLASLt and queries an algorithm. cuBLASLt is column-major: a row-major C
+ * = op(A) op(B) is its column-major C^T = op(B)^T op(A)^T over the same memory, so B goes in as its
  * A, A as its B, n counts its rows, and no matrix is copied. The bias has one element a row of C^T,
  * which is what its epilogue adds; the x of a GELU is laid out as C^T. */
 #include "blas_choice.h"

@@ -1,4 +1,4 @@
-/* How cuBLASLt computes one product: what it was told of it and the algorithm that it named. */
+/* How cuBLASLt computes one product: its description and the chosen algorithm. */
 #ifndef SL_KERNELS_CUDA_BLAS_CHOICE_H
 #define SL_KERNELS_CUDA_BLAS_CHOICE_H
 

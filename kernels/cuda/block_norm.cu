@@ -1,10 +1,10 @@
-/* The norm of the gradient: BLOCK_NORM adds the squares of a chunk, NORM_FINISH turns the whole sum
- * into what the update needs. The bits of kernels/cpu/block_norm.c and norm_sum.c.
+/* The norm of the gradient: BLOCK_NORM adds the squares of a chunk, NORM_FINISH makes the
+ * sl_step_control of the update from the sum. The bits of kernels/cpu/block_norm.c and norm_sum.c.
  *
- * BLOCK_NORM runs twice: warps leave the fp32 sums of their blocks in the workspace, then one block
- * of threads adds those exactly. sl_norm_sum is a fixed-point number; here its digits of 32 bits
- * are added in 64, so that they need no carries before the end, and integers add in any order to
- * the same sum.
+ * BLOCK_NORM is two kernels: warps write the fp32 sums of their blocks to the workspace, then one
+ * block of threads adds them exactly. sl_norm_sum is a fixed-point number; here its digits of 32
+ * bits are added in 64, so that they need no carries before the end, and integers add in any order
+ * to the same sum.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *

@@ -1,12 +1,12 @@
 /* Sums over the rows of a matrix: the gradient of a bias.
  *
- * cuBLASLt could leave it beside the product (CUBLASLT_EPILOGUE_BGRADA or B), but in the type of
- * the product's result and in place of what stands there, while ours is added to an fp32 sum; and
- * the order of its additions is not written down.
+ * cuBLASLt could compute it with the product (CUBLASLT_EPILOGUE_BGRADA or B), but only in the type
+ * of the product's result and without adding to an fp32 sum; and the order of its additions is not
+ * documented.
  *
  * Rows are cut into tiles, at most 64, by their number alone. A block adds one tile's rows over a
  * range of columns in 8 interleaved lanes; the lanes, and then the tiles, are added in order. So
- * the order of the additions of a column knows nothing of widths, packs or the machine.
+ * the order of the additions of a column does not depend on widths, packs or the machine.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *

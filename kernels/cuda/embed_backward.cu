@@ -1,13 +1,13 @@
-/* The gradient of token embeddings. Rows are ordered by token first; then a warp has one id and a
+/* The gradient of token embeddings. Rows are sorted by token first; then a warp has one id and a
  * few columns and adds the id's rows in their order, so no two threads write one number.
  *
- * Of an id with many rows, each SEGMENT of them is summed on its own beforehand, into the
- * workspace, and the warp of the id adds these sums and then the rows left over. Where a segment's
- * sum stands follows from where the segment begins: no two begin within SEGMENT places of each
- * other. So a token that is every third word costs about what its rows cost to read.
+ * If an id has many rows, each SEGMENT of them is first summed on its own into the workspace; the
+ * warp of the id then adds these sums and the remaining rows. The address of a segment's sum
+ * follows from the segment's start, because no two segments start within SEGMENT places of each
+ * other. So even a very frequent token costs little more than reading its rows.
  *
- * Reads each row of dx that counts once, and the panel's rows once where it adds to them; 4 bytes a
- * column for every segment are written and read on top.
+ * Reads each used row of dx once, and the panel's rows once if it adds to them; 4 bytes a column
+ * for every segment are written and read in addition.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *

@@ -1,7 +1,7 @@
 /* The head's softmax over panels: running statistics (Milakov and Gimelshein 2018), the loss, and
- * the gradient of the logits. Statistics read a panel once: each thread keeps the largest logit it
- * has seen and the sum of exponentials against it. A panel's row has a warp, or a block where it is
- * longer than NARROW. Ids that do not exist are never read as logits.
+ * the gradient of the logits. Statistics read a panel once: each thread keeps its largest logit m
+ * so far and the sum of exp(logit - m). A warp has one row of a panel, or a block if the row is
+ * longer than NARROW. Logits of padding ids are never read.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *

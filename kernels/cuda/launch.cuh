@@ -10,8 +10,8 @@
  *
  * Every launch is counted for the device (device/cuda.h).
  *
- * An op asks CUDA for nothing but launches: a call whose stream is sl_load_only (ops.h) goes the
- * same way and loads its kernels.
+ * Launches are an op's only calls of CUDA: so a call with the stream sl_load_only (ops.h) takes the
+ * same path and loads the op's kernels.
  *
  * No float atomics; sums have one fixed order. 16-byte accesses wherever a row's width allows them.
  */

@@ -1,4 +1,4 @@
-/* Opens and describes what the kernels keep. */
+/* Opens and describes the state that the kernels keep. */
 #include "library.h"
 
 #include <cuda_runtime_api.h>

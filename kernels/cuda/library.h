@@ -1,4 +1,5 @@
-/* What the kernels of one open GPU keep between calls: an open cuBLASLt with its choices. */
+/* The state that the kernels of one open GPU keep between calls: an open cuBLASLt with its choices.
+ */
 #ifndef SL_KERNELS_CUDA_LIBRARY_H
 #define SL_KERNELS_CUDA_LIBRARY_H
 

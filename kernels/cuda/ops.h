@@ -1,5 +1,5 @@
-/* What the rows of table.c name: the kernels of this room, one for each op, and what they need. See
- * kernels/kernels.h for what they promise; workspaces do not depend on `worker_count`. */
+/* The kernels of this room, one for each op, and their workspaces: the entries of table.c. Their
+ * contract is in kernels/kernels.h; workspaces do not depend on `worker_count`. */
 #ifndef SL_KERNELS_CUDA_OPS_H
 #define SL_KERNELS_CUDA_OPS_H
 

@@ -3,11 +3,11 @@
  * types by the tensor cores.
  *
  * A block computes a tile of C, 128 x 128 elements. Slices of some terms of A and B pass through
- * shared memory; while one pair is multiplied, the next is on its way. Each element is one chain
+ * shared memory; while one pair is multiplied, the next is loaded. Each element is one chain
  * over the terms in order, whatever the transpositions or the alignment: these choose how the same
- * numbers are loaded. Then the sums pass through that memory too, half a tile at a time, and come
- * out as neighbours in rows of C: one short loop adds what the op asks for, rounds and writes them.
- * Blocks are numbered down the columns of C: neighbours in time share slices of B.
+ * numbers are loaded. Then the sums pass through shared memory too, half a tile at a time, so that
+ * threads get neighbours in rows of C: one short loop applies the epilogue, rounds and writes them.
+ * Blocks are numbered down the columns of C, so blocks that run at the same time share slices of B.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
  *

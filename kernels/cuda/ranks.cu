@@ -1,6 +1,6 @@
-/* What collectives compute beside what is exchanged: see kernels/ranks.h. All of it is bound by
- * memory: a thread does sixteen bytes of what it writes where sizes and addresses allow that, else
- * one element. SUM holds the loads of several terms at a time.
+/* The computations of collectives, see kernels/ranks.h. All are bound by memory: a thread writes
+ * sixteen bytes where sizes and addresses allow that, else one element. SUM loads several terms at
+ * a time.
  */
 #include "launch.cuh"
 #include "typed.cuh"

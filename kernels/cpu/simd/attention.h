@@ -1,8 +1,8 @@
-/* What the two directions of attention share: tiles of scores with the keys as rows and the queries
+/* Shared by attention forward and backward: tiles of scores with the keys as rows and the queries
  * as columns, so that a register holds one key against LANES queries. Maxima and sums over the keys
- * are then plain register arithmetic, keys and values are read where they lie, and only the queries
- * are transposed, once a tile. Queries past the last are zero columns that nobody reads. Half
- * precision is widened tile by tile, which is a small part of a tile's products. */
+ * are then plain register arithmetic, keys and values are read in place, and only the queries are
+ * transposed, once a tile. Columns behind the last query are zero and are never read. Half
+ * precision is widened tile by tile, which costs little beside a tile's products. */
 #ifndef SL_KERNELS_CPU_SIMD_ATTENTION_H
 #define SL_KERNELS_CPU_SIMD_ATTENTION_H
 

@@ -3,7 +3,7 @@
  *
  *   dV = P^T dY,  dS = P (dY V^T - D),  dQ = scale dS K,  dK = scale dS^T Q.
  *
- * Where weights were dropped, P^T has the factors of dropout in it, and dY V^T too.
+ * With dropout P^T in dV and dY V^T are multiplied by the factors of the mask.
  *
  * Queries are walked in the outer loop and keys up to them in the inner one, so every sum over
  * queries or keys grows in ascending order. dK and dV are summed where they belong, or, in half

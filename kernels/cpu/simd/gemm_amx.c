@@ -2,7 +2,7 @@
  * fp32 sums, 32 terms an instruction. Compiled with AVX-512, which every processor with AMX has.
  *
  * A step is those 32 terms. Of A it is packed as rows of 32 terms, of B as 16 pairs of terms, each
- * for all columns: as the tiles of the instruction want them. What is missing at an edge is zero.
+ * for all columns: as the tiles of the instruction require. Missing terms at an edge are zero.
  * The instruction sums the even and the odd terms of a step each in order and adds both to C,
  * without subnormals; so an element of C depends on its own row and column alone, wherever its
  * tile lies. */
