@@ -104,7 +104,7 @@ typedef struct sl_engine_queue {
  *   sum_shard          shard: this rank's shard of the same sum of `data`; may be a part of `data`
  *   gather_shards      data [bytes]: the shard of each rank; `shard` may be a part of `data`
  *   post               called before each exchange: "all_reduce of h.3.mlp.c_proj, op 57"
- *   exchange           sends `given` to rank `rank` and receives `taken` from it, both at once
+ *   exchange           sends `sent` to rank `rank` and receives `received` from it, both at once
  *
  * Memory is the host's, except on a device with streams: then all pointers are to the device's
  * memory, the control thread calls, and each call queues its work on the queue of the last `use`
@@ -129,9 +129,9 @@ typedef struct sl_engine_ranks {
     /* NULL without streams */
     void (*use)(void *user, const sl_engine_queue *queue);
     sl_status (*poll)(void *user);
-    /* For pipeline stages only. given or taken NULL: nothing is sent or received. */
-    sl_status (*exchange)(void *user, uint32_t rank, uint64_t bytes, const void *given,
-                          void *taken);
+    /* For pipeline stages only. sent or received NULL: that direction is not used. */
+    sl_status (*exchange)(void *user, uint32_t rank, uint64_t bytes, const void *sent,
+                          void *received);
 } sl_engine_ranks;
 
 typedef struct sl_engine_options {
@@ -216,7 +216,7 @@ typedef struct sl_engine_slot_copy {
 
 /* Copies bytes of a persistent slot to another place in the slot. Drains first. SL_ERROR_INTERNAL:
  * there is no such slot or range. */
-SL_API sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *part);
+SL_API sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *copy);
 
 typedef struct sl_engine_statistics {
     uint64_t step_ns;                    /* of the last sl_engine_step: call to return */

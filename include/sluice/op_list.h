@@ -270,8 +270,8 @@ extern "C" {
     /* Sends to and receives from the pipeline stage attrs.rank_index; at once if both are */ \
     /* present. */ \
     X(EXCHANGE, exchange, ON_COMM, NO_FLOPS, \
-      OP(READ, given, OPTIONAL, TYPE, R, I), \
-      OP(WRITE, taken, OPTIONAL, TYPE, R, I))
+      OP(READ, sent, OPTIONAL, TYPE, R, I), \
+      OP(WRITE, received, OPTIONAL, TYPE, R, I))
 /* clang-format on */
 
 typedef enum sl_op_kind {

@@ -308,8 +308,8 @@ typedef struct sl_step_options {
     sl_accumulation accumulation;
     sl_recompute recompute;
     bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
-    /* Between its forward and its backward ops a block's input is kept in shards, one on each
-     * tensor-parallel rank (ZeRO-R). tp_size divides the elements of the input. */
+    /* Between its forward and its backward ops a block's input is divided over the tensor-parallel
+     * ranks (ZeRO-R, Rajbhandari et al. 2020). tp_size divides the elements of the input. */
     bool partition_activations;
     sl_schedule schedule; /* if the program is a pipeline stage */
 } sl_step_options;

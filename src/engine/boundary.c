@@ -83,47 +83,47 @@ sl_status sl_boundary_fill(sl_engine *engine)
     return write_flags(engine);
 }
 
-/* ---- parts of chunks ---- */
+/* ---- ranges of chunks ---- */
 
-static sl_status find_part(const sl_engine *engine, sl_chunk_part *part)
+static sl_status find_range(const sl_engine *engine, sl_chunk_range *range)
 {
     uint64_t end;
-    SL_TRY(find_home(engine, part->group, part->chunk_index, &part->home));
-    if (__builtin_add_overflow(part->first_byte, part->bytes, &end) || end > part->home.bytes)
+    SL_TRY(find_home(engine, range->group, range->chunk_index, &range->home));
+    if (__builtin_add_overflow(range->first_byte, range->bytes, &end) || end > range->home.bytes)
         SL_FAIL(SL_ERROR_INTERNAL,
                 "%" PRIu64 " bytes at %" PRIu64 " are not in a chunk of %" PRIu64 " bytes",
-                part->bytes, part->first_byte, part->home.bytes);
+                range->bytes, range->first_byte, range->home.bytes);
     return SL_OK;
 }
 
-static sl_place place_of(const sl_chunk_part *part)
+static sl_place place_of(const sl_chunk_range *range)
 {
-    return (sl_place){part->home.tier, part->home.offset + part->first_byte, part->bytes};
+    return (sl_place){range->home.tier, range->home.offset + range->first_byte, range->bytes};
 }
 
 sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                uint64_t first_byte, uint64_t bytes, void *data)
 {
-    sl_chunk_part part = {
+    sl_chunk_range range = {
         .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
-    SL_TRY(find_part(engine, &part));
+    SL_TRY(find_range(engine, &range));
     SL_TRY(sl_step_drain_if_running(engine));
-    if (part.home.tier == SL_TIER_DISK)
-        return sl_disk_read_part(engine, &part, data);
-    sl_place place = place_of(&part);
+    if (range.home.tier == SL_TIER_DISK)
+        return sl_disk_read_range(engine, &range, data);
+    sl_place place = place_of(&range);
     return sl_arena_read(engine, &place, data);
 }
 
 sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                 uint64_t first_byte, uint64_t bytes, const void *data)
 {
-    sl_chunk_part part = {
+    sl_chunk_range range = {
         .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
-    SL_TRY(find_part(engine, &part));
+    SL_TRY(find_range(engine, &range));
     SL_TRY(sl_step_drain_if_running(engine));
-    if (part.home.tier == SL_TIER_DISK)
-        return sl_disk_write_part(engine, &part, data);
-    sl_place place = place_of(&part);
+    if (range.home.tier == SL_TIER_DISK)
+        return sl_disk_write_range(engine, &range, data);
+    sl_place place = place_of(&range);
     return sl_arena_write(engine, &place, data);
 }
 
@@ -147,16 +147,16 @@ static sl_status find_persistent(const sl_engine *engine, uint32_t slot, uint64_
 }
 
 /* Through host memory, because the device table has no copies within the device. */
-sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *part)
+sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *copy)
 {
     unsigned char buffer[COPY_BYTES];
     SL_TRY(sl_step_drain_if_running(engine));
-    for (uint64_t done = 0; done < part->bytes; done += sizeof buffer) {
-        const uint64_t left = part->bytes - done;
+    for (uint64_t done = 0; done < copy->bytes; done += sizeof buffer) {
+        const uint64_t left = copy->bytes - done;
         const uint64_t bytes = left < sizeof buffer ? left : sizeof buffer;
         sl_place from = {0}, to = {0};
-        SL_TRY(find_persistent(engine, part->slot, part->from + done, bytes, &from));
-        SL_TRY(find_persistent(engine, part->slot, part->to + done, bytes, &to));
+        SL_TRY(find_persistent(engine, copy->slot, copy->from + done, bytes, &from));
+        SL_TRY(find_persistent(engine, copy->slot, copy->to + done, bytes, &to));
         SL_TRY(sl_arena_read(engine, &from, buffer));
         SL_TRY(sl_arena_write(engine, &to, buffer));
     }

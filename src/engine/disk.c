@@ -168,7 +168,7 @@ const char *sl_engine_disk_description(const sl_engine *engine)
     return engine->disk.store ? sl_store_description(engine->disk.store) : "";
 }
 
-/* ---- parts of chunks: windows ---- */
+/* ---- ranges of chunks: windows ---- */
 
 /* The bytes of a chunk's home in one piece of the store, and the wanted bytes among them. */
 typedef struct window {
@@ -177,14 +177,14 @@ typedef struct window {
 } window;
 
 /* The window that holds byte `done` of the range. */
-static window find_window(const sl_chunk_part *part, uint64_t done)
+static window find_window(const sl_chunk_range *range, uint64_t done)
 {
-    const sl_place *home = &part->home;
-    uint64_t at = home->offset + part->first_byte + done;
+    const sl_place *home = &range->home;
+    uint64_t at = home->offset + range->first_byte + done;
     uint64_t start = at - at % SL_PIECE_BYTES, end = start + SL_PIECE_BYTES;
     start = start < home->offset ? home->offset : start;
     end = end > home->offset + home->bytes ? home->offset + home->bytes : end;
-    uint64_t left = part->bytes - done;
+    uint64_t left = range->bytes - done;
     uint64_t count = left < end - at ? left : end - at;
     return (window){start, end - start, at - start, count};
 }
@@ -194,7 +194,7 @@ static bool reaches_end(const window *of)
     return of->first + of->count == of->bytes;
 }
 
-/* ---- parts of chunks: one bounce piece ---- */
+/* ---- ranges of chunks: one bounce piece ---- */
 
 static sl_status start_piece_copy(sl_engine *engine, sl_lane lane, sl_bounce_piece *piece)
 {
@@ -226,20 +226,20 @@ static sl_status write_piece(sl_engine *engine, sl_bounce_piece *piece)
     return start_piece_copy(engine, SL_LANE_WRITE, piece);
 }
 
-/* Assigns the piece to another window of `part`'s chunk; the content is not read yet. */
-static sl_status assign_piece(sl_engine *engine, const sl_chunk_part *part, const window *wanted,
+/* Assigns the piece to another window of `range`'s chunk; the content is not read yet. */
+static sl_status assign_piece(sl_engine *engine, const sl_chunk_range *range, const window *wanted,
                               sl_bounce_piece *piece)
 {
     SL_TRY(write_piece(engine, piece));
     SL_TRY(finish_piece_copy(engine, piece));
     piece->copy.offset = wanted->offset;
     piece->copy.bytes = wanted->bytes;
-    piece->copy.group = part->group;
-    piece->copy.chunk_index = part->chunk_index;
+    piece->copy.group = range->group;
+    piece->copy.chunk_index = range->chunk_index;
     return SL_OK;
 }
 
-/* ---- parts of chunks: both pieces ---- */
+/* ---- ranges of chunks: both pieces ---- */
 
 static sl_bounce_piece *find_piece(sl_engine *engine, const window *wanted)
 {
@@ -266,13 +266,13 @@ static sl_bounce_piece *choose_piece(sl_engine *engine)
 }
 
 /* Finds a piece for a window, and reads the window into it if `is_read`. */
-static sl_status hold_window(sl_engine *engine, const sl_chunk_part *part, const window *wanted,
+static sl_status hold_window(sl_engine *engine, const sl_chunk_range *range, const window *wanted,
                              bool is_read, sl_bounce_piece **out_piece)
 {
     sl_bounce_piece *piece = find_piece(engine, wanted);
     if (!piece) {
         piece = choose_piece(engine);
-        SL_TRY(assign_piece(engine, part, wanted, piece));
+        SL_TRY(assign_piece(engine, range, wanted, piece));
         if (is_read)
             SL_TRY(start_piece_copy(engine, SL_LANE_READ, piece));
     }
@@ -284,14 +284,14 @@ static sl_status hold_window(sl_engine *engine, const sl_chunk_part *part, const
 }
 
 /* Starts reading the next window into the other piece, if that piece is free. */
-static sl_status read_next_window(sl_engine *engine, const sl_chunk_part *part,
+static sl_status read_next_window(sl_engine *engine, const sl_chunk_range *range,
                                   const window *current)
 {
     sl_bounce_piece *piece = other_piece(engine);
-    uint64_t next = current->offset + current->bytes - part->home.offset;
-    if (next >= part->home.bytes || piece->is_dirty)
+    uint64_t next = current->offset + current->bytes - range->home.offset;
+    if (next >= range->home.bytes || piece->is_dirty)
         return SL_OK;
-    sl_chunk_part rest = *part;
+    sl_chunk_range rest = *range;
     rest.first_byte = next;
     rest.bytes = 1;
     window behind = find_window(&rest, 0);
@@ -301,14 +301,14 @@ static sl_status read_next_window(sl_engine *engine, const sl_chunk_part *part,
     return start_piece_copy(engine, SL_LANE_READ, piece);
 }
 
-sl_status sl_disk_read_part(sl_engine *engine, const sl_chunk_part *part, void *data)
+sl_status sl_disk_read_range(sl_engine *engine, const sl_chunk_range *range, void *data)
 {
-    for (uint64_t done = 0; done < part->bytes;) {
-        window current = find_window(part, done);
+    for (uint64_t done = 0; done < range->bytes;) {
+        window current = find_window(range, done);
         sl_bounce_piece *piece = NULL;
-        SL_TRY(hold_window(engine, part, &current, true, &piece));
+        SL_TRY(hold_window(engine, range, &current, true, &piece));
         if (reaches_end(&current))
-            SL_TRY(read_next_window(engine, part, &current));
+            SL_TRY(read_next_window(engine, range, &current));
         memcpy((char *)data + done, (char *)piece->copy.memory + current.first, current.count);
         done += current.count;
     }
@@ -324,12 +324,12 @@ static sl_status write_full_piece(sl_engine *engine, sl_bounce_piece *piece)
     return write_piece(engine, piece);
 }
 
-sl_status sl_disk_write_part(sl_engine *engine, const sl_chunk_part *part, const void *data)
+sl_status sl_disk_write_range(sl_engine *engine, const sl_chunk_range *range, const void *data)
 {
-    for (uint64_t done = 0; done < part->bytes;) {
-        window current = find_window(part, done);
+    for (uint64_t done = 0; done < range->bytes;) {
+        window current = find_window(range, done);
         sl_bounce_piece *piece = NULL;
-        SL_TRY(hold_window(engine, part, &current, current.count < current.bytes, &piece));
+        SL_TRY(hold_window(engine, range, &current, current.count < current.bytes, &piece));
         SL_TRY(finish_piece_copy(engine, piece));
         memcpy((char *)piece->copy.memory + current.first, (const char *)data + done,
                current.count);
@@ -341,7 +341,7 @@ sl_status sl_disk_write_part(sl_engine *engine, const sl_chunk_part *part, const
     return SL_OK;
 }
 
-sl_status sl_disk_flush_parts(sl_engine *engine)
+sl_status sl_disk_flush_pieces(sl_engine *engine)
 {
     for (uint32_t i = 0; i < SL_BOUNCE_PIECES; i++)
         SL_TRY(write_piece(engine, &engine->disk.pieces[i]));
@@ -350,9 +350,9 @@ sl_status sl_disk_flush_parts(sl_engine *engine)
     return SL_OK;
 }
 
-sl_status sl_disk_release_parts(sl_engine *engine)
+sl_status sl_disk_release_pieces(sl_engine *engine)
 {
-    SL_TRY(sl_disk_flush_parts(engine));
+    SL_TRY(sl_disk_flush_pieces(engine));
     for (uint32_t i = 0; i < SL_BOUNCE_PIECES; i++)
         engine->disk.pieces[i].copy.bytes = 0;
     return SL_OK;

@@ -367,24 +367,24 @@ bool sl_disk_is_aligned(uint64_t offset, uint64_t bytes);
 bool sl_disk_holds(const sl_engine *engine, uint64_t offset, uint64_t bytes);
 
 /* `bytes` of a chunk from `first_byte` of its home on. */
-typedef struct sl_chunk_part {
+typedef struct sl_chunk_range {
     sl_group group;
     uint32_t chunk_index;
     sl_place home;
     uint64_t first_byte, bytes;
-} sl_chunk_part;
+} sl_chunk_range;
 
 /* Copies between a range of a chunk on disk and any memory; the lanes have no commands. Written
  * bytes may still be in a bounce piece or on their way when the call returns: a later call returns
  * their failure. */
-sl_status sl_disk_read_part(sl_engine *engine, const sl_chunk_part *part, void *data);
-sl_status sl_disk_write_part(sl_engine *engine, const sl_chunk_part *part, const void *data);
+sl_status sl_disk_read_range(sl_engine *engine, const sl_chunk_range *range, void *data);
+sl_status sl_disk_write_range(sl_engine *engine, const sl_chunk_range *range, const void *data);
 
 /* Waits until the disk has all that was written. */
-sl_status sl_disk_flush_parts(sl_engine *engine);
+sl_status sl_disk_flush_pieces(sl_engine *engine);
 
 /* The same, and empties the bounce pieces: from here on lanes may write the chunks. */
-sl_status sl_disk_release_parts(sl_engine *engine);
+sl_status sl_disk_release_pieces(sl_engine *engine);
 
 /* ---- deadline.c ---- */
 

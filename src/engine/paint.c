@@ -13,30 +13,30 @@
 enum { COLOUR = 0xC7, PAGE_BYTES = 4096, PIECE_BYTES = 1 << 20 };
 
 /* Bytes [first, first + bytes) of a tier's arena, and host memory of as many bytes. */
-typedef struct piece {
+typedef struct paint_piece {
     sl_tier tier;
     uint64_t first, bytes;
     unsigned char *memory;
-} piece;
+} paint_piece;
 
-static piece next_piece(sl_tier tier, uint64_t first, uint64_t end, unsigned char *memory)
+static paint_piece next_piece(sl_tier tier, uint64_t first, uint64_t end, unsigned char *memory)
 {
     uint64_t left = end - first;
-    return (piece){tier, first, left < PIECE_BYTES ? left : PIECE_BYTES, memory};
+    return (paint_piece){tier, first, left < PIECE_BYTES ? left : PIECE_BYTES, memory};
 }
 
 /* Does not check the arena's bounds, because a piece may lie beyond them. */
-static sl_status move_piece(sl_engine *engine, const piece *part, bool to_arena)
+static sl_status move_piece(sl_engine *engine, const paint_piece *piece, bool to_arena)
 {
-    unsigned char *at = engine->arenas[part->tier].base + part->first;
+    unsigned char *at = engine->arenas[piece->tier].base + piece->first;
     sl_device_stream *stream = engine->lanes[to_arena ? SL_LANE_H2D : SL_LANE_D2H].stream;
-    void *to = to_arena ? at : part->memory;
-    const void *from = to_arena ? part->memory : at;
-    if (part->tier == SL_TIER_HOST) {
-        memcpy(to, from, part->bytes);
+    void *to = to_arena ? at : piece->memory;
+    const void *from = to_arena ? piece->memory : at;
+    if (piece->tier == SL_TIER_HOST) {
+        memcpy(to, from, piece->bytes);
         return SL_OK;
     }
-    SL_TRY(engine->ops->copy(stream, sl_statistics_tag(SL_TAG_UNCOUNTED), to, from, part->bytes));
+    SL_TRY(engine->ops->copy(stream, sl_statistics_tag(SL_TAG_UNCOUNTED), to, from, piece->bytes));
     return engine->ops->stream_finish(stream);
 }
 
@@ -46,8 +46,8 @@ static sl_status paint_arena(sl_engine *engine, sl_tier tier, unsigned char *mem
 {
     uint64_t end = engine->arenas[tier].mapped_bytes;
     for (uint64_t first = 0; first < end; first += PIECE_BYTES) {
-        const piece part = next_piece(tier, first, end, memory);
-        SL_TRY(move_piece(engine, &part, true));
+        const paint_piece piece = next_piece(tier, first, end, memory);
+        SL_TRY(move_piece(engine, &piece, true));
     }
     return SL_OK;
 }
@@ -99,10 +99,10 @@ static sl_status look_at_arena(sl_engine *engine, sl_tier tier, unsigned char *m
                                sl_engine_paint *paint)
 {
     for (uint64_t first = 0; first < paint->painted_bytes; first += PIECE_BYTES) {
-        const piece part = next_piece(tier, first, paint->painted_bytes, memory);
-        SL_TRY(move_piece(engine, &part, false));
-        for (uint64_t at = 0; at < part.bytes; at += PAGE_BYTES) {
-            uint64_t bytes = part.bytes - at < PAGE_BYTES ? part.bytes - at : PAGE_BYTES;
+        const paint_piece piece = next_piece(tier, first, paint->painted_bytes, memory);
+        SL_TRY(move_piece(engine, &piece, false));
+        for (uint64_t at = 0; at < piece.bytes; at += PAGE_BYTES) {
+            uint64_t bytes = piece.bytes - at < PAGE_BYTES ? piece.bytes - at : PAGE_BYTES;
             look_at_page(memory + at, first + at, bytes, paint);
         }
     }

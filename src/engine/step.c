@@ -71,7 +71,7 @@ static sl_status run_iteration(sl_engine *engine, sl_bound_plan *plan,
 {
     uint32_t plan_index = (uint32_t)(plan - engine->plans);
     bool is_first = engine->current_plan != plan_index;
-    SL_TRY(sl_disk_release_parts(engine));
+    SL_TRY(sl_disk_release_pieces(engine));
     if (is_first)
         SL_TRY(issue_prologue(engine, plan));
     engine->current_plan = plan_index;
@@ -264,7 +264,7 @@ void sl_engine_stop(sl_engine *engine)
 sl_status sl_engine_drain(sl_engine *engine)
 {
     SL_TRY(sl_step_drain(engine));
-    return sl_disk_flush_parts(engine);
+    return sl_disk_flush_pieces(engine);
 }
 
 /* ---- in the lanes' threads ---- */
