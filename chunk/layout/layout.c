@@ -2,21 +2,21 @@
  * of groups, tiers and bytes.
  *
  * Invariants: every tensor starts on a block and lies in one chunk; chunk indices rise with tensor
- * indices; a block holds elements of one tensor at most, so a flag a block is exact.
+ * indices; a block holds elements of at most one tensor, so one flag per block is exact.
  *
  * The chunk size is the one that costs the least memory; the model is ColossalAI Gemini's search.
  * Like Gemini: tensors in order, sizes from the largest tensor up over 32 Mi elements, ties go to
  * the smaller size. Unlike Gemini:
  *
- * - The score is (chunk count + 1) * chunk size, not the waste alone: what a group holds, padding
- *   included, and one chunk more. Whatever moves needs room for a whole chunk where it visits,
- * about one at a time for each group; and without that term one chunk that holds the whole model,
- * which placement can do nothing with, would be best because it pads nothing.
+ * - The score is (chunk count + 1) * chunk size, not the waste alone: the bytes of a group with its
+ *   padding, and one more chunk, because each group needs room for about one visiting chunk in the
+ *   tier where it visits. Without that term one chunk for the whole model would be best, because it
+ *   has no padding; but then there is nothing to place.
  * - Only sizes at which the packing changes are tried. Between two of them the packing is the same
  *   and a larger size only pads more, so skipping the rest loses nothing. next_blocks is exact: a
  *   packing differs as soon as some chunk can take the tensor that did not fit.
  *
- * Programs with very many different tensors would give too many sizes; then a least step between
+ * Programs with very many different tensors would give too many sizes; then a minimal step between
  * sizes, fixed by the shapes alone, keeps the work below PLACEMENT_LIMIT tensor placements.
  */
 #include "layout.h"
@@ -30,8 +30,9 @@
 #include "sluice/op_list.h"
 
 enum {
-    ALL_GROUPS_BYTES = 4 * SL_GROUP_COUNT * 2, /* of an element at most, with room for gaps */
-    /* Far above any machine, far below overflow: the sums and products here stay exact. */
+    ALL_GROUPS_BYTES = 4 * SL_GROUP_COUNT * 2, /* most bytes of an element over all groups, with
+                                                  room for gaps */
+    /* Far above any machine, far below overflow: sums and products stay exact. */
     BLOCK_BITS_MAX = 48,
     RANGE_BLOCKS = (32 << 20) / SL_BLOCK_ELEMENTS,
     PLACEMENT_LIMIT = 16 << 20, /* about 20 ms */
@@ -131,7 +132,7 @@ static sl_status choose_blocks(const sl_program *program, const uint64_t *tensor
     return SL_OK;
 }
 
-/* Shards are of equal size. */
+/* A chunk is a multiple of the number of shards, which are of equal size. */
 static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *tensor_blocks,
                                      uint64_t chunk_elements, uint64_t *out_chunk_blocks)
 {
@@ -141,8 +142,8 @@ static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *
     return SL_OK;
 }
 
-/* Arrays for `chunk_count` chunks of `chunk_blocks` blocks; their bytes over all groups must be
- * countable, so that no later sum of sizes can overflow. */
+/* Allocates arrays for `chunk_count` chunks of `chunk_blocks` blocks. Their bytes over all groups
+ * must fit 64 bits, so that no later sum of sizes can overflow. */
 static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64_t chunk_blocks,
                              sl_layout **out_layout)
 {
@@ -188,7 +189,8 @@ static void divide_chunks(const sl_program *program, sl_layout *layout)
         layout->shard_first = program->dp_rank * layout->shard_elements;
 }
 
-/* With other ranks: which blocks this one adds to the norm. What several have counts once. */
+/* With several ranks: the blocks that this rank adds to the norm. A block of several ranks counts
+ * once. */
 static sl_status open_counted_flags(const sl_program *program, sl_layout *layout)
 {
     const uint64_t chunk_blocks = layout->chunk_elements / SL_BLOCK_ELEMENTS;

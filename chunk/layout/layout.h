@@ -4,11 +4,11 @@
 
 #include <stdint.h>
 
-/* What packing tensors in order into chunks of one size gives. */
+/* The result of packing tensors in order into chunks of one size. */
 typedef struct sl_layout_packing {
     uint64_t chunk_count;
-    uint64_t fullest_blocks; /* of the fullest chunk: a smaller size packs alike down to it */
-    uint64_t next_blocks;    /* the least size that packs otherwise; UINT64_MAX if none does */
+    uint64_t fullest_blocks; /* of the fullest chunk: the smallest size with the same packing */
+    uint64_t next_blocks;    /* the next larger size with another packing; UINT64_MAX: none */
 } sl_layout_packing;
 
 /* Packs tensors of `tensor_blocks` [tensor_count] blocks in order, none across chunks. No tensor
@@ -16,8 +16,8 @@ typedef struct sl_layout_packing {
 sl_layout_packing sl_layout_pack(const uint64_t *tensor_blocks, uint32_t tensor_count,
                                  uint64_t chunk_blocks);
 
-/* The chunk size, in blocks, that costs the least memory; layout.c says how that is scored.
- * tensor_count > 0; the sum of tensor_blocks is below 2^48. */
+/* The chunk size, in blocks, that costs the least memory; layout.c has the score. tensor_count > 0;
+ * the sum of tensor_blocks is below 2^48. */
 uint64_t sl_layout_find_chunk_blocks(const uint64_t *tensor_blocks, uint32_t tensor_count);
 
 #endif

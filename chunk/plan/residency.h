@@ -10,8 +10,8 @@
  *   loop       ticks of the body that run any number of times (repetitions) before the ticks behind
  *              them; what moves at one of these ticks moves in each repetition
  *   seam       the edge between two repetitions: the state before the first tick of the loop is the
- *              state after its last one, the same objects here and each as dirty, so a plan is
- * right for any number of repetitions and does not depend on it
+ *              state after its last one, with the same objects here and each as dirty, so a plan
+ *              is valid for any number of repetitions
  *
  * The victim is the object with the farthest next use, weighted by what evicting it costs (Belady's
  * rule, extended to write-backs). Objects whose first use in the body writes them whole hold

@@ -1,5 +1,5 @@
-/* One walk over the ops tells which values are eligible, and in which order they are made; one over
- * those gives homes until the shares are used up. */
+/* One walk over the ops finds the eligible values and their order; one walk over these gives them
+ * homes until the shares are used up. */
 #include "activation_homes.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static const double share_slack = 1e-9; /* sums of shares may be rounded up by a
 
 typedef struct candidate {
     bool is_seen, is_excluded, is_kept;
-    bool is_taken; /* it came from another rank, and the next op says what it is */
+    bool is_taken; /* received from another rank; the next op decides */
 } candidate;
 
 typedef struct chooser {

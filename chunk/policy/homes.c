@@ -1,22 +1,22 @@
-/* Decides where every chunk of every group lives, and lays out what is permanent in each tier.
+/* Decides where every chunk of every group lives, and lays out the permanent bytes of each tier.
  *
- * The one way in is sl_homes_build: choose_tiers is the policy, choose_adam_tiers says where
+ * sl_homes_build is the only entry: choose_tiers is the policy, choose_adam_tiers decides where
  * updates run, and the rest gives each home its offset. `auto` is no policy here: a search above
- * tries others, and the fractions that a policy leaves open come from there too. Where activations
- * live while no op needs them is a choice for each plan: activation_homes.c.
+ * tries others, and chooses the fractions that a policy leaves open. The homes of activations are
+ * chosen for each plan: activation_homes.c.
  *
- * A tier's permanent part, from offset 0: the groups in their order (parameters first, so that
- * programs with and without optimizer states agree on where parameters are), each one's chunks in
- * index order; then the block flags, where some AdamW runs; then, on the device, persistent slots,
- * and on the host, where some chunk lives on disk, the bounce pieces.
+ * A tier's permanent bytes, from offset 0: the groups in their order (parameters first, so that
+ * programs with and without optimizer states agree on where parameters are), each with its chunks
+ * in index order; then the block flags, if some AdamW runs on the tier; then, on the device,
+ * persistent slots, and on the host, if some chunk lives on disk, the bounce pieces.
  *
- * Every home of a chunk in memory starts on SL_DIRECT_ALIGNMENT: direct I/O may touch it, and a
- * chunk is a multiple of that long. On disk it starts on SL_DISK_ALIGNMENT.
+ * Every home of a chunk in memory starts on SL_DIRECT_ALIGNMENT, because direct I/O may read or
+ * write it; a chunk's length is a multiple of that. On disk a home starts on SL_DISK_ALIGNMENT.
  *
- * Stagger, in memory: an AdamW loop reads four groups side by side, and arrays at equal offsets
- * modulo large powers of two halve its bandwidth. So the home that chunk 0 of a group has, or would
- * have if it were here, starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index
- * keep the groups' distance even where the policy put different shares of the groups on this tier.
+ * Stagger, in memory: an AdamW loop reads four groups at once, and arrays at equal offsets modulo
+ * large powers of two halve its bandwidth. So the home of chunk 0 of a group (even if it is in
+ * another tier) starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index keep the groups'
+ * distance even if the policy put different fractions of the groups on this tier.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -28,9 +28,10 @@
 
 enum {
     LEAST_ALIGNMENT = 256,
-    STAGGER_BYTES = 68 << 10, /* as measured: 64 bytes do not help, 68 KiB do */
+    STAGGER_BYTES = 68 << 10, /* measured: 64 bytes do not help, 68 KiB do */
     STAGGER_PERIOD = 1 << 20,
-    STAGGER_FROM_BYTES = 8 << 20, /* smaller groups fit caches, and would pad much */
+    STAGGER_FROM_BYTES = 8 << 20, /* smaller groups fit caches, and padding would be large beside
+                                     them */
 };
 
 static const double share_slack = 1e-9;
@@ -73,7 +74,7 @@ static sl_status open_homes(const sl_program *program, uint32_t chunk_count, sl_
     return SL_OK;
 }
 
-/* Fractions of each group are shares, and the disk's and the host's together are one at most. */
+/* Checks that the fractions of each group, and their sum, are between 0 and 1. */
 static sl_status check_fractions(const sl_policy_options *options)
 {
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
@@ -113,8 +114,8 @@ static uint32_t count_share(double share, uint32_t chunk_count)
     return count >= chunk_count ? chunk_count : (uint32_t)count;
 }
 
-/* How many chunks of `group`, from the last one down, live on the disk, and how many on the disk or
- * the host. */
+/* How many chunks of `group`, from the last one down, live on disk (*out_disk), and on disk or host
+ * (*out_away). */
 static void count_away(const sl_policy_options *options, int group, uint32_t chunk_count,
                        uint32_t *out_disk, uint32_t *out_away)
 {
@@ -140,7 +141,8 @@ static void choose_tiers(const sl_policy_options *options, sl_homes *homes)
     }
 }
 
-/* AdamW runs next to its moments, on the host where they are on disk, unless the options say. */
+/* AdamW runs where its moments live, and on the host if they are on disk, unless the options say
+ * otherwise. */
 static void choose_adam_tiers(const sl_policy_options *options, sl_homes *homes)
 {
     const uint8_t *beside = homes->tier[SL_GROUP_MOMENT1];
@@ -248,7 +250,7 @@ static sl_status count_persistent(const sl_program *program, sl_homes *homes)
     return SL_OK;
 }
 
-/* A slot is as large as the largest value that names it. */
+/* The size of a slot is that of the largest value with its number. */
 static sl_status measure_persistent(const sl_program *program, sl_homes *homes)
 {
     SL_TRY(count_persistent(program, homes));

@@ -1,10 +1,10 @@
-/* The tiers and the lanes between them: what they are called in messages, files and options, and
- * who copies from where to where. Every part of the tree asks this table; the verifier alone has
- * one of its own, so that a mistake here is found there.
+/* The tiers and the lanes between them: their names in messages, files and options, and which lane
+ * copies between which tiers. The whole tree uses this table, except the verifier, which has its
+ * own, so that a mistake here is found there.
  */
 #include "sluice/chunk.h"
 
-/* A lane that runs ops stays within the tier that they work on. */
+/* A lane that runs ops has the tier of its ops as both ends. */
 typedef struct lane_info {
     const char *name;
     sl_tier from, to;
