@@ -91,9 +91,11 @@ INLINE double from_bits(uint64_t bits)
 
 /* -2 log((word + 1) / 2^32), in [0, 44.4].
  *
- * word + 1 = m 2^power with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh(s), s = (m - 1) /
- * (m + 1), |s| < 0.172: what the series leaves out is less than s^22 / 23 = 7e-19 of the first
- * term. m - 1 is exact, so the result is good to some units of a double also where it is small. */
+ * word + 1 = m 2^power with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh(s), s = (m - 1) / (m +
+ * 1), |s| < 0.172: the terms that the series leaves out are less than s^22 / 23 = 7e-19 of the
+ * first term. m - 1 is exact, so small results too are exact to a few units in the last place of a
+ * double.
+ */
 INLINE double minus_twice_log(uint32_t word)
 {
     double number = (double)(int32_t)(word ^ 0x80000000u) + (0x1p31 + 1.0); /* signed converts */
@@ -116,12 +118,13 @@ INLINE double minus_twice_log(uint32_t word)
 
 /* cos(2 pi word / 2^32).
  *
- * The cosine of a turn t in [-1/2, 1/2) is the sine of 1/4 - |t|, which is exact and at most a
- * quarter: one series serves the whole circle, and what it leaves out is less than
- * (pi / 2)^22 / 23! = 8e-19 of the first term. */
-INLINE double cosine_of_turn(uint32_t word)
+ * word / 2^32 is a fraction t of the circle in [-1/2, 1/2). cos(2 pi t) = sin(2 pi (1/4 - |t|)),
+ * where 1/4 - |t| is exact and at most 1/4 in magnitude: one series serves the whole circle. The
+ * terms that the series leaves out are less than (pi / 2)^22 / 23! = 8e-19 of the first term.
+ */
+INLINE double cosine_of_fraction(uint32_t word)
 {
-    double quarter_minus = 0x1p30 - fabs((double)(int32_t)word); /* in 2^-32 turns */
+    double quarter_minus = 0x1p30 - fabs((double)(int32_t)word); /* in 2^-32 of a circle */
     double x = quarter_minus * (6.2831853071795865 * 0x1p-32), q = x * x;
     double sum = 1.0 / 51090942171709440000.0; /* 1 / 21! */
     sum = sum * q - 1.0 / 121645100408832000.0;
@@ -138,7 +141,7 @@ INLINE double cosine_of_turn(uint32_t word)
 
 INLINE float make_normal(uint32_t radius_word, uint32_t angle_word)
 {
-    return (float)(sqrt(minus_twice_log(radius_word)) * cosine_of_turn(angle_word));
+    return (float)(sqrt(minus_twice_log(radius_word)) * cosine_of_fraction(angle_word));
 }
 
 float sl_rng_normal(uint64_t seed, uint64_t stream, uint64_t index)

@@ -151,7 +151,7 @@ static uint64_t read_free_bytes(const char *bus_id)
     return memory.free;
 }
 
-/* ---- what is known of it ---- */
+/* ---- properties ---- */
 
 /* The NUMA node; -1: unknown, as the system writes it. */
 static int read_numa_node(const char *bus_id)

@@ -160,7 +160,7 @@ static sl_status end_run_span(sl_cuda_times *times)
     return set_border(times, SPAN_RUN, times->run_tag);
 }
 
-/* ---- around what is issued ---- */
+/* ---- before and after work is issued ---- */
 
 sl_status sl_cuda_times_before_call(sl_cuda_times *times, uint64_t tag)
 {
@@ -207,7 +207,7 @@ sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag, sl_cuda_m
     return SL_OK;
 }
 
-/* ---- what a stream does now ---- */
+/* ---- the state of a stream ---- */
 
 sl_queue_state sl_cuda_times_look(sl_cuda_times *times, uint64_t *out_tag)
 {

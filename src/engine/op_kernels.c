@@ -36,7 +36,7 @@ static sl_status bind_operands(const sl_engine *engine, sl_bound_plan *plan,
     return sl_bound_plan_add_stride(plan, bound, SL_BOUND_WORKSPACE, workspace);
 }
 
-/* The kernel of an op, and what it needs beside its operands. */
+/* Finds the kernel of an op, with its workers, stream and library. */
 static sl_status find_kernel(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
     sl_lane lane = bound->command->lane;
