@@ -91,8 +91,8 @@ typedef struct sl_engine_queue {
     uint64_t scratch_bytes;
 } sl_engine_queue;
 
-/* The collectives of this rank with the other ranks of a communicator. Each call waits for all
- * ranks. The lane `comm` calls them one after the other, in the order of the plan, which is the
+/* The collectives of this rank with the other ranks of a communicator. Each collective waits for
+ * all ranks. The lane `comm` calls them one after the other, in the order of the plan, which is the
  * same on every rank. A failure ends the step: the caller then tells the other ranks, which may be
  * waiting for this one. All sums are in rank order in fp32 and rounded once to the result's type;
  * all shards and pieces are of equal size, in rank order. [N] is `size`.

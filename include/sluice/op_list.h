@@ -83,8 +83,9 @@ extern "C" {
     X(GELU, gelu, CHEAP, NO_FLOPS, \
       OP(READ, x, 0, TYPE, E), \
       OP(WRITE, y, 0, TYPE, E)) \
-    /* y = x * mask / (1 - attrs.dropout) + residual, mask 0 or 1 for each element. The B rows */ \
-    /* of T tokens are rows first_row and following of a micro-batch of R rows (R 0: of B). */ \
+    /* y = x * f + residual; f of an element is 0 or, if it is kept, 1 / (1 - attrs.dropout). */ \
+    /* The B rows of T tokens are rows first_row and following of a micro-batch of R rows (R 0: */ \
+    /* of B). */ \
     X(DROPOUT, dropout, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, B, T, I), \
       OP(READ, residual, OPTIONAL, TYPE, B, T, I), \
@@ -213,7 +214,7 @@ extern "C" {
     X(INPUT, input, ON_INPUT, NO_FLOPS, \
       OP(WRITE, value, 0, I32, E)) \
     /* norm: the exact sum over all ranks, and the union of their scalars.flags. loss: the sum */ \
-    /* over the data-parallel ranks, in rank order. */ \
+    /* over the data-parallel ranks, in rank order, and over the stages. */ \
     X(ALL_REDUCE_NORM, all_reduce_norm, ON_COMM, NO_FLOPS, \
       OP(UPDATE, norm, 0, NORM_SUM, 1), \
       OP(UPDATE, loss, OPTIONAL, F64, 1)) \
