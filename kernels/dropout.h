@@ -23,13 +23,13 @@ typedef struct sl_dropout {
     uint64_t seed;
     uint64_t stream;    /* of row 0 of the call's batch; row b has stream + b */
     uint32_t threshold; /* 0: nothing is dropped */
-    float scale;        /* of what is kept */
+    float scale;        /* factor of kept elements */
 } sl_dropout;
 
 enum {
     SL_DROPOUT_WORDS = 4,     /* of a draw */
-    SL_DROPOUT_APART = 8,     /* positions of the two queries, and of the two keys, of a draw */
-    SL_DROPOUT_ROW_BITS = 40, /* of a stream; above them is the site */
+    SL_DROPOUT_APART = 8,     /* distance of a draw's two queries, and of its two keys */
+    SL_DROPOUT_ROW_BITS = 40, /* low bits of a stream: the row; above them the site */
     SL_DROPOUT_QUERY_BITS = 20
 };
 
@@ -43,7 +43,7 @@ static inline sl_dropout sl_dropout_of(const sl_kernel_call *call)
     sl_dropout dropout;
     dropout.seed = call->scalars.dropout_seed;
     dropout.stream = (uint64_t)1 << 63 | (uint64_t)attrs->dropout_site << SL_DROPOUT_ROW_BITS |
-                     (row & row_mask); /* the highest bit: no other draws have it */
+                     (row & row_mask); /* the highest bit, which no other stream has */
     dropout.threshold = (uint32_t)((double)attrs->dropout * 0x1p32);
     dropout.scale = 1.0f / (1.0f - attrs->dropout);
     return dropout;
@@ -55,9 +55,9 @@ SL_PHILOX_INLINE float sl_dropout_factor(uint32_t word, uint32_t threshold, floa
     return word < threshold ? 0.0f : scale;
 }
 
-/* The index of the draw for queries `query` and query + 8 and keys `key` and key + 8, of a head
- * among those of all ranks: word 0 is that of (query, key), 1 of the later key, 2 of the later
- * query, 3 of both. */
+/* The index of the draw for queries `query`, query + 8 and keys `key`, key + 8; `head` counts the
+ * heads of all ranks. Word 0 is for (query, key), 1 for the later key, 2 for the later query, 3 for
+ * both. */
 SL_PHILOX_INLINE uint64_t sl_dropout_index(uint32_t head, uint32_t query, uint32_t key)
 {
     return (uint64_t)(head << SL_DROPOUT_QUERY_BITS | query) << 32 | key;

@@ -18,66 +18,67 @@
 #include "ranks.h"
 #include "sluice/op_list.h"
 
-/* What the kernels of one open device keep: handles of libraries, the algorithm of each product. */
+/* State of the kernels of one open device: handles of libraries, the algorithm of each product. */
 typedef struct sl_kernel_library sl_kernel_library;
 
 typedef struct sl_kernel_call {
     const sl_op_attrs *attrs;
     void *operand[SL_OPERAND_MAX]; /* NULL where absent */
     void *workspace;               /* 256-byte aligned, as long as the op's row says */
-    const uint8_t *block_flags;    /* ADAMW: flags of the whole group, one byte a block; BLOCK_NORM:
-                                      which blocks count, NULL: all */
-    sl_workers *workers;           /* cpu: who computes */
-    void *stream;                  /* cuda: the cudaStream_t to launch into */
-    sl_kernel_library *library;    /* cuda */
+    const uint8_t *block_flags;    /* ADAMW: decay flags of the whole group, one byte per block;
+                                      BLOCK_NORM: blocks that count, NULL: all */
+    sl_workers *workers;           /* cpu only */
+    void *stream;                  /* cuda only: the cudaStream_t to launch into */
+    sl_kernel_library *library;    /* cuda only */
     sl_step_scalars scalars;
     uint32_t micro_batch; /* of the step */
 } sl_kernel_call;
 
-/* Computes, or, where call->stream is set, queues the computation. */
+/* Computes; if call->stream is set, queues the computation. */
 typedef sl_status (*sl_kernel)(const sl_kernel_call *call);
 
 /* How one kind of device computes one op. */
 typedef struct sl_kernel_row {
-    sl_kernel run; /* NULL: it does not */
-    /* Workspace when `worker_count` workers run the op; NULL: it needs none. */
+    sl_kernel run; /* NULL: not computed */
+    /* Workspace bytes if `worker_count` workers run the op; NULL: always 0. */
     uint64_t (*workspace_bytes)(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count);
 } sl_kernel_row;
 
-/* cpu/table.c and cuda/table.c: where an op gets its kernel. */
+/* The kernels of a device kind: cpu/table.c and cuda/table.c. */
 typedef struct sl_kernel_table {
     sl_kernel_row row[SL_OP_COUNT];
-    sl_kernel ranks[SL_RANK_KERNEL_COUNT]; /* of collectives; the cpu's has no SUM */
-    /* Opens what the kernels need on an open device (its index); `options` NULL: the defaults;
-     * *out_library may be NULL. */
+    sl_kernel ranks[SL_RANK_KERNEL_COUNT]; /* of kernels/ranks.h; the cpu's table has no SUM */
+    /* Opens the kernels' state on an open device (its index); `options` NULL: the defaults.
+     * *out_library may become NULL. */
     sl_status (*open)(int device_index, const sl_cuda_options *options,
                       sl_kernel_library **out_library);
     void (*close)(sl_kernel_library *library); /* NULL is fine */
-    /* Chooses and loads whatever one op's shapes need; called once for each distinct op before the
-     * first step, while no stream of the device has work. May allocate; afterwards the op's kernel
-     * does not. Of `call` its attrs count; where it has a workspace it also has operands and a
-     * stream, and what a library loads when it first launches is launched on them: they may hold
-     * anything before, and are as fresh memory afterwards. Returns when that is done. */
+    /* Chooses and loads what one op's shapes need. Called once for each distinct op before the
+     * first step, while no stream of the device has work. May allocate, so that the op's kernel
+     * does not. Uses the attrs of `call`; if `call` has a workspace it also has operands and a
+     * stream, on which libraries are launched once so that they load: operand contents do not
+     * matter before, and are undefined afterwards. Returns when all is done. */
     sl_status (*prepare)(sl_kernel_library *library, sl_op_kind kind, const sl_kernel_call *call);
-    /* Loads all of `ranks`, in every type and width, on the current device; before the first step,
-     * as above. NULL: there is nothing to load. */
+    /* Loads all kernels of `ranks`, for every type and width, on the current device; before the
+     * first step, as above. NULL: nothing to load. */
     sl_status (*load_ranks)(void);
-    /* What prepare chose, as text for the record of a run: line `index`; NULL behind the last. */
+    /* The choices of prepare as text for the record of a run: line `index`; NULL behind the last
+     * line. */
     const char *(*choice)(const sl_kernel_library *library, uint64_t index);
-    const char *(*description)(void); /* the instruction set, or the libraries */
-    const char *(*lack)(void); /* a library that is missing, and what that costs; NULL: none is */
+    const char *(*description)(void); /* of the instruction set, or of the libraries */
+    const char *(*lack)(void);        /* a missing library and its cost; NULL: none is missing */
 } sl_kernel_table;
 
 const sl_kernel_table *sl_kernels_cpu(void);
 const sl_kernel_table *sl_kernels_cuda(void); /* NULL in a build without CUDA */
 
-/* The table of a kind of device, or NULL where this build has none. */
+/* The table of a device kind; NULL if this build has none. */
 const sl_kernel_table *sl_kernels_of(sl_device_kind kind);
 
-/* Writes the kernel of an op; SL_ERROR_INTERNAL where the table has none. */
+/* Writes the kernel of an op. SL_ERROR_INTERNAL: the table has none. */
 sl_status sl_kernels_find(const sl_kernel_table *table, sl_op_kind kind, sl_kernel *out_kernel);
 
-/* Workspace of an op when `worker_count` workers run it. */
+/* Workspace bytes of an op if `worker_count` workers run it. */
 uint64_t sl_kernels_workspace_bytes(const sl_kernel_table *table, sl_op_kind kind,
                                     const sl_op_attrs *attrs, uint32_t worker_count);
 

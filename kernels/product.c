@@ -6,7 +6,7 @@
 typedef enum size_name { NO_SIZE, ROWS, IN, OUT, IDS } size_name; /* of sl_op_attrs */
 typedef enum matrix { NO_MATRIX, MATRIX_A, MATRIX_B, MATRIX_C } matrix;
 
-/* What C is: overwritten, an output that may be added to (of the compute type or in fp32), or the
+/* Kinds of C: overwritten; an output that may be added to, in the compute type or in fp32; the
  * gradient of a parameter. */
 typedef enum result_kind { WRITTEN, ADDED, ADDED_FP32, GRADIENT } result_kind;
 
@@ -14,7 +14,7 @@ typedef struct product_row {
     size_name m, n, k;
     bool transpose_a, transpose_b;
     result_kind result;
-    matrix first_row;               /* the matrix that holds more rows: it begins at first_row */
+    matrix first_row;               /* the matrix that begins at attrs.first_row of a larger one */
     uint8_t a, b, c;                /* operands of the op */
     uint8_t bias, residual, gelu_x; /* operands; 0: none */
 } product_row;
@@ -39,9 +39,9 @@ static uint64_t find_size(size_name name, const sl_op_attrs *attrs)
                          : attrs->id_count;
 }
 
-enum { ALIGNMENT = 16 }; /* more than that no load asks for; operands begin on 256 bytes */
+enum { ALIGNMENT = 16 }; /* of the widest load; operands begin on 256 bytes */
 
-/* Of any row of x or dx, whichever it is, so that groups of rows of the same size are computed the
+/* The alignment that every row of x or dx has, so that row ranges of equal size are computed in the
  * same way. */
 static uint32_t row_alignment(const sl_op_attrs *attrs, sl_type type)
 {
@@ -75,7 +75,7 @@ bool sl_product_of_op(sl_op_kind kind, const sl_op_attrs *attrs, sl_product *out
     return true;
 }
 
-/* An operand of the call, from attrs.first_row on if it is the matrix that begins there. */
+/* An operand of the call; from attrs.first_row on if `is_inside`. */
 static void *find_matrix(const sl_kernel_call *call, uint8_t operand, sl_type type, bool is_inside)
 {
     const uint64_t first = is_inside ? call->attrs->first_row * call->attrs->in : 0;

@@ -8,7 +8,7 @@
 
 enum { TILE_BLOCKS = 64 };
 
-/* Lets every array begin at its element `first`. */
+/* Moves the start of every array to its element `first`. */
 static void skip_elements(sl_adamw_blocks *blocks, uint64_t first)
 {
     blocks->gradient = sl_simd_gradient_from(&blocks->gradient, first);
@@ -30,7 +30,7 @@ static void update_adamw_tile(void *argument, uint64_t tile_index, uint32_t work
     sl_simd_current()->adamw(&blocks);
 }
 
-/* What a skipped step still owes: the parameters are made from their master copy. */
+/* A skipped step still writes the parameters from their master copy. */
 static void round_params_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;

@@ -26,7 +26,7 @@ typedef struct attention_job {
     uint64_t factors_at;     /* in it, of dropout */
 } attention_job;
 
-/* Of what the tiles use, a multiple of 256 bytes. */
+/* Scratch bytes of the tiles, a multiple of 256. */
 static uint64_t count_tile_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     const uint64_t width = attrs->in / attrs->heads;
@@ -37,7 +37,7 @@ static uint64_t count_tile_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
     return sl_bits_round_up(floats, FLOATS_PER_LINE);
 }
 
-/* One worker's scratch, a multiple of 256 bytes. */
+/* Scratch bytes of one worker, a multiple of 256. */
 static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     const uint64_t factors = (uint64_t)SL_ATTENTION_KEYS * SL_ATTENTION_QUERIES;
@@ -60,7 +60,7 @@ static void describe_mask(const sl_kernel_call *call, const int32_t *positions, 
     job->mask.head = (uint32_t)(call->attrs->rank_index * call->attrs->heads);
 }
 
-/* Of one head of one row. */
+/* The mask of one head of one row. */
 static sl_attention_mask find_mask(const attention_job *job, uint64_t row, uint64_t head,
                                    uint32_t worker_index)
 {
@@ -96,8 +96,8 @@ typedef struct head_place {
     uint64_t row_of_batch, head, tile_of_queries;
 } head_place;
 
-/* The last queries see the most keys: they come first, so that the long tiles do not end the job
- * alone. */
+/* The last queries see the most keys. Their tiles come first, so that no long tile is left at the
+ * end of the job. */
 static head_place find_place(const sl_op_attrs *attrs, uint64_t tile_index)
 {
     const uint64_t heads = attrs->batch * attrs->heads;

@@ -65,8 +65,8 @@ sl_status sl_cpu_block_norm(const sl_kernel_call *call)
     return SL_OK;
 }
 
-/* In double throughout, rounded once at the end. A gradient that is not finite leaves a NaN norm
- * and a factor of 0. */
+/* Computed in double and rounded once. A gradient that is not finite gives a NaN norm and the
+ * factor 0. */
 sl_status sl_cpu_norm_finish(const sl_kernel_call *call)
 {
     const double loss_scale = (double)call->scalars.loss_scale, clip = (double)call->scalars.clip;

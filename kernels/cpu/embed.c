@@ -46,7 +46,7 @@ sl_status sl_cpu_embed_position(const sl_kernel_call *call)
     return SL_OK;
 }
 
-/* The row of the panel that holds `token`, or NONE: of another panel, or no token at all. */
+/* The panel's row of `token`; NONE if the token is in another panel, or invalid. */
 static const uint64_t NONE = UINT64_MAX;
 
 static uint64_t find_row(const sl_op_attrs *attrs, int32_t token)
@@ -81,8 +81,8 @@ sl_status sl_cpu_embed_tokens(const sl_kernel_call *call)
     return SL_OK;
 }
 
-/* A tile is a range of columns and walks all rows, so the rows of a token are added in their order
- * whoever does it. */
+/* A tile is a range of columns and visits all rows, so the rows of a token are added in order
+ * whichever worker runs the tile. */
 static void accumulate_token_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;

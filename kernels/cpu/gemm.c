@@ -29,7 +29,7 @@
 
 /* ---- the plan */
 
-/* `count` items in groups of `size`; the last one may be smaller. */
+/* `count` groups of `size` items; the last group may be smaller. */
 typedef struct gemm_cut {
     uint64_t count, size;
 } gemm_cut;
@@ -80,7 +80,7 @@ static uint64_t fitting_strips(const gemm_plan *plan, uint64_t slot)
     return fitting > 0 ? fitting : 1;
 }
 
-/* Halved while there are too few for many workers. */
+/* Halves the tiles while there are too few for many workers. */
 static void choose_tiles(gemm_plan *plan)
 {
     uint64_t a = A_TILE_STRIPS, b = B_TILE_STRIPS;
@@ -112,14 +112,15 @@ static void cut_packed(gemm_plan *plan)
         plan->sums = plan->a_tile.size * micro->rows * plan->b_tile.size * micro->columns;
 }
 
-/* Of a chain's sums. A line more than a tile's columns: at 4 KiB apart the sums of one row would
- * look like those of another to the processor, which then waits for their stores. */
+/* The leading dimension of a chain's sums: a cache line more than a tile's columns. With rows 4 KiB
+ * apart the processor takes the sums of one row for those of another (4K aliasing), and waits for
+ * their stores. */
 static uint64_t few_leading(const gemm_plan *plan)
 {
     return plan->b_tile.size * plan->micro->columns + LINE_WORDS;
 }
 
-/* Sums of a chain, and those of all chains so far. */
+/* Sums of a chain, and sums of all chains so far. */
 static void cut_few(gemm_plan *plan)
 {
     plan->k_round = (gemm_cut){1, plan->chain.count};
@@ -132,9 +133,10 @@ static void cut_few(gemm_plan *plan)
         plan->sums += plan->a_strips * plan->b_tile.size * plan->micro->columns;
 }
 
-/* In an fp32 C. But a micro-kernel whose chains start from their sums comes back to them often, and
- * rows of C, which may be a multiple of 4 KiB apart, would push each other out of the first cache:
- * its sums lie beside C, unless there are so many terms that too few strips of them all fit. */
+/* True if C is fp32 and can hold the sums. But if chains start from their sums, the micro-kernel
+ * returns to the sums often, and rows of C, which may be a multiple of 4 KiB apart, would evict
+ * each other from the first cache. Then the sums lie beside C, unless there are so many terms that
+ * too few strips fit. */
 static bool sums_lie_in_c(const sl_product *product, const sl_micro_kernel *micro)
 {
     const uint64_t steps = product->k / micro->terms_per_step;
@@ -162,7 +164,7 @@ static gemm_plan plan_product(const sl_product *product)
     return plan;
 }
 
-/* What is packed, and sums, in 4-byte words. */
+/* Packed operands and sums, in 4-byte words. */
 static uint64_t count_words(const gemm_plan *plan, uint32_t worker_count)
 {
     const uint64_t packed = plan->a_round.size * plan->a_slot + plan->b_round.size * plan->b_slot;
@@ -171,9 +173,9 @@ static uint64_t count_words(const gemm_plan *plan, uint32_t worker_count)
 
 /* ---- packing */
 
-/* A worker packs a few neighbouring strips in turns of a few terms each: then the rows of the
- * matrix are read in runs longer than a strip is wide. */
-enum { PACKING_STRIPS = 4, TURN_TERMS = 32, LINE_BYTES = 64 };
+/* A worker packs a few terms of each of some neighbouring strips, then the next terms: so rows of
+ * the matrix are read in runs longer than the width of a strip. */
+enum { PACKING_STRIPS = 4, PACKING_TERMS = 32, LINE_BYTES = 64 };
 
 typedef struct gemm_job {
     const sl_product *product;
@@ -181,7 +183,7 @@ typedef struct gemm_job {
     sl_span a, b, chains; /* of this round: strips and chains */
     uint32_t *packed_a, *packed_b;
     float *sums;            /* of all workers */
-    uint64_t packings_of_a; /* tiles of the packing run that are A's */
+    uint64_t packings_of_a; /* tiles of the packing job that belong to A */
 } gemm_job;
 
 static const void *element_at(const void *base, sl_type type, uint64_t index)
@@ -194,7 +196,7 @@ static sl_span cut_span(uint64_t total, gemm_cut cut, uint64_t index)
     return sl_tiles_span(total, cut.size, index);
 }
 
-/* Rows of A's strips first .. first + count: the strips are equally high, within one. */
+/* Rows of A's strips first .. first + count; the heights of strips differ by one at most. */
 static sl_span rows_of(const gemm_job *job, uint64_t first, uint64_t count)
 {
     const uint64_t m = job->product->m, strips = job->plan.a_strips;
@@ -220,8 +222,10 @@ static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t strip)
     return job->packed_b + (chain * job->plan.b_round.size + strip) * job->plan.b_slot;
 }
 
-/* Terms `part` of the chain. The rows of memory run along the terms, or along the strip. */
-static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t strip, sl_span part)
+/* Packs the terms `terms` of a strip. Rows of the matrix run along the terms, or along the
+ * strip. */
+static void pack_terms(const gemm_job *job, bool is_a, uint64_t chain, uint64_t strip,
+                       sl_span terms)
 {
     const sl_product *product = job->product;
     const bool along_terms = is_a ? !product->transpose_a : product->transpose_b;
@@ -230,11 +234,11 @@ static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t s
         is_a ? rows_of(job, job->a.first + strip, 1) : columns_of(job, job->b.first + strip, 1);
     const uint64_t chain_first =
         cut_span(product->k, job->plan.chain, job->chains.first + chain).first;
-    const uint64_t term = chain_first + part.first;
+    const uint64_t term = chain_first + terms.first;
     const uint64_t first =
         along_terms ? lines.first * leading + term : term * leading + lines.first;
     const sl_micro_kernel *micro = job->plan.micro;
-    const uint64_t step = part.first / micro->terms_per_step;
+    const uint64_t step = terms.first / micro->terms_per_step;
     const uint64_t step_width = !is_a ? micro->columns : job->plan.is_few ? 1 : micro->rows;
     uint32_t *slot = is_a ? slot_a(job, chain, strip) : slot_b(job, chain, strip);
     const sl_gemm_strip all = {.from =
@@ -243,7 +247,7 @@ static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t s
                                .leading = leading,
                                .transpose = along_terms,
                                .width = lines.count,
-                               .term_count = part.count,
+                               .term_count = terms.count,
                                .step_width = step_width,
                                .to = slot + step * step_width * micro->words_per_step};
     if (is_a)
@@ -252,7 +256,7 @@ static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t s
         micro->pack_b(&all);
 }
 
-/* Of one chain, neighbours. */
+/* Packs neighbouring strips of one chain. */
 static void pack_strips(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
@@ -265,10 +269,11 @@ static void pack_strips(void *argument, uint64_t tile_index, uint32_t worker_ind
     const uint64_t chain = index / groups;
     const uint64_t terms =
         cut_span(job->product->k, job->plan.chain, job->chains.first + chain).count;
-    for (uint64_t first = 0; first < terms; first += TURN_TERMS)
+    for (uint64_t first = 0; first < terms; first += PACKING_TERMS)
         for (uint64_t strip = span.first; strip < span.first + span.count; strip++) {
-            const sl_span part = {first, terms - first < TURN_TERMS ? terms - first : TURN_TERMS};
-            pack_part(job, is_a, chain, strip, part);
+            const sl_span some = {first,
+                                  terms - first < PACKING_TERMS ? terms - first : PACKING_TERMS};
+            pack_terms(job, is_a, chain, strip, some);
         }
 }
 
@@ -281,7 +286,7 @@ typedef struct gemm_tile {
     uint64_t leading_c;
 } gemm_tile;
 
-/* Of the round. */
+/* Indices in the round. */
 typedef struct strip_place {
     uint64_t chain, a, b;
 } strip_place;
@@ -304,8 +309,8 @@ static gemm_tile locate_tile(const gemm_job *job, uint64_t tile_index, uint32_t 
     return tile;
 }
 
-/* While a tile's first strip of B is used, the strips of A come in, each during the patch before
- * its own; a strip of B comes in, part after part, during the patches of the strip before it. */
+/* Prefetches. During a tile's first strip of B: the next strip of A, in the patch before its own.
+ * Of B: one part of the next strip in each patch of the current strip. */
 static void prefetch_next(const gemm_job *job, const gemm_tile *tile, strip_place at,
                           sl_gemm_patch *patch)
 {
@@ -321,7 +326,7 @@ static void prefetch_next(const gemm_job *job, const gemm_tile *tile, strip_plac
     patch->next_b_stride = wants_b ? LINE_BYTES : 0;
 }
 
-/* To what is in the sums. */
+/* True if a chain adds to the sums. */
 static bool adds_chain(const gemm_job *job, uint64_t chain)
 {
     return chain > 0 || (job->product->add && job->plan.sums_in_c);
@@ -349,13 +354,13 @@ static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_pl
     plan->micro->multiply(&patch);
 }
 
-/* There is more to an element of C than its sum. */
+/* True if C is more than the rounded sums. */
 static bool has_epilogue(const sl_product *product)
 {
     return product->bias != NULL || product->residual != NULL || product->gelu_x != NULL;
 }
 
-/* While the tile is still in cache. */
+/* Applied while the tile is still in cache. */
 static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
 {
     const sl_product *product = job->product;
@@ -371,7 +376,7 @@ static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
             product->bias ? element_at(product->bias, product->type, tile->columns.first) : NULL,
         .residual = product->residual ? element_at(product->residual, product->type, at) : NULL,
         .gelu_x = product->gelu_x ? element_at(product->gelu_x, product->type, at) : NULL,
-        .type = product->c_type, /* the operands' own where there are others than C */
+        .type = product->c_type, /* the type of bias, residual and gelu_x too, if there are any */
         .leading = product->n,
         .rows = tile->rows.count,
         .columns = tile->columns.count,
@@ -392,7 +397,7 @@ static void multiply_packed(const gemm_job *job, const gemm_tile *tile)
 
 /* ---- few rows */
 
-/* What a chain starts from: what C holds, or nothing. */
+/* Sets the start of a chain's sums: the contents of C, or zero. */
 static void start_sums(const gemm_tile *tile, float *sums, uint64_t leading, bool from_c)
 {
     memset(sums, 0, tile->rows.count * leading * sizeof *sums);
@@ -445,7 +450,8 @@ static void multiply_few(const gemm_job *job, const gemm_tile *tile, uint32_t wo
 
 /* ---- all tiles */
 
-/* Tiles are numbered down the columns of C: neighbours in time share strips of B. */
+/* Tiles are numbered down the columns of C, so tiles that run at the same time share strips of
+ * B. */
 static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const gemm_job *job = argument;

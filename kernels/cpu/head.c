@@ -7,7 +7,7 @@
 
 enum { TILE_ROWS = 16 };
 
-/* Token ids of this panel that exist; the rest is padding. */
+/* Token ids of this panel without padding. */
 static uint64_t count_valid(const sl_op_attrs *attrs)
 {
     if (attrs->first_id >= attrs->valid_id_count)

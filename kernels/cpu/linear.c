@@ -58,7 +58,7 @@ static void sum_bias_rows(void *argument, uint64_t tile_index, uint32_t worker_i
                                    job->partials + tile_index * job->width);
 }
 
-/* After the product, whose workspace it takes over. */
+/* Runs after the product, and reuses its workspace. */
 static void sum_bias_gradient(const sl_kernel_call *call, const void *dy, void *dbias)
 {
     const sl_op_attrs *attrs = call->attrs;

@@ -25,7 +25,7 @@
 
 #include "sluice/op_list.h"
 
-/* `width` rows of A or columns of B, `term_count` terms of each. */
+/* A strip: `width` rows of A or columns of B, `term_count` terms of each. */
 typedef struct sl_gemm_strip {
     const void *from; /* the first element, of `type` */
     sl_type type;
@@ -36,7 +36,7 @@ typedef struct sl_gemm_strip {
     uint32_t *to;        /* steps * step_width * words_per_step, and SL_GEMM_SLACK of slack */
 } sl_gemm_strip;
 
-enum { SL_GEMM_SLACK = 16 }; /* packed words that a strip's last store may spill */
+enum { SL_GEMM_SLACK = 16 }; /* packed words that a strip's last store may write past its end */
 
 /* C[rows, columns] (+)= a strip of A times one of B. */
 typedef struct sl_gemm_patch {
@@ -45,22 +45,22 @@ typedef struct sl_gemm_patch {
     float *c;
     uint64_t leading_c;
     uint32_t rows, columns; /* at most the micro-kernel's own */
-    bool add;               /* to C, else overwrite it */
+    bool add;               /* add to C instead of overwriting it */
 
-    /* Fetched into the second cache meanwhile, a line a step, where a step is a term or two. The
-     * strides are a line's 64 bytes, or 0 where nothing is wanted. */
+    /* Prefetched into the L2 cache, one line per step of one or two terms. The strides are a line's
+     * 64 bytes, or 0: nothing to prefetch. */
     const void *next_a, *next_b;
     uint64_t next_a_stride, next_b_stride;
 } sl_gemm_patch;
 
-/* sums[rows, b.width] += rows of A, each a strip of its own, times columns of B where they lie. */
+/* sums[rows, b.width] += rows of A, each a strip of its own, times unpacked columns of B. */
 typedef struct sl_gemm_few {
     const uint32_t *a; /* packed steps of a row, a_stride words from a row to the next */
     uint64_t a_stride;
     uint32_t rows;
-    sl_gemm_strip b; /* any width; without what packing needs */
+    sl_gemm_strip b; /* of any width; without the fields for packing */
     float *sums;
-    uint64_t leading_sums; /* b.width and up to SL_GEMM_SLACK that are written and mean nothing */
+    uint64_t leading_sums; /* b.width, and up to SL_GEMM_SLACK sums that are written but not used */
 } sl_gemm_few;
 
 /* c = sums + bias + residual (+ c), times gelu'(gelu_x), rounded once. */
@@ -68,19 +68,20 @@ typedef struct sl_gemm_epilogue {
     const float *sums;
     uint64_t leading_sums;
     void *c;                              /* may be `sums`, in fp32 */
-    sl_type type;                         /* of all that is void */
+    sl_type type;                         /* of all void pointers */
     const void *bias, *residual, *gelu_x; /* may be NULL */
     uint64_t leading;                     /* of c, residual and gelu_x */
     uint64_t rows, columns;
-    bool add; /* what c holds */
+    bool add; /* add to the contents of c */
 } sl_gemm_epilogue;
 
 typedef struct sl_micro_kernel {
     uint32_t rows, columns;  /* of C in registers */
-    uint32_t terms_per_step; /* 1, 2 or 32: a divisor of what is packed in one turn */
+    uint32_t terms_per_step; /* 1, 2 or 32: a divisor of the terms packed at once */
     uint32_t words_per_step; /* of a row or column: 1 or 16 */
-    uint32_t chain_steps;    /* a chain's length at most */
-    bool starts_from_c;      /* a chain that is added goes on from C, else it is summed first */
+    uint32_t chain_steps;    /* the longest chain */
+    bool starts_from_c;      /* a later chain starts from C; else it is summed alone and then
+                                added */
     void (*pack_a)(const sl_gemm_strip *strip);
     void (*pack_b)(const sl_gemm_strip *strip);
     void (*start)(void); /* before a thread's first patch of a tile */

@@ -16,7 +16,7 @@ SL_RANK_KERNEL_LIST(X)
 uint64_t sl_cpu_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                        uint32_t worker_count);
 
-/* One tile's worth for each worker. */
+/* The scratch of one tile for each worker. */
 uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                           uint32_t worker_count);
 

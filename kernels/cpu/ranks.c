@@ -91,7 +91,7 @@ sl_status sl_cpu_ranks_norm_merge(const sl_kernel_call *call)
 
 /* Columns of rank `rank` among those of all. */
 typedef struct columns {
-    uint64_t first, bytes; /* bytes of a row: in all columns, and that exist */
+    uint64_t first, bytes; /* of a row: offset in the gathered columns, bytes without padding */
 } columns;
 
 static columns find_columns(const sl_op_attrs *attrs, uint64_t rank)

@@ -36,9 +36,8 @@ static bool has_pairs(void)
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
-/* Tiles are a state of 8 KiB, which a process has to ask for once (Linux 5.16 and newer); the
- * kernel refuses where a thread's signal stack has no room for it, and where a container forbids
- * the call. */
+/* Requests the 8 KiB of tile state, once per process (Linux 5.16 and newer). The kernel refuses if
+ * a thread's signal stack is too small for it, or if a container forbids the call. */
 static bool has_amx(void)
 {
     enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24 };
@@ -97,8 +96,8 @@ uint32_t sl_simd_usable_count(void)
     return count;
 }
 
-/* Asked for once: every tile of every op comes here, and cpuid leaves a virtual machine, which took
- * 4 % of a step's time. All threads that ask at the same time find the same. */
+/* Computed once, because every tile of every op calls this, and cpuid traps in a virtual machine,
+ * which took 4 % of a step's time. Threads that compute it at the same time get the same result. */
 static const sl_simd *find_best(void)
 {
     static _Atomic(const sl_simd *) best;

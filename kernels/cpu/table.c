@@ -4,7 +4,7 @@
 #include "ops.h"
 #include "simd.h"
 
-/* Nothing here keeps anything between calls. */
+/* The cpu kernels keep no state between calls. */
 static sl_status open_library(int device_index, const sl_cuda_options *options,
                               sl_kernel_library **out_library)
 {
