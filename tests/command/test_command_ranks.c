@@ -142,7 +142,7 @@ static int await_end(const started *run, double seconds)
 static void expect_nothing_left(const char *variable)
 {
     started left = {.count = 1};
-    for (int i = 0; i < 3000 && left.count > 0; i++) { /* a busy machine ends them late */
+    for (int i = 0; i < 12000 && left.count > 0; i++) { /* a busy machine ends them late */
         find_ranks(variable, &left);
         sleep_ms(left.count > 0 ? 10 : 0);
     }
