@@ -339,9 +339,12 @@ SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chun
                                         const sl_step_options *options, sl_program **out_step);
 
 typedef struct sl_gather_options {
-    uint32_t most;  /* chunks whole at once for their uses, or as many as one op takes if that is
-                     * more; 0: no limit; 1: and none past an op that does not read it. Fewer take
-                     * less memory and more traffic */
+    uint32_t most; /* chunks whole at once for their uses, or as many as one op takes if that is
+                    * more; 0: no limit; 1: and none past an op that does not read it. Fewer take
+                    * less memory and more traffic */
+    uint32_t idle_most; /* chunks that stay whole beside those, for a use that is not near: from the
+                         * forward to the backward pass, and to the next micro-batch. More take more
+                         * memory and less traffic */
     uint32_t ahead; /* chunks that are gathered before they are used: beside what comes between */
 } sl_gather_options;
 

@@ -4,13 +4,16 @@
  * A gathered chunk is an activation made by ALL_GATHER_SHARD and read in parts; it is never written
  * and so never goes anywhere. A chunk has several in turn, each with a life of its own, from right
  * before its first use to its last one. One serves the uses of a span, which is a run of ops of one
- * segment, and of the span behind it; what is needed again later is gathered again. So a chunk
- * travels once for the forward and once for the backward pass.
+ * segment, and of the span behind it. A chunk that is needed again later is idle until then:
+ * `idle_most` idle chunks stay whole, those with the nearest next use (Belady's rule), and the
+ * others are gathered again. So with no idle chunks each chunk travels once for the forward and
+ * once for the backward pass; with some, those that the forward pass uses last stay for the
+ * backward pass, which uses them first; with all of them each chunk travels once a step.
  *
- * Between sections nothing stays, with one exception: sections that use hardly more chunks than one
- * span does, as those of layer order are, take over what the section before them leaves. What a
- * repeated section takes over stays for all of its repetitions, and what it gathers is gone behind
- * each: so values are the same at all its seams.
+ * Between sections all chunks are idle, with one exception: sections that use hardly more chunks
+ * than one span does, as those of layer order are, take over what the section before them leaves.
+ * What a repeated section takes over stays for all of its repetitions, and what it gathers is gone
+ * behind each: so values are the same at all its seams.
  *
  * With a limit on chunks at once the one with the farthest next use goes first (Belady's rule).
  * With the limit of one chunk none stays whole past an op that does not read it.
@@ -41,10 +44,12 @@ typedef struct gather {
 typedef struct gathered_chunk {
     uint32_t shard;     /* value of what this rank keeps; SL_NONE: not made yet */
     uint32_t gathered;  /* into gathers; SL_NONE: it is not whole anywhere */
+    uint32_t place;     /* in `whole`, while it is gathered */
     uint32_t last_span; /* that used it */
     uint32_t section;   /* that uses it: the last one that was looked at, plus 1 */
     uint32_t next_use;  /* into uses */
-    bool is_held;       /* taken over by the present section */
+    bool is_held;       /* taken over by the present section: it stays to its end */
+    bool is_idle;       /* whole for a use that is not near */
 } gathered_chunk;
 
 /* Of one tensor: a value that is a part of the chunk that was gathered last. */
@@ -58,11 +63,14 @@ typedef struct gatherer {
     sl_program *to;
     gathered_chunk *chunks; /* [chunk_count] */
     gathered_part *parts;   /* [tensor_count] */
-    uint32_t *uses;         /* ticks of `from` by chunk, ascending; after each chunk's: NEVER */
-    gather *gathers;        /* by tick */
+    uint32_t *whole;        /* [whole_count]: the chunks that are gathered, in no order */
+    uint32_t whole_count;
+    uint32_t *uses;  /* ticks of `from` by chunk, ascending; after each chunk's: NEVER */
+    gather *gathers; /* by tick */
     uint32_t gather_count, gather_capacity;
     uint32_t put_count, reached_count; /* of gathers: put, and for ops that were reached */
     uint32_t most;                     /* chunks at once */
+    uint32_t idle_most;                /* idle chunks */
     bool is_least;                     /* none stays past an op that does not read it */
     uint32_t ahead;                    /* places in the list */
     uint32_t span;
@@ -189,15 +197,22 @@ static void measure_spans(gatherer *g)
 
 static sl_status add_gather(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
+    gathered_chunk *chunk = &g->chunks[chunk_index];
     SL_TRY(sl_build_grow((void **)&g->gathers, g->gather_count, &g->gather_capacity,
                          sizeof *g->gathers));
-    g->chunks[chunk_index].gathered = g->gather_count;
+    chunk->gathered = g->gather_count;
+    chunk->place = g->whole_count;
+    g->whole[g->whole_count++] = chunk_index;
     g->gathers[g->gather_count++] = (gather){chunk_index, tick, g->section.first, SL_NONE};
     return SL_OK;
 }
 
-static void drop_chunk(gathered_chunk *chunk)
+static void drop_chunk(gatherer *g, uint32_t chunk_index)
 {
+    gathered_chunk *chunk = &g->chunks[chunk_index];
+    const uint32_t last = g->whole[--g->whole_count];
+    g->whole[chunk->place] = last;
+    g->chunks[last].place = chunk->place;
     chunk->gathered = SL_NONE;
     chunk->is_held = false;
 }
@@ -210,70 +225,116 @@ static bool is_used_by(const gatherer *g, const sl_op *op, uint32_t chunk_index)
     return false;
 }
 
+/* The tick of the next use; NEVER: there is none. */
+static uint32_t find_next_use(const gatherer *g, uint32_t chunk_index)
+{
+    return g->uses[g->chunks[chunk_index].next_use];
+}
+
+/* The one of two chunks that is needed again last; SL_NONE: no chunk. */
+static uint32_t find_later(const gatherer *g, uint32_t victim, uint32_t chunk_index)
+{
+    const bool is_later =
+        victim == SL_NONE || find_next_use(g, chunk_index) > find_next_use(g, victim);
+    return is_later ? chunk_index : victim;
+}
+
 /* Drops what is needed again last, until there is room for one more. */
 static void make_room(gatherer *g, const sl_op *user)
 {
-    for (;;) {
-        uint32_t whole_count = 0, victim = SL_NONE;
-        for (uint32_t c = 0; c < g->map->chunk_count; c++) {
-            const gathered_chunk *chunk = &g->chunks[c];
-            if (chunk->gathered == SL_NONE)
-                continue;
-            whole_count++;
-            if (chunk->is_held || is_used_by(g, user, c))
-                continue;
-            if (victim == SL_NONE || g->uses[chunk->next_use] > g->uses[g->chunks[victim].next_use])
-                victim = c;
+    while (g->whole_count >= g->most) {
+        uint32_t victim = SL_NONE;
+        for (uint32_t w = 0; w < g->whole_count; w++) {
+            const uint32_t c = g->whole[w];
+            if (!g->chunks[c].is_held && !is_used_by(g, user, c))
+                victim = find_later(g, victim, c);
         }
-        if (whole_count < g->most || victim == SL_NONE)
+        if (victim == SL_NONE)
             return;
-        drop_chunk(&g->chunks[victim]);
+        drop_chunk(g, victim);
     }
 }
 
 static void drop_unread(gatherer *g, const sl_op *op)
 {
-    for (uint32_t c = 0; c < g->map->chunk_count; c++)
-        if (g->chunks[c].gathered != SL_NONE && !g->chunks[c].is_held && !is_used_by(g, op, c))
-            drop_chunk(&g->chunks[c]);
+    for (uint32_t w = g->whole_count; w-- > 0;)
+        if (!g->chunks[g->whole[w]].is_held && !is_used_by(g, op, g->whole[w]))
+            drop_chunk(g, g->whole[w]);
+}
+
+/* Drops idle chunks, those that are needed again last, until there are no more than may stay. */
+static void drop_idle(gatherer *g)
+{
+    for (;;) {
+        uint32_t idle_count = 0, victim = SL_NONE;
+        for (uint32_t w = 0; w < g->whole_count; w++) {
+            const uint32_t c = g->whole[w];
+            if (!g->chunks[c].is_idle)
+                continue;
+            idle_count++;
+            if (!g->chunks[c].is_held)
+                victim = find_later(g, victim, c);
+        }
+        if (victim == SL_NONE || (idle_count <= g->idle_most && find_next_use(g, victim) != NEVER))
+            return;
+        drop_chunk(g, victim);
+    }
 }
 
 /* Sees to it that a chunk is whole before op `tick`. */
 static sl_status need_chunk(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
-    const sl_op *op = &g->from->ops[tick];
     gathered_chunk *chunk = &g->chunks[chunk_index];
-    if (!g->is_small && chunk->gathered != SL_NONE && chunk->last_span + 1 < g->span)
-        drop_chunk(chunk);
     if (chunk->gathered == SL_NONE) {
-        make_room(g, op);
+        make_room(g, &g->from->ops[tick]);
         SL_TRY(add_gather(g, tick, chunk_index));
     }
+    chunk->is_idle = false;
     chunk->last_span = g->span;
     while (g->uses[chunk->next_use] <= tick)
         chunk->next_use++;
     return SL_OK;
 }
 
-/* ---- sections ---- */
+/* ---- spans and sections ---- */
+
+static void enter_span(gatherer *g)
+{
+    g->span++;
+    for (uint32_t w = 0; w < g->whole_count && !g->is_small; w++) {
+        gathered_chunk *chunk = &g->chunks[g->whole[w]];
+        chunk->is_idle = chunk->is_idle || chunk->last_span + 1 < g->span;
+    }
+    drop_idle(g);
+}
+
+/* True if the present section uses hardly more chunks than a span. Marks those. */
+static bool is_section_small(gatherer *g, uint32_t index)
+{
+    uint32_t used = 0;
+    for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++)
+        used += count_new_chunks(g, &g->from->ops[o], index + 1);
+    return g->from->section_count > 1 && used <= (uint64_t)g->span_most + 1 && used <= g->most &&
+           !g->is_least;
+}
 
 /* What stays whole over the edge in front of a section. */
 static void enter_section(gatherer *g, uint32_t index)
 {
     const bool was_small = g->is_small, was_repeated = g->section.repeat > 1;
-    uint32_t used = 0;
     g->section = sl_program_section(g->from, index);
-    for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++)
-        used += count_new_chunks(g, &g->from->ops[o], index + 1);
-    g->is_small = g->from->section_count > 1 && used <= (uint64_t)g->span_most + 1 &&
-                  used <= g->most && !g->is_least;
-    for (uint32_t c = 0; c < g->map->chunk_count; c++) {
-        gathered_chunk *chunk = &g->chunks[c];
-        const bool is_local = was_repeated && !chunk->is_held;
-        const bool is_used = chunk->section == index + 1;
-        if (is_local || !was_small || !g->is_small || !is_used)
-            drop_chunk(chunk);
-        chunk->is_held = chunk->gathered != SL_NONE;
+    g->is_small = is_section_small(g, index);
+    for (uint32_t w = g->whole_count; w-- > 0;) {
+        gathered_chunk *chunk = &g->chunks[g->whole[w]];
+        chunk->is_idle = !was_small || !g->is_small || chunk->section != index + 1;
+        if (was_repeated && !chunk->is_held)
+            drop_chunk(g, g->whole[w]);
+        chunk->is_held = false;
+    }
+    drop_idle(g);
+    for (uint32_t w = 0; w < g->whole_count; w++) {
+        gathered_chunk *chunk = &g->chunks[g->whole[w]];
+        chunk->is_held = !chunk->is_idle || g->section.repeat > 1;
     }
 }
 
@@ -294,14 +355,15 @@ static sl_status list_gathers(gatherer *g)
     for (uint32_t s = 0; s < sl_program_section_count(g->from); s++) {
         enter_section(g, s);
         for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++) {
-            g->span += begins_span(g->from, o, &segment);
+            if (begins_span(g->from, o, &segment))
+                enter_span(g);
             if (g->is_least)
                 drop_unread(g, &g->from->ops[o]);
             SL_TRY(need_chunks(g, o));
         }
     }
-    for (uint32_t c = 0; c < g->map->chunk_count; c++)
-        drop_chunk(&g->chunks[c]);
+    while (g->whole_count > 0)
+        drop_chunk(g, g->whole[0]);
     return SL_OK;
 }
 
@@ -433,7 +495,8 @@ static sl_status open_arrays(gatherer *g)
 {
     g->chunks = calloc((uint64_t)g->map->chunk_count + 1, sizeof *g->chunks);
     g->parts = calloc((uint64_t)g->from->tensor_count + 1, sizeof *g->parts);
-    if (g->chunks == NULL || g->parts == NULL)
+    g->whole = calloc((uint64_t)g->map->chunk_count + 1, sizeof *g->whole);
+    if (g->chunks == NULL || g->parts == NULL || g->whole == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to gather %u chunks", g->map->chunk_count);
     for (uint32_t c = 0; c < g->map->chunk_count; c++)
         g->chunks[c] = (gathered_chunk){.shard = SL_NONE, .gathered = SL_NONE};
@@ -448,6 +511,7 @@ sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map
     gatherer g = {.from = program,
                   .map = chunks,
                   .most = options->most > 0 ? options->most : UINT32_MAX,
+                  .idle_most = options->idle_most,
                   .is_least = options->most == 1,
                   .ahead = options->ahead,
                   .section = {.repeat = 1}};
@@ -462,6 +526,7 @@ sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map
 free_arrays:
     free(g.chunks);
     free(g.parts);
+    free(g.whole);
     free(g.uses);
     free(g.gathers);
     if (status == SL_OK)

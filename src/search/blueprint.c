@@ -8,6 +8,7 @@
  */
 #include "blueprint.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -422,7 +423,7 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
                                      double *out_seconds)
 {
     sl_blueprint *blueprint = NULL;
-    SL_TRY(open_blueprint(task, choice, (sl_gather_options){0}, &blueprint));
+    SL_TRY(open_blueprint(task, choice, (sl_gather_options){.idle_most = UINT32_MAX}, &blueprint));
     double seconds = 0;
     const sl_program *program = blueprint->programs[0];
     for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
@@ -437,39 +438,37 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
 
 static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
                                  sl_gather_options gathers, sl_blueprint **out_blueprint,
-                                 sl_fit_failure *out_failure, uint32_t *out_chunks)
+                                 sl_fit_failure *out_failure)
 {
     sl_blueprint *blueprint = NULL;
-    sl_status status;
     SL_TRY(open_blueprint(task, choice, gathers, &blueprint));
-    *out_chunks = blueprint->layout->chunk_count;
-    SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_failure), close_blueprint);
-    if (!task->is_probe)
-        SL_TRY_GOTO(status, sl_blueprint_verify(blueprint), close_blueprint);
+    const sl_status status = plan_within_budgets(blueprint, out_failure);
+    if (status == SL_ERROR_FIT)
+        out_failure->choice = *choice;
+    if (status != SL_OK) {
+        sl_blueprint_close(blueprint);
+        return status;
+    }
     blueprint->task.addresses = NULL;
     blueprint->task.work_left = NULL;
     *out_blueprint = blueprint;
     return SL_OK;
-close_blueprint:
-    if (status == SL_ERROR_FIT)
-        out_failure->choice = *choice;
-    sl_blueprint_close(blueprint);
-    return status;
 }
+
+/* ---- chunks that are gathered ---- */
 
 /* The device does not hold what is gathered ahead of its use. If it holds the least that can be
  * gathered: as many chunks at once as fit, of halves of all of them. */
 static sl_status build_gathering_fewer(const sl_task *task, const sl_choice *choice,
                                        sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    uint32_t chunks;
     sl_fit_failure ignored;
     sl_blueprint *least = NULL;
-    SL_TRY(build_gathering(task, choice, (sl_gather_options){.most = 1}, &least, out_failure,
-                           &chunks));
-    for (uint32_t most = chunks; most > 1; most /= 2) {
-        const sl_gather_options gathers = {.most = most == chunks ? 0 : most};
-        sl_status status = build_gathering(task, choice, gathers, out_blueprint, &ignored, &chunks);
+    SL_TRY(build_gathering(task, choice, (sl_gather_options){.most = 1}, &least, out_failure));
+    const uint32_t all = least->layout->chunk_count;
+    for (uint32_t most = all; most > 1; most /= 2) {
+        const sl_gather_options gathers = {.most = most == all ? 0 : most};
+        sl_status status = build_gathering(task, choice, gathers, out_blueprint, &ignored);
         if (status == SL_ERROR_FIT)
             continue;
         sl_blueprint_close(least);
@@ -479,17 +478,112 @@ static sl_status build_gathering_fewer(const sl_task *task, const sl_choice *cho
     return SL_OK;
 }
 
+/* The fastest plan so far, of those with more and more idle chunks. */
+typedef struct idle_search {
+    const sl_task *task;
+    const sl_choice *choice;
+    sl_blueprint *best;
+    double best_seconds;
+} idle_search;
+
+static sl_status predict_seconds(const sl_blueprint *blueprint, double *out_seconds)
+{
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                            &simulation));
+    *out_seconds = simulation.step_seconds;
+    return SL_OK;
+}
+
+/* Plans with so many idle chunks; the plan is the best one if it is no slower. Seconds are sums in
+ * another order, so equal ones differ by what was rounded. */
+static sl_status try_idle(idle_search *it, uint32_t idle_most, bool *out_is_best)
+{
+    const double no_slower = it->best_seconds * (1 + 1e-9);
+    sl_gather_options gathers = it->best->gathers;
+    sl_blueprint *tried = NULL;
+    sl_fit_failure ignored;
+    double seconds = INFINITY;
+    gathers.idle_most = idle_most;
+    sl_status status = build_gathering(it->task, it->choice, gathers, &tried, &ignored);
+    if (status == SL_OK)
+        status = predict_seconds(tried, &seconds);
+    *out_is_best = status == SL_OK && seconds <= no_slower;
+    if (*out_is_best) {
+        sl_blueprint *slower = it->best;
+        it->best = tried;
+        it->best_seconds = seconds;
+        tried = slower;
+    }
+    sl_blueprint_close(tried);
+    return status == SL_ERROR_FIT ? SL_OK : status;
+}
+
+/* As many idle chunks as the device holds without a slower step: all of them or a half, a quarter
+ * and so on; then, by bisection, some more. */
+static sl_status try_idle_counts(idle_search *it)
+{
+    enum { BISECTIONS = 3 };
+    const uint32_t all = it->best->layout->chunk_count;
+    uint32_t idle = all, step = all;
+    bool is_best;
+    SL_TRY(try_idle(it, idle, &is_best));
+    for (; !is_best && step > 1; idle = step)
+        SL_TRY(try_idle(it, step /= 2, &is_best));
+    for (int i = 0; is_best && i < BISECTIONS && idle < all && step > 1; i++) {
+        bool is_more;
+        SL_TRY(try_idle(it, idle + (step /= 2), &is_more));
+        idle += is_more ? step : 0;
+    }
+    return SL_OK;
+}
+
+/* With room to spare chunks stay whole until they are needed again, and travel less often. */
+static sl_status gather_less_often(const sl_task *task, const sl_choice *choice,
+                                   sl_blueprint **blueprint)
+{
+    idle_search it = {.task = task, .choice = choice, .best = *blueprint};
+    sl_status status = predict_seconds(it.best, &it.best_seconds);
+    if (status == SL_OK)
+        status = try_idle_counts(&it);
+    *blueprint = it.best;
+    return status;
+}
+
+static sl_status build_gathers(const sl_task *task, const sl_choice *choice,
+                               sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    const bool is_auto = choice->prefetch == SL_PREFETCH_AUTO;
+    const sl_gather_options ahead = {.ahead = is_auto ? GATHERS_AHEAD : choice->prefetch};
+    sl_blueprint *blueprint = NULL;
+    sl_status status = build_gathering(task, choice, ahead, &blueprint, out_failure);
+    if (status == SL_ERROR_FIT && out_failure->shortage.tier == SL_TIER_DEVICE)
+        return build_gathering_fewer(task, choice, out_blueprint, out_failure);
+    SL_TRY(status);
+    status = gather_less_often(task, choice, &blueprint);
+    if (status == SL_OK)
+        *out_blueprint = blueprint;
+    else
+        sl_blueprint_close(blueprint);
+    return status;
+}
+
 sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
                              sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    const bool is_auto = choice->prefetch == SL_PREFETCH_AUTO,
-               gathers = task->dp_size > 1 && task->zero > 2;
-    const sl_gather_options ahead = {.ahead = is_auto ? GATHERS_AHEAD : choice->prefetch};
-    uint32_t chunks;
-    sl_status status = build_gathering(task, choice, ahead, out_blueprint, out_failure, &chunks);
-    if (!gathers || status != SL_ERROR_FIT || out_failure->shortage.tier != SL_TIER_DEVICE)
+    const bool gathers = task->dp_size > 1 && task->zero > 2;
+    sl_blueprint *blueprint = NULL;
+    sl_status status =
+        gathers ? build_gathers(task, choice, &blueprint, out_failure)
+                : build_gathering(task, choice, (sl_gather_options){0}, &blueprint, out_failure);
+    if (status == SL_OK && !task->is_probe)
+        status = sl_blueprint_verify(blueprint);
+    if (status != SL_OK) {
+        sl_blueprint_close(blueprint);
         return status;
-    return build_gathering_fewer(task, choice, out_blueprint, out_failure);
+    }
+    *out_blueprint = blueprint;
+    return SL_OK;
 }
 
 void sl_blueprint_close(sl_blueprint *blueprint)
