@@ -11,7 +11,7 @@
  *   verify_shape.c   values, sections, commands: all that needs no replay
  *   verify_cells.c   what a command touches
  *   verify_replay.c  two iterations of data (versions), the same of order (waits)
- *   verify_memory.c  allocations, overlaps, sums
+ *   verify_memory.c  allocations: overlaps, sums
  *
  * The shape makes every index and range safe for the parts behind it, which do not depend on each
  * other.
@@ -236,6 +236,6 @@ sl_status sl_verify_shape(sl_verify *verify);
 sl_status sl_verify_replay(sl_verify *verify);
 void sl_verify_replay_close(sl_verify *verify);
 
-sl_status sl_verify_memory(sl_verify *verify);
+sl_status sl_verify_memory(const sl_verify *verify);
 
 #endif

@@ -225,11 +225,17 @@ static void begin_iteration(sl_verify *verify)
         verify->is_defined[i] = false;
 }
 
-static sl_status check_outputs(sl_verify *verify)
+/* Callers fill and read their buffers between iterations, while the last commands still run. So an
+ * output is complete in its buffer, and an input is where the caller has put it: nothing else was
+ * there in between. */
+static sl_status check_buffers(sl_verify *verify)
 {
     for (uint32_t i = 0; i < verify->program->value_count; i++) {
         const sl_verify_value *it = &verify->values[i];
-        if (verify->program->values[i].kind != SL_VALUE_OUTPUT || !it->is_written)
+        sl_value_kind kind = verify->program->values[i].kind;
+        if (kind == SL_VALUE_INPUT && !it->is_filled)
+            SL_TRY(check_content(verify, i, &it->buffer, &it->buffer));
+        if (kind != SL_VALUE_OUTPUT || !it->is_written)
             continue;
         if (it->buffer.bytes == 0)
             return sl_verify_reject(verify, "it has no buffer on the host for output value %u", i);
@@ -238,7 +244,7 @@ static sl_status check_outputs(sl_verify *verify)
     return SL_OK;
 }
 
-/* Every chunk is current at its home, and every output on the host. */
+/* Every chunk is current at its home, and the callers' buffers are as they expect them. */
 static sl_status end_iteration(sl_verify *verify)
 {
     const sl_homes *homes = verify->homes;
@@ -250,7 +256,7 @@ static sl_status end_iteration(sl_verify *verify)
                 continue;
             SL_TRY(check_complete(verify, object, &home));
         }
-    return check_outputs(verify);
+    return check_buffers(verify);
 }
 
 /* ---- order ----
@@ -499,13 +505,14 @@ static sl_status replay_body(sl_verify *verify, step take)
 }
 
 /* Two iterations: what the prologue leaves to the first one, and what the first leaves to all
- * others. */
+ * others. The caller has filled the inputs before the prologue runs. */
 static sl_status replay_data(sl_verify *verify)
 {
     start_data(verify);
-    SL_TRY(replay_prologue(verify));
     for (verify->iteration = 0; verify->iteration < 2; verify->iteration++) {
         begin_iteration(verify);
+        if (verify->iteration == 0)
+            SL_TRY(replay_prologue(verify));
         SL_TRY(replay_body(verify, step_data));
         SL_TRY(end_iteration(verify));
     }

@@ -122,6 +122,47 @@ static sl_status check_homes(const sl_verify *verify)
     return SL_OK;
 }
 
+static bool is_fixed(const sl_verify *verify, const sl_place *place)
+{
+    uint64_t fixed = verify->homes->fixed_bytes[place->tier];
+    return place->bytes <= fixed && place->offset <= fixed - place->bytes;
+}
+
+/* What outlives the plan lies below fixed_bytes of its tier: no command may write anything else
+ * there. */
+static sl_status check_fixed(const sl_verify *verify)
+{
+    const sl_homes *homes = verify->homes;
+    char name[SL_VERIFY_NAME_BYTES];
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
+            sl_place home = sl_verify_home(verify, (sl_group)group, chunk);
+            uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
+            if (!is_fixed(verify, &home))
+                return sl_verify_reject(verify, "the home of %s is not among what outlives it",
+                                        sl_verify_name_object(verify, object, name));
+        }
+    for (uint32_t i = 0; i < homes->persistent_count; i++) {
+        sl_place slot = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
+        if (!is_fixed(verify, &slot))
+            return sl_verify_reject(verify, "persistent slot %u is not among what outlives it", i);
+    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        sl_place flags = {(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
+        if (!is_fixed(verify, &flags))
+            return sl_verify_reject(verify,
+                                    "the block flags of tier %s are not among what "
+                                    "outlives it",
+                                    sl_tier_name((sl_tier)tier));
+    }
+    sl_place counted = {SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
+    sl_place bounce = {SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
+    if (!is_fixed(verify, &counted) || !is_fixed(verify, &bounce))
+        return sl_verify_reject(verify, "the flags of the norm or the bounce pieces are not among "
+                                        "what outlives it");
+    return SL_OK;
+}
+
 sl_status sl_verify_request(const sl_verify *verify)
 {
     const sl_plan *plan = verify->plan;
@@ -147,6 +188,7 @@ sl_status sl_verify_request(const sl_verify *verify)
         SL_TRY(check_part(verify, i));
     }
     SL_TRY(check_homes(verify));
+    SL_TRY(check_fixed(verify));
     SL_TRY(check_program_sections(verify));
     return check_ops(verify);
 }

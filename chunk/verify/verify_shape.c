@@ -324,15 +324,41 @@ static sl_status check_value_place(const sl_verify *verify, const sl_value *valu
     return SL_OK;
 }
 
-static bool overlaps_flags(const sl_verify *verify, const sl_place *place)
+/* ---- what outlives the plan ---- */
+
+/* Is the access to a chunk at its home, or to a persistent slot? */
+static bool is_at_home(const sl_verify *verify, const sl_verify_access *access)
 {
-    const sl_homes *homes = verify->homes;
-    sl_place flags = {.tier = place->tier,
-                      .offset = homes->flags_offset[place->tier],
-                      .bytes = homes->flags_bytes[place->tier]};
-    sl_place counted = {SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
-    return (flags.bytes > 0 && sl_verify_places_overlap(&flags, place)) ||
-           (counted.bytes > 0 && sl_verify_places_overlap(&counted, place));
+    uint32_t first_chunk = verify->program->value_count;
+    uint32_t first_slot = sl_verify_persistent_object(verify, 0);
+    if (access->object == SL_NONE || access->object < first_chunk)
+        return false;
+    if (access->object >= first_slot)
+        return access->whole.tier == SL_TIER_DEVICE &&
+               access->whole.offset ==
+                   verify->homes->persistent_offset[access->object - first_slot];
+    uint32_t number = access->object - first_chunk, chunk_count = verify->layout->chunk_count;
+    sl_place home = sl_verify_home(verify, (sl_group)(number / chunk_count), number % chunk_count);
+    return access->whole.tier == home.tier && access->whole.offset == home.offset;
+}
+
+/* Homes, block flags, bounce pieces and persistent slots lie below fixed_bytes of each tier. Other
+ * programs use them too, so that a program alone does not show what is lost there. */
+static sl_status check_fixed(const sl_verify *verify, const sl_command *command)
+{
+    char name[SL_VERIFY_NAME_BYTES];
+    sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
+    uint32_t count = sl_verify_list_accesses(verify, command, accesses);
+    for (uint32_t i = 0; i < count; i++) {
+        const sl_place *place = &accesses[i].place;
+        if (accesses[i].writes && place->offset < verify->homes->fixed_bytes[place->tier] &&
+            !is_at_home(verify, &accesses[i]))
+            return sl_verify_reject(verify,
+                                    "writes %s at %s byte %llu, among what outlives the plan",
+                                    sl_verify_name_object(verify, accesses[i].object, name),
+                                    sl_tier_name(place->tier), (unsigned long long)place->offset);
+    }
+    return SL_OK;
 }
 
 /* ---- RUN ---- */
@@ -401,10 +427,7 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
     if (place->tier != lane_tier(command->lane))
         return sl_verify_reject(verify, "has %s in tier %s, out of its lane's reach", name,
                                 sl_tier_name(place->tier));
-    SL_TRY(check_value_place(verify, value, place, name));
-    if (sl_op_writes(op, i) && overlaps_flags(verify, place))
-        return sl_verify_reject(verify, "writes %s over the block flags", name);
-    return SL_OK;
+    return check_value_place(verify, value, place, name);
 }
 
 static sl_status check_workspace(const sl_verify *verify, const sl_command *command)
@@ -421,8 +444,6 @@ static sl_status check_workspace(const sl_verify *verify, const sl_command *comm
     if (place->tier != lane_tier(command->lane))
         return sl_verify_reject(verify, "has workspace in tier %s, out of its lane's reach",
                                 sl_tier_name(place->tier));
-    if (overlaps_flags(verify, place))
-        return sl_verify_reject(verify, "has workspace over the block flags");
     return SL_OK;
 }
 
@@ -484,6 +505,7 @@ static sl_status check_run(const sl_verify *verify, const sl_command *command)
         SL_TRY(check_operand(verify, command, i));
     SL_TRY(check_workspace(verify, command));
     SL_TRY(check_flags(verify, command));
+    SL_TRY(check_fixed(verify, command));
     return check_disjoint(verify, command);
 }
 
@@ -603,10 +625,9 @@ static sl_status check_copy(const sl_verify *verify, const sl_command *command)
         SL_TRY(check_chunk_copy(verify, command));
     else
         SL_TRY(check_value_copy(verify, command));
-    if (overlaps_flags(verify, &command->to))
-        return sl_verify_reject(verify, "copies over the block flags");
     SL_TRY(check_copy_lane(verify, command));
-    return check_direct(verify, command);
+    SL_TRY(check_direct(verify, command));
+    return check_fixed(verify, command);
 }
 
 /* ---- commands in sequence ---- */

@@ -184,6 +184,38 @@ static inline uint32_t fault_find_hop(const sl_plan *plan)
     return SL_NONE;
 }
 
+/* The hop passes through the buffer of an input, which the caller has filled by then. */
+static inline bool fault_hop_in_buffer(const sl_plan_request *request, sl_plan *plan)
+{
+    uint32_t hop = fault_find_hop(plan), index = 0;
+    if (hop == SL_NONE || !fault_find_input(request, plan, false, &index))
+        return false;
+    uint64_t offset = plan->body[index].from.offset / SL_DIRECT_ALIGNMENT * SL_DIRECT_ALIGNMENT;
+    if (offset < request->homes->fixed_bytes[SL_TIER_HOST] ||
+        offset + plan->prologue[hop].to.bytes > plan->peak_bytes[SL_TIER_HOST])
+        return false;
+    plan->prologue[hop].to.offset = plan->prologue[hop + 1].from.offset = offset;
+    return true;
+}
+
+/* The buffer of an input is where an activation will be away, once the input has been read. */
+static inline bool fault_buffer_where_away(const sl_plan_request *request, sl_plan *plan)
+{
+    uint32_t evicted = 0, input = 0;
+    for (; fault_find_copy(plan, SL_LANE_D2H, false, &evicted); evicted++)
+        if (request->program->values[plan->body[evicted].value].kind == SL_VALUE_ACTIVATION)
+            break;
+    if (evicted == plan->body_count || !fault_find_input(request, plan, false, &input))
+        return false;
+    const uint64_t offset = plan->body[evicted].to.offset;
+    plan->body[input].from.offset = offset;
+    for (uint32_t i = 0; i < plan->allocation_count; i++)
+        if (plan->allocations[i].place.tier == SL_TIER_HOST &&
+            plan->allocations[i].value == plan->body[input].value)
+            plan->allocations[i].place.offset = offset;
+    return true;
+}
+
 static inline bool fault_hop_read_missing(const sl_plan_request *request, sl_plan *plan)
 {
     uint32_t i = fault_find_hop(plan);

@@ -179,18 +179,6 @@ static inline bool damage_move_allocation(looped_damage *it)
     return true;
 }
 
-static inline bool damage_life(looped_damage *it)
-{
-    sl_allocation *allocation = &it->plan->allocations[damage_draw(it, it->plan->allocation_count)];
-    if (allocation->is_permanent || allocation->first_tick >= allocation->last_tick)
-        return false;
-    if (damage_draw(it, 2))
-        allocation->first_tick++;
-    else
-        allocation->last_tick--;
-    return true;
-}
-
 /* ---- commands ---- */
 
 static inline uint32_t damage_find_copy(looped_damage *it)
@@ -268,7 +256,6 @@ static const damage_kind damage_kinds[] = {
     {"fewer slots", damage_all_slots},
     {"more slots", damage_more_slots},
     {"an allocation moved", damage_move_allocation},
-    {"a life cut", damage_life},
     {"two commands swapped", damage_swap},
     {"a copy dropped", damage_drop_copy},
     {"a copy of something else", damage_redirect},

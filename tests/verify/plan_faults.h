@@ -44,7 +44,7 @@ static const plan_fault plan_faults[] = {
     FAULT(operand_uninvited, "which is absent"),
     FAULT(operands_together, "in the same device bytes"),
     FAULT(workspace_shrunk, "bytes of workspace"),
-    FAULT(workspace_over_flags, "over the block flags"),
+    FAULT(workspace_over_flags, "among what outlives the plan"),
     FAULT(home_beside, "but its home is at"),
     FAULT(chunk_beside_home, "but its home is at"),
     FAULT(input_from_elsewhere, "not at the value's buffer"),
@@ -59,17 +59,10 @@ static const plan_fault plan_faults[] = {
     FAULT(peak_over_budget, "over the budget"),
 
     FAULT(allocations_overlap, "overlap at"),
-    FAULT(life_too_short, "where no allocation of it lives"),
-    FAULT(activation_unallocated, "where no allocation of it lives"),
-    FAULT(visit_unallocated, "where no allocation of it lives"),
-    FAULT(carried_visit_cut, "where no allocation of it lives at tick 0"),
     FAULT(visit_of_other_kind, "is of another kind than its chunk"),
     FAULT(home_lent, "is among what outlives the plan"),
-    FAULT(home_unallocated, "no permanent allocation holds the home of"),
     FAULT(home_moved, "is permanent, but not its chunk's home"),
-    FAULT(flags_unallocated, "no permanent allocation holds the block flags"),
     FAULT(slot_unallocated, "not at the value's buffer"),
-    FAULT(filled_unallocated, "where no allocation of it lives"),
     FAULT(life_beyond_end, "lives at ticks that do not exist"),
     FAULT(live_peak_off, "live peak is"),
     FAULT(kinds_off, "bytes by kind"),
@@ -118,16 +111,9 @@ static const plan_fault plan_faults[] = {
     FAULT(disk_misaligned, "not aligned"),
     FAULT(disk_copy_partial, "bytes for its source"),
     FAULT(disk_over_budget, "its disk peak"),
-    FAULT(hop_unallocated, "where no allocation of it lives at tick 0"),
-    FAULT(hop_too_late, "where no allocation of it lives at tick 0"),
-    FAULT(hop_too_small, "where no allocation of it lives at tick 0"),
     FAULT(hop_over_slot, "overlap at host"),
     FAULT(hop_read_missing, "which hold"),
     FAULT(hop_backwards, "which hold"),
-    FAULT(bounce_unallocated, "no permanent allocation holds the bounce pieces"),
-    FAULT(disk_item_unallocated, "where no allocation of it lives"),
-    FAULT(host_item_unallocated, "where no allocation of it lives"),
-    FAULT(disk_item_cut, "where no allocation of it lives"),
     FAULT(stages_overlap, "overlap at host"),
     FAULT(disk_home_lent, "is among what outlives the plan"),
 
@@ -163,8 +149,21 @@ static const plan_fault plan_faults[] = {
     FAULT(eviction_over_fetch, "without waiting for"),
 };
 
+enum { PLAN_FAULT_COUNT = sizeof plan_faults / sizeof *plan_faults };
+
+/* Faults of the list of allocations that no command shows: plan_listing.h sees them. */
+static const plan_fault listing_faults[] = {
+    FAULT(life_too_short, NULL),        FAULT(activation_unallocated, NULL),
+    FAULT(visit_unallocated, NULL),     FAULT(carried_visit_cut, NULL),
+    FAULT(home_unallocated, NULL),      FAULT(flags_unallocated, NULL),
+    FAULT(filled_unallocated, NULL),    FAULT(hop_unallocated, NULL),
+    FAULT(hop_too_late, NULL),          FAULT(hop_too_small, NULL),
+    FAULT(bounce_unallocated, NULL),    FAULT(disk_item_unallocated, NULL),
+    FAULT(host_item_unallocated, NULL), FAULT(disk_item_cut, NULL),
+};
+
 #undef FAULT
 
-enum { PLAN_FAULT_COUNT = sizeof plan_faults / sizeof *plan_faults };
+enum { LISTING_FAULT_COUNT = sizeof listing_faults / sizeof *listing_faults };
 
 #endif

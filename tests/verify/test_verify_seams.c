@@ -312,69 +312,6 @@ static void plan_when_its_sections_are_others_then_rejected(void **state)
     looped_close(&seams);
 }
 
-static void life_when_it_stops_at_a_seam_then_rejected(void **state)
-{
-    (void)state;
-    open_seams(5, 2);
-    uint32_t first = seams.sections[1].first, last = loop_last_tick(&seams.sections[1]);
-    start_fault();
-    find_allocation(DIRTY, SL_NONE, first)->last_tick = last - 1;
-    EXPECT_REJECTED("open at the start alone", "without being at its end");
-    start_fault();
-    find_allocation(WEIGHTS, SL_NONE, first)->first_tick = first + 1;
-    EXPECT_REJECTED("open at the end alone", "without being at its start");
-    start_fault();
-    sl_allocation *home = find_allocation(SL_NONE, seams.away[0].value[1], last + 1);
-    home->first_tick = last;
-    EXPECT_REJECTED("home for the last instance", "without being at its start");
-    start_fault();
-    home = find_allocation(SL_NONE, seams.away[0].value[1], last + 1);
-    home->place.stride = 2048;
-    EXPECT_REJECTED("slots that overlap", "has slots that overlap");
-    start_fault();
-    home = find_allocation(SL_NONE, seams.away[0].value[1], last + 1);
-    home->place.slots = 2;
-    EXPECT_REJECTED("home of two", "where no allocation of it lives");
-    looped_close(&seams);
-}
-
-/* The ring in which a family passes the device at a tick. */
-static sl_allocation *find_ring(uint32_t value, uint32_t tick)
-{
-    sl_allocation *it = find_allocation(SL_NONE, value, tick);
-    while (it->value != value || it->place.slots != 2 || !plan_lives_at(it, tick))
-        it++;
-    return it;
-}
-
-/* Copies at the edges of a section, into memory that lives in the next section or the one before:
- * there is none of the repetition's own. */
-static void life_when_it_is_of_another_section_then_rejected(void **state)
-{
-    (void)state;
-    open_seams(5, 2);
-    uint32_t value = seams.away[0].value[1], first = seams.sections[4].first;
-    uint32_t end = loop_last_tick(&seams.sections[1]) + 1;
-    start_fault();
-    edit_move(&seams.request, &copy, find_copy(4, SL_LANE_H2D, value), copy.sections[4].first);
-    sl_allocation *passing = find_ring(value, first);
-    copy.allocations[copy.allocation_count] = *passing;
-    passing->first_tick = first + 1;
-    passing = &copy.allocations[copy.allocation_count++];
-    passing->first_tick = passing->last_tick = first - 1;
-    EXPECT_REJECTED("before the first op", "where no allocation of it lives", " of section 4");
-    start_fault();
-    edit_move(&seams.request, &copy, find_copy(1, SL_LANE_D2H, value), copy.sections[2].first - 1);
-    assert_int_equal(copy.body[copy.sections[2].first - 1].tick, end);
-    passing = find_ring(value, end - 1);
-    copy.allocations[copy.allocation_count] = *passing;
-    passing->last_tick = end - 2;
-    passing = &copy.allocations[copy.allocation_count++];
-    passing->first_tick = passing->last_tick = end;
-    EXPECT_REJECTED("behind the last op", "where no allocation of it lives", " of section 1");
-    looped_close(&seams);
-}
-
 static void place_when_its_slots_are_wrong_then_rejected(void **state)
 {
     (void)state;
@@ -400,6 +337,10 @@ static void place_when_its_slots_are_wrong_then_rejected(void **state)
     home->place.slots = 4;
     copy.peak_bytes[SL_TIER_HOST] += 4096;
     EXPECT_REJECTED("slots of more instances", "neither two slots nor one an instance");
+    start_fault();
+    home = find_allocation(SL_NONE, value, loop_last_tick(&seams.sections[1]) + 1);
+    home->place.stride = 2048;
+    EXPECT_REJECTED("slots that overlap in the list", "has slots that overlap");
     looped_close(&seams);
 }
 
@@ -496,8 +437,6 @@ int main(void)
         cmocka_unit_test(seam_when_a_wait_is_missing_then_rejected),
         cmocka_unit_test(ring_when_it_has_one_slot_then_rejected),
         cmocka_unit_test(plan_when_its_sections_are_others_then_rejected),
-        cmocka_unit_test(life_when_it_stops_at_a_seam_then_rejected),
-        cmocka_unit_test(life_when_it_is_of_another_section_then_rejected),
         cmocka_unit_test(place_when_its_slots_are_wrong_then_rejected),
         cmocka_unit_test(value_when_it_is_of_another_section_then_rejected),
         cmocka_unit_test(looped_plan_when_garbled_then_judged_without_harm),
