@@ -6,6 +6,7 @@
  * and mirrors last written by it. So what moves between device and disk at one tick finds its copy
  * on the host in order.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/bits.h"
@@ -465,6 +466,7 @@ static void divide_into_sections(emitter *e)
         section.count = next - section.first;
         e->plan->sections[s] = section;
     }
+    assert(next == e->event_count); /* each event is of one section */
 }
 
 sl_status sl_commands_emit(const sl_planner *planner, sl_plan *plan)

@@ -6,9 +6,9 @@
  * A repeated section is issued as often as it takes to see all that can happen: what a repetition
  * conflicts with is before the loop, in the repetition before or, in a ring of two, in the one
  * before that. So after two repetitions every other one looks like the one two before it, and three
- * or four stand for any odd or even number. A command waits for all that any of them has to wait
- * for; that is more than each needs, and costs little: but for the first, what is more has been
- * over for long.
+ * or four stand for any odd or even number. A command waits for all that any of its repetitions has
+ * to wait for. That costs little: in all repetitions but the first, the issues that only another
+ * repetition needed have finished long before.
  *
  * Places with slots, of families and rings, are apart from the cells. Each slot has a record of its
  * own, so that a repetition touches no slot but its own; whatever else shares the bytes of one
@@ -19,6 +19,7 @@
  */
 #include "hazards.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -385,10 +386,12 @@ static moment name_issue(const resolver *r, sl_lane lane, moment needed)
                : needed;
 }
 
+/* For an issue older than the last two, the one before the latest is waited for: it ends later. */
 static sl_wait wait_for(const resolver *r, moment needed)
 {
     const issue *target = &r->issues[needed];
     bool is_latest = target->number + 1 == r->issue_count[target->command];
+    assert(needed < r->now);
     return (sl_wait){.command = target->command, .age = is_latest ? 0 : 1};
 }
 

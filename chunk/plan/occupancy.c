@@ -1,5 +1,6 @@
 #include "occupancy.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,8 @@ static sl_status add_range(range_set *set, range added)
                 (set->count - behind) * sizeof *set->ranges);
     set->count = set->count - (behind - first) + 1;
     set->ranges[first] = added;
+    assert(first == 0 || set->ranges[first - 1].end < added.begin);
+    assert(first + 1 == set->count || added.end < set->ranges[first + 1].begin);
     return SL_OK;
 }
 

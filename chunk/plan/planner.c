@@ -18,6 +18,7 @@
  */
 #include "planner.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -366,6 +367,22 @@ static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
     return status;
 }
 
+#ifndef NDEBUG
+/* Every item lies on its alignment, behind what outlives the plan and before the peak. */
+static bool are_items_inside(const sl_planner *planner, sl_tier tier)
+{
+    const sl_tier_state *state = &planner->tier[tier];
+    for (uint32_t i = 0; i < state->item_count; i++) {
+        const sl_address_item *item = &state->items[i];
+        if (item->bytes > 0 && (item->offset % state->alignment != 0 ||
+                                item->offset < planner->homes->fixed_bytes[tier] ||
+                                item->offset + item->bytes > state->peak_bytes))
+            return false;
+    }
+    return true;
+}
+#endif
+
 /* Takes one attempt from the work that is left. Work counts ops and uses, not time, so equal
  * requests have equal results. */
 static sl_status take_work(const sl_planner *planner, sl_tier tier)
@@ -391,7 +408,9 @@ sl_status sl_planner_plan_tier(sl_planner *planner, sl_tier tier, uint64_t limit
     SL_TRY(plan_residency(planner, tier, out_shortage));
     SL_TRY(plan_prefetch(planner, tier));
     SL_TRY(add_visit_items(planner, tier));
-    return assign_addresses(planner, tier);
+    SL_TRY(assign_addresses(planner, tier));
+    assert(are_items_inside(planner, tier));
+    return SL_OK;
 }
 
 /* ---- a plan ---- */

@@ -9,6 +9,7 @@
  */
 #include "prefetch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "tick_tree.h"
@@ -445,9 +446,27 @@ static void extend_write_backs(prefetcher *p)
     }
 }
 
+#ifndef NDEBUG
+static bool are_in_order(const sl_residency *residency)
+{
+    for (uint32_t v = 1; v < residency->visit_count; v++)
+        if (residency->visits[v - 1].first_tick > residency->visits[v].first_tick &&
+            !residency->visits[v - 1].is_carried)
+            return false;
+    return true;
+}
+
+/* No tick gets more bytes than its room. */
+static bool has_room(const prefetcher *p)
+{
+    return sl_tick_tree_find_first(&p->free_bytes, 0, p->tick_count, 0) == SL_NO_TICK;
+}
+#endif
+
 sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *residency)
 {
     prefetcher p;
+    assert(are_in_order(residency));
     sl_status status = open_prefetcher(request, residency, &p);
     if (status == SL_OK) {
         schedule_fetches(&p);
@@ -456,6 +475,7 @@ sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *res
                 if (residency->visits[v].is_fetched)
                     fetch_earlier(&p, v, may_wrap);
         extend_write_backs(&p);
+        assert(has_room(&p));
     }
     close_prefetcher(&p);
     return status;

@@ -1,6 +1,7 @@
 /* Binary heaps that know where each object lies, so that an object leaves or moves in O(log n). */
 #include "victims.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -75,6 +76,7 @@ static void sift_in_heap(sl_victims *victims, uint32_t victim_class, uint32_t in
         index = child;
     }
     place_in_heap(victims, victim_class, index, object);
+    assert(index == 0 || !is_before(victims, object, heap[(index - 1) / 2]));
 }
 
 void sl_victims_remove(sl_victims *victims, uint32_t object)

@@ -20,6 +20,7 @@
  * passed over. Three, not two: a wait that ends in the first period may have begun before it, and
  * then is as long as the waits of no later one.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -367,6 +368,8 @@ static void end_command(player *p, sl_lane lane_index)
     if (lane_index == SL_LANE_COMPUTE && lane->iteration == MEASURED - 1)
         p->result.start_seconds = p->now;
     p->done_count[command]++;
+    assert(p->commands_left[lane->iteration] > 0);
+    assert(!p->gates[command] || p->gates_left[lane->iteration] > 0);
     if (p->gates[command] && --p->gates_left[lane->iteration] == 0)
         p->gated_by = lane_index;
     if (--p->commands_left[lane->iteration] == 0)
@@ -475,6 +478,7 @@ static void advance_time(player *p)
         if (p->lane[index].is_running && (step_seconds < 0.0 || seconds < step_seconds))
             step_seconds = seconds;
     }
+    assert(step_seconds >= 0.0); /* a lane runs, and time goes on */
     p->now += step_seconds;
     for (int index = 0; index < SL_LANE_COUNT; index++) {
         lane_state *lane = &p->lane[index];
@@ -591,6 +595,7 @@ static void skip_periods(player *p, const snapshot *then, const snapshot *now, u
         uint64_t passed = (uint64_t)times * period;
         if (!is_inside[p->plan->body[c].lane])
             continue; /* its lane is through with the loop, or not yet there */
+        assert(passed <= p->commands_left[now->iteration]);
         p->done_count[c] += passed;
         p->commands_left[now->iteration] -= passed;
         if (p->gates[c])

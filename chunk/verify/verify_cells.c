@@ -12,6 +12,7 @@
  */
 #include "verify.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* ---- accesses ---- */
@@ -358,6 +359,8 @@ sl_verify_walk sl_verify_walk_start(sl_verify *verify, const sl_place *place)
     uint64_t bytes = is_shrunk ? sl_place_extent(place) : place->bytes;
     walk.next_range = find_edge(walk.tier, 0, first);
     walk.end_range = find_edge(walk.tier, walk.next_range, first + bytes);
+    assert(walk.tier->ranges[walk.next_range].first_byte == first);
+    assert(walk.tier->ranges[walk.end_range].first_byte == first + bytes);
     return walk;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "verify.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,6 +157,7 @@ static void remove_live(sweep *state, uint32_t index)
     sl_tier tier = it->place.tier;
     uint32_t at = find_live(state, tier, it->place.offset);
     uint32_t *live = state->live[tier];
+    assert(at < state->live_count[tier] && live[at] == index);
     state->live_count[tier]--;
     memmove(live + at, live + at + 1, (state->live_count[tier] - at) * sizeof *live);
     state->live_bytes[tier] -= sl_place_extent(&it->place);

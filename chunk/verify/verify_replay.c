@@ -1,6 +1,7 @@
 /* Replays the prologue and two iterations of the body, twice: for the data and for the order. */
 #include "verify.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -458,6 +459,8 @@ static sl_status step_order(sl_verify *verify, const sl_command *command)
         SL_TRY(check_access(verify, lane, &accesses[i]));
     for (uint32_t i = 0; i < count; i++)
         mark_access(verify, lane, &accesses[i]);
+    for (int other = 0; other < SL_LANE_COUNT; other++) /* nothing has finished unissued */
+        assert(verify->clock[other] <= verify->position[other]);
     uint32_t *finish = finish_clock(verify, index, verify->issue_count[index]++);
     memcpy(finish, verify->clock, sizeof verify->clock);
     finish[lane] = verify->position[lane];
