@@ -156,7 +156,7 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
         return status;
     SL_TRY(find_least_budget(planner, tier, find_exact_most(planner, tier), &found.needed_bytes));
     if (is_within(found.needed_bytes, budget))
-        return SL_OK; /* holes fell better elsewhere: that plan stands */
+        return SL_OK; /* found with less room, where addresses left smaller holes */
     *out_shortage = found;
     SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
             sl_tier_name(tier), found.tick,
@@ -177,7 +177,7 @@ static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_short
     sl_status status = fit_tier(planner, SL_TIER_DEVICE, budget, shortage);
     if (status != SL_ERROR_FIT)
         return status;
-    planner->stages_ahead = true; /* holes fell better there: that plan again */
+    planner->stages_ahead = true; /* only the first plan fits: its addresses left smaller holes */
     return plan_or_refuse(planner, SL_TIER_DEVICE, shortage);
 }
 

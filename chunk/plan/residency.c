@@ -23,15 +23,15 @@
  * seam of an inner loop is crossed in either state.
  *
  * The body is walked from a guessed set of carried objects until a walk ends with at least that set
- * in place; the guess starts as what a cold walk leaves behind and only shrinks, so this ends.
+ * in place. The guess starts as what a cold walk leaves behind and only shrinks, so this ends.
  * Three ways to weigh distance against cost are tried (victims.h) and the one that moves least is
  * kept.
  *
  * An inner loop is walked the same way, but from the state that the walk has reached at its entry.
  * Farthest next use need not repeat from one repetition to the next, so the set at the seam is
- * imposed: a guess that only shrinks, to what is in place both at the entry and at the end. Inside
- * the loop the next use is cyclic; what is not used in it is needed later than all that is. Dirt
- * only grows: what is dirty at the end is dirty at the entry too.
+ * imposed: a guess that only shrinks, to the objects in place at the entry and at the end (20 walks
+ * of a loop were the most that were counted: 192 layers, on disk). Inside the loop the next use is
+ * cyclic; what is not used in it is needed later. What is dirty at its end is dirty at its entry.
  *
  * Invariant of content: an object that is not here has a current home, or nobody reads its content
  * before it is written whole. At the end of a loop that must hold for both futures, the next
@@ -248,8 +248,8 @@ static object_state *add_member(walk *w, const sl_residency_loop *loop, uint32_t
     return object;
 }
 
-/* It is not here from `now` on; its visit ends with its last use. What only passes
- * through a loop becomes a member of it when it leaves. */
+/* The object is not here from `now` on; its visit ends with its last use. An object that only
+ * passes through a loop becomes a member of it when it leaves. */
 static void end_visit(walk *w, uint32_t o, uint32_t now)
 {
     object_state *object = &w->objects[o];

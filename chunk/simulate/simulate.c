@@ -4,7 +4,7 @@
  * are over. The control thread issues an iteration when the outputs of the one before are in host
  * memory and its inputs have been read, and a repetition when the compute lane is not too many
  * behind, as sl_engine_step does. Where the machine's compute and host lanes share the cores they
- * take turns in one pool of workers: each runs at half speed while both are busy. The pool's
+ * share one pool of workers: each runs at half speed while both are busy. The pool's
  * threads and the copies that keep a core busy share core_count cores as a fair scheduler would
  * have it; read and write lane share the disk.
  *

@@ -17,10 +17,10 @@
  *
  * - Say that a byte's state is whose copy it holds, from which base, and whether that is of the
  *   newest version; an object's, how many of its rows were written. One repetition sets the state
- * of the bytes that it writes by its own text, and of the others it only makes copies stale of
- * objects that it writes. Two in a row (for rings of two have period two) are one such step U, the
- * same each time, and U after U is U: so the states before repetitions 2 and 3 are those before 4
- * and 5, and so on. What is read is asked for in repetitions 0 to 3, or the odd last one, which
+ *   of the bytes that it writes by its own text, and of the others it only makes copies stale of
+ *   objects that it writes. Two in a row (for rings of two have period two) are one such step U,
+ * the same each time, and U after U is U: so the states before repetitions 2 and 3 are those before
+ * 4 and 5, and so on. What is read is asked for in repetitions 0 to 3, or the odd last one, which
  * finds what repetition 2 found. After the last one the state is that after the replay's last one,
  * for the parities agree.
  * - That leaves the instances of families, whose names change. A repetition touches its own alone.
@@ -293,8 +293,9 @@ static sl_status end_iteration(sl_verify *verify)
  *   replay's instances, min(r, R' - 1), has no more of either. And where the bytes of a whole
  *   family are given on, its last instance is waited for.
  *
- * So what is accepted is ordered. (What is ordered by a path over more repetitions than are
- * replayed, between two sections, may be rejected: such an order is luck.)
+ * So each accepted plan is ordered. (A plan may be rejected although it is ordered, if the only
+ * path between two sections leads over more repetitions than are replayed: no planner means such a
+ * path.)
  */
 
 static sl_status open_clocks(sl_verify *verify)
