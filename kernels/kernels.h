@@ -27,9 +27,11 @@ typedef struct sl_kernel_call {
     void *workspace;               /* 256-byte aligned, as long as the op's row says */
     const uint8_t *block_flags;    /* ADAMW: decay flags of the whole group, one byte per block;
                                       BLOCK_NORM: blocks that count, NULL: all */
-    sl_workers *workers;           /* cpu only */
-    void *stream;                  /* cuda only: the cudaStream_t to launch into */
-    sl_kernel_library *library;    /* cuda only */
+    const sl_padding *padding;     /* CLEAR_PADDING: of the chunk, in host memory */
+    uint64_t padding_count;
+    sl_workers *workers;        /* cpu only */
+    void *stream;               /* cuda only: the cudaStream_t to launch into */
+    sl_kernel_library *library; /* cuda only */
     sl_step_scalars scalars;
     uint32_t micro_batch; /* of the step */
 } sl_kernel_call;

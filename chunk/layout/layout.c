@@ -162,8 +162,10 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     layout->chunk_of_tensor = calloc(tensor_count, sizeof *layout->chunk_of_tensor);
     layout->first_element = calloc(tensor_count, sizeof *layout->first_element);
     layout->block_flags = calloc(block_count, sizeof *layout->block_flags);
+    layout->padding = calloc(tensor_count, sizeof *layout->padding);
+    layout->first_padding = calloc(chunk_count + 1, sizeof *layout->first_padding);
     if (layout->chunk_of_tensor == NULL || layout->first_element == NULL ||
-        layout->block_flags == NULL) {
+        layout->block_flags == NULL || layout->padding == NULL || layout->first_padding == NULL) {
         sl_layout_close(layout);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %u tensors and %llu blocks",
                 tensor_count, (unsigned long long)block_count);
@@ -218,6 +220,22 @@ static sl_status open_counted_flags(const sl_program *program, sl_layout *layout
     return SL_OK;
 }
 
+/* What is between the tensors of each chunk, and behind the last one. A chunk has a tensor. */
+static void list_padding(const sl_program *program, sl_layout *layout)
+{
+    uint32_t count = 0;
+    for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
+        const uint32_t chunk_index = layout->chunk_of_tensor[tensor];
+        const bool is_last = tensor + 1 == program->tensor_count ||
+                             layout->chunk_of_tensor[tensor + 1] != chunk_index;
+        const uint64_t end = layout->first_element[tensor] + program->tensors[tensor].element_count;
+        const uint64_t next = is_last ? layout->chunk_elements : layout->first_element[tensor + 1];
+        if (next > end)
+            layout->padding[count++] = (sl_padding){end, next - end};
+        layout->first_padding[chunk_index + 1] = count;
+    }
+}
+
 static void place_tensors(const sl_program *program, const uint64_t *tensor_blocks,
                           sl_layout *layout)
 {
@@ -256,6 +274,7 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                 open_layout(program->tensor_count, packing.chunk_count, chunk_blocks, &layout),
                 free_blocks);
     place_tensors(program, tensor_blocks, layout);
+    list_padding(program, layout);
     divide_chunks(program, layout);
     status = open_counted_flags(program, layout);
     if (status != SL_OK) {
@@ -274,6 +293,8 @@ void sl_layout_close(sl_layout *layout)
         return;
     free(layout->block_flags);
     free(layout->counted_flags);
+    free(layout->padding);
+    free(layout->first_padding);
     free(layout->chunk_of_tensor);
     free(layout->first_element);
     free(layout);

@@ -133,8 +133,10 @@ static sl_status open_verify(sl_verify *verify)
     verify->written_rows = calloc(objects, sizeof *verify->written_rows);
     verify->is_defined = calloc(objects, sizeof *verify->is_defined);
     verify->is_used_up = calloc(objects, sizeof *verify->is_used_up);
+    verify->is_unwritten =
+        calloc((size_t)verify->layout->tensor_count + 1, sizeof *verify->is_unwritten);
     if (!verify->values || !verify->family_value || !verify->version || !verify->written_rows ||
-        !verify->is_defined || !verify->is_used_up)
+        !verify->is_defined || !verify->is_used_up || !verify->is_unwritten)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands",
                 verify->plan->body_count);
     number_instances(verify);
@@ -145,6 +147,7 @@ static void close_verify(sl_verify *verify)
 {
     sl_verify_replay_close(verify);
     sl_verify_cells_close(verify);
+    free(verify->is_unwritten);
     free(verify->is_used_up);
     free(verify->is_defined);
     free(verify->written_rows);

@@ -11,6 +11,7 @@
  *   verify_shape.c   values, sections, commands: all that needs no replay
  *   verify_cells.c   what a command touches
  *   verify_replay.c  two iterations of data (versions), the same of order (waits)
+ *   verify_gradients.c tensors in chunks of gradients: written before they are read
  *   verify_memory.c  allocations: overlaps, sums
  *
  * The shape makes every index and range safe for the parts behind it, which do not depend on each
@@ -109,6 +110,8 @@ typedef struct sl_verify {
     uint32_t *version;            /* the newest */
     uint64_t *written_rows;       /* of it: those before this one; UINT64_MAX: all */
     bool *is_defined;             /* has a meaning */
+    /* [tensors of the layout]: its gradient, since CLEAR_PADDING of its chunk */
+    bool *is_unwritten;
     bool *is_used_up; /* a gradient that AdamW reads: means nothing once the iteration is over */
 
     sl_verify_tier tiers[SL_TIER_COUNT];
@@ -237,5 +240,8 @@ sl_status sl_verify_replay(sl_verify *verify);
 void sl_verify_replay_close(sl_verify *verify);
 
 sl_status sl_verify_memory(const sl_verify *verify);
+
+/* The next op of the replay of data. */
+sl_status sl_verify_gradients(sl_verify *verify, const sl_op *op);
 
 #endif

@@ -166,6 +166,7 @@ static sl_status step_data(sl_verify *verify, const sl_command *command)
         write_copy(verify, command);
         return SL_OK;
     }
+    SL_TRY(sl_verify_gradients(verify, &verify->program->ops[command->tick]));
     for (uint32_t i = 0; i < count; i++)
         if (accesses[i].writes)
             SL_TRY(apply_write(verify, &accesses[i]));

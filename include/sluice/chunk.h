@@ -57,6 +57,8 @@ typedef struct sl_layout {
      * gradient counts once: tensor-parallel rank 0 counts replicated tensors, data-parallel rank 0
      * all blocks or, with shards, each rank those of its shard. NULL with one rank: all count. */
     uint8_t *counted_flags;
+    sl_padding *padding;     /* of all chunks, ascending; none is empty */
+    uint32_t *first_padding; /* [chunk_count + 1] into padding, by chunk; NULL: not known */
     sl_type group_type[SL_GROUP_COUNT]; /* of the group's elements */
     /* Elements of a chunk that this rank stores: all (also if 0), or the whole blocks of its shard,
      * which begins at element shard_first of the chunk. */

@@ -20,7 +20,8 @@
  * only the R rows from first_row on; ranges of one value are written in row order, the one at row 0
  * defines the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: the
  * op touches at most as many bytes of it as its smallest LOOKUP operand has, unless it writes the
- * operand whole.
+ * operand whole. PADDING: of a chunk's E elements only those R that belong to no tensor; each
+ * tensor of the chunk is undefined until an op writes all of it (sl_plan_verify).
  *
  * element: TYPE: attrs.type, the compute type of parameters and activations. GRAD:
  * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,
@@ -173,6 +174,10 @@ extern "C" {
     /* y = 0 */ \
     X(CLEAR, clear, 0, NO_FLOPS, \
       OP(WRITE, y, 0, TYPE, E)) \
+    /* Of a chunk of gradients: zeros in the elements that belong to no tensor, which BLOCK_NORM and */ \
+    /* ADAMW read with the others. */ \
+    X(CLEAR_PADDING, clear_padding, 0, NO_FLOPS, \
+      OP(WRITE, gradient, PADDING, TYPE, E)) \
     /* y = x, rounded */ \
     X(ROUND, round, 0, NO_FLOPS, \
       OP(READ, x, 0, F32, E), \
@@ -305,19 +310,19 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
         uint64_t first_row;     /* first of the B*T rows */
         uint64_t first_element; /* ADAMW of a shard: where it begins in the chunk */
     };
-    uint64_t row_count;      /* rows handled */
+    uint64_t row_count;      /* rows handled; CLEAR_PADDING: elements of padding */
     uint64_t first_id;       /* first token id of a panel */
     uint64_t id_count;       /* token ids of a panel, padding included */
     uint64_t valid_id_count; /* token ids of the whole vocabulary, without padding */
     uint64_t element_count;  /* elements of an elementwise or chunk op */
-    uint64_t first_block;    /* ADAMW, and BLOCK_NORM with several ranks: index of the chunk's first
-                                block, for the flags of blocks */
-    uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
-    float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-    uint32_t adds_output;    /* mode ADD adds instead of writing */
-    uint16_t type;           /* an sl_type, of TYPE operands */
-    uint16_t grad_type;      /* an sl_type, of GRAD operands */
-    uint16_t adds_gradient;  /* mode GRADIENT adds instead of writing */
+    uint64_t first_block;   /* ADAMW, CLEAR_PADDING, and BLOCK_NORM with several ranks: index of the
+                               chunk's first block, for the flags of blocks */
+    uint64_t cache_rows;    /* ATTENTION_CACHED: tokens the cache holds */
+    float scale;            /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
+    uint32_t adds_output;   /* mode ADD adds instead of writing */
+    uint16_t type;          /* an sl_type, of TYPE operands */
+    uint16_t grad_type;     /* an sl_type, of GRAD operands */
+    uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, EMBED_POSITION and EMBED_TOKENS all that
      * they add: the sum over the ranks that follows must hold them once. ATTENTION with dropout:
      * the first head is number rank_index * heads. EXCHANGE: the other stage. */
@@ -332,6 +337,11 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
 #ifndef __cplusplus
 _Static_assert(sizeof(sl_op_attrs) == 128, "sl_op_attrs has padding");
 #endif
+
+/* Elements [first, first + count) of a chunk, which belong to no tensor. */
+typedef struct sl_padding {
+    uint64_t first, count;
+} sl_padding;
 
 /* What changes from step to step; passed to every op by value. */
 typedef struct sl_step_scalars {

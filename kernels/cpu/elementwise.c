@@ -1,4 +1,5 @@
-/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, ROUND. */
+/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, CLEAR_PADDING,
+ * ROUND. */
 #include <string.h>
 
 #include "ops.h"
@@ -82,5 +83,19 @@ sl_status sl_cpu_clear(const sl_kernel_call *call)
                         .element_count = call->attrs->element_count};
     sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), clear_tile,
                    &job);
+    return SL_OK;
+}
+
+sl_status sl_cpu_clear_padding(const sl_kernel_call *call)
+{
+    char *chunk = call->operand[0];
+    for (uint64_t i = 0; i < call->padding_count; i++) {
+        const sl_padding *padding = &call->padding[i];
+        elements_job job = {.y = chunk + padding->first * element_bytes(call),
+                            .y_bytes = element_bytes(call),
+                            .element_count = padding->count};
+        sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), clear_tile,
+                       &job);
+    }
     return SL_OK;
 }

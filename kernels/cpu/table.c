@@ -70,6 +70,7 @@ static const sl_kernel_table table = {
         [SL_OP_EMBED_POSITION_BACKWARD]  = {sl_cpu_embed_position_backward},
         [SL_OP_ADD]                      = {sl_cpu_add},
         [SL_OP_CLEAR]                    = {sl_cpu_clear},
+        [SL_OP_CLEAR_PADDING]            = {sl_cpu_clear_padding},
         [SL_OP_ROUND]                    = {sl_cpu_round},
         [SL_OP_BLOCK_NORM]               = {sl_cpu_block_norm,                 sl_cpu_block_norm_workspace_bytes},
         [SL_OP_NORM_FINISH]              = {sl_cpu_norm_finish},

@@ -1,5 +1,5 @@
-/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, ROUND. A thread does
- * sixteen bytes; the last one does what is left, element by element.
+/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, CLEAR_PADDING,
+ * ROUND. A thread does sixteen bytes; the last one does what is left, element by element.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
@@ -147,4 +147,66 @@ extern "C" sl_status sl_cuda_round(const sl_kernel_call *call)
 extern "C" sl_status sl_cuda_clear(const sl_kernel_call *call)
 {
     return run_elements<SL_OP_CLEAR>(call, NULL, call->operand[0]);
+}
+
+/* ---- padding ---- */
+
+enum {
+    RUNS_MOST = 128,      /* of one launch: the kernel takes them as its argument */
+    RUN_BLOCKS_MOST = 512 /* that share one run */
+};
+
+typedef struct padding_runs {
+    sl_padding run[RUNS_MOST];
+} padding_runs;
+
+/* Run blockIdx.y, in packs of sixteen aligned bytes; at its ends a pack may be cut. */
+template <sl_type TYPE>
+static __global__ void __launch_bounds__(THREADS)
+    clear_runs(void *__restrict__ chunk, const padding_runs runs)
+{
+    const uint64_t each = sl_pack<TYPE>::COUNT, threads = (uint64_t)gridDim.x * THREADS;
+    const uint64_t first = runs.run[blockIdx.y].first;
+    const uint64_t end = first + runs.run[blockIdx.y].count;
+    uint64_t pack = first / each + (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+#pragma unroll 1
+    for (; pack * each < end; pack += threads) {
+        if (pack * each >= first && (pack + 1) * each <= end) {
+            sl_store_pack<TYPE>(chunk, pack * each, {});
+            continue;
+        }
+#pragma unroll 1
+        for (uint64_t i = pack * each; i < (pack + 1) * each; i++)
+            if (i >= first && i < end)
+                sl_store<TYPE>(chunk, i, 0.0f);
+    }
+}
+
+template <sl_type TYPE>
+static sl_status launch_runs(const sl_kernel_call *call, const sl_padding *padding, uint32_t count)
+{
+    padding_runs runs = {};
+    uint64_t longest = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        runs.run[i] = padding[i];
+        longest = padding[i].count > longest ? padding[i].count : longest;
+    }
+    /* A run begins anywhere: so it may take one pack more. */
+    const uint64_t packs = longest / sl_pack<TYPE>::COUNT + 2;
+    const uint64_t blocks = sl_bits_divide_up(packs, THREADS);
+    const dim3 grid((uint32_t)(blocks < RUN_BLOCKS_MOST ? blocks : RUN_BLOCKS_MOST), count);
+    return SL_LAUNCH(call, grid, THREADS, 0, (clear_runs<TYPE>), call->operand[0], runs);
+}
+
+/* Zeros are the same bits in both types of half precision. */
+extern "C" sl_status sl_cuda_clear_padding(const sl_kernel_call *call)
+{
+    for (uint64_t first = 0; first < call->padding_count; first += RUNS_MOST) {
+        const uint64_t left = call->padding_count - first;
+        const uint32_t count = left < RUNS_MOST ? (uint32_t)left : RUNS_MOST;
+        const sl_padding *padding = call->padding + first;
+        SL_TRY(call->attrs->type == SL_TYPE_FP32 ? launch_runs<SL_TYPE_FP32>(call, padding, count)
+                                                 : launch_runs<SL_TYPE_BF16>(call, padding, count));
+    }
+    return SL_OK;
 }

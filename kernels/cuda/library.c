@@ -50,9 +50,14 @@ char sl_load_only[1];
  * launched once by then (linear.c). */
 static sl_status load_kernels(sl_kernel kernel, const sl_op_attrs *attrs)
 {
+    static const sl_padding padding = {0, 1};
     void *const somewhere = (void *)(uintptr_t)4096;
-    sl_kernel_call call = {
-        .attrs = attrs, .workspace = somewhere, .block_flags = somewhere, .stream = sl_load_only};
+    sl_kernel_call call = {.attrs = attrs,
+                           .workspace = somewhere,
+                           .block_flags = somewhere,
+                           .padding = &padding,
+                           .padding_count = 1,
+                           .stream = sl_load_only};
     for (int i = 0; i < SL_OPERAND_MAX; i++)
         call.operand[i] = somewhere;
     return kernel(&call);

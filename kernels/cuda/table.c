@@ -27,6 +27,7 @@ static const sl_kernel_table table = {
         [SL_OP_EMBED_POSITION_BACKWARD]  = {sl_cuda_embed_position_backward},
         [SL_OP_ADD]                      = {sl_cuda_add},
         [SL_OP_CLEAR]                    = {sl_cuda_clear},
+        [SL_OP_CLEAR_PADDING]            = {sl_cuda_clear_padding},
         [SL_OP_ROUND]                    = {sl_cuda_round},
         [SL_OP_BLOCK_NORM]               = {sl_cuda_block_norm,                 sl_cuda_block_norm_workspace_bytes},
         [SL_OP_NORM_FINISH]              = {sl_cuda_norm_finish},

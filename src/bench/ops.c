@@ -103,7 +103,7 @@ static const uint64_t chunk_elements[] = {UINT64_C(1) << 20, CHUNK_ELEMENTS_MAX}
 static bool is_sized_by_chunk(sl_op_kind kind)
 {
     return kind == SL_OP_ADAMW || kind == SL_OP_BLOCK_NORM || kind == SL_OP_CLEAR ||
-           kind == SL_OP_ROUND;
+           kind == SL_OP_CLEAR_PADDING || kind == SL_OP_ROUND;
 }
 
 sl_bench_figure sl_ops_figure(sl_op_kind kind)
@@ -515,6 +515,7 @@ sl_status sl_ops_fit(const sl_ops *ops, sl_machine *machine)
             SL_TRY(fit_adding(ops, kind, type, machine));
         }
         machine->op[SL_OP_ATTENTION_CACHED][type] = machine->op[SL_OP_ATTENTION][type];
+        machine->op[SL_OP_CLEAR_PADDING][type] = machine->op[SL_OP_CLEAR][type];
     }
     return SL_OK;
 }

@@ -82,6 +82,21 @@ static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_c
     return SL_OK;
 }
 
+/* Hands CLEAR_PADDING the padding of its chunk. */
+static sl_status bind_padding(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
+{
+    const sl_layout *layout = engine->options.layout;
+    const uint64_t chunk_index =
+        op->attrs.first_block / (layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    if (layout->first_padding == NULL || chunk_index >= layout->chunk_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "the padding is not known for the op of tick %u",
+                bound->command->tick);
+    const uint32_t *first = &layout->first_padding[chunk_index];
+    bound->call.padding = layout->padding + first[0];
+    bound->call.padding_count = first[1] - first[0];
+    return SL_OK;
+}
+
 sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bound_command *bound)
 {
     const sl_command *command = bound->command;
@@ -98,6 +113,8 @@ sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bo
     if (command->lane == SL_LANE_COMM)
         return sl_collectives_bind(engine, bound);
     SL_TRY(find_kernel(engine, op, bound));
+    if (op->kind == SL_OP_CLEAR_PADDING)
+        return bind_padding(engine, op, bound);
     bool counts = op->kind == SL_OP_BLOCK_NORM && sl_program_counts_blocks(plan->program);
     bool has_flags = op->kind == SL_OP_ADAMW || counts;
     return has_flags ? bind_flags(engine, op, bound) : SL_OK;

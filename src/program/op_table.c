@@ -10,6 +10,7 @@
 /* The words of op_list.h. */
 enum { CHEAP = 1, ON_HOST = 2, ON_COMM = 4, ON_INPUT = 8 };
 enum { OPTIONAL = 1, MASTER = 2, FROM_MASTER = 4, AT_LEAST = 8, ROW_RANGE = 16, LOOKUP = 32 };
+enum { PADDING = 64 };
 enum {
     TYPE = 0,
     GRAD = UINT16_MAX,
@@ -197,7 +198,8 @@ static uint64_t find_lookup_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
     return least;
 }
 
-/* Bytes of operand i that the op uses: all, but for row ranges and rows that are looked up. */
+/* Bytes of operand i that the op uses: all, but for row ranges, rows that are looked up, and
+ * padding. */
 static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t i)
 {
     const uint8_t how = table[kind].operands[i].how;
@@ -209,6 +211,8 @@ static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, u
         touched.batch = 1;
         touched.seq = attrs->row_count;
     }
+    if (how & PADDING)
+        touched.element_count = attrs->row_count;
     return sl_op_least_bytes(kind, &touched, i);
 }
 

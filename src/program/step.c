@@ -426,7 +426,7 @@ static sl_status allocate_arrays(sl_step *step)
     memset(step->row_inputs, 0xFF, 2ull * tape->value_count * sizeof *step->row_inputs);
     memset(step->deferred, 0xFF, uses * sizeof *step->deferred); /* SL_NONE */
     for (uint32_t t = 0; t < tensors; t++)
-        step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, 0};
+        step->tensors[t] = (sl_step_tensor){.param = SL_NONE, .grad = SL_NONE, .sum = SL_NONE};
     for (uint32_t c = 0; c < chunks; c++)
         memset(step->chunks[c].value, 0xFF, sizeof step->chunks[c].value);
     return SL_OK;

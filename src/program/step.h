@@ -27,6 +27,7 @@ typedef struct sl_step_tensor {
     uint32_t param, grad; /* its step values in these groups */
     uint32_t sum; /* where parts add up: `grad`, or an fp32 sum beside it; SL_NONE: nowhere yet */
     uint32_t open_parts; /* parts of the gradient still to come */
+    bool has_parts;      /* the loss depends on the parameter */
 } sl_step_tensor;
 
 typedef struct sl_step_chunk {
@@ -35,7 +36,7 @@ typedef struct sl_step_chunk {
                         * or, where ranks keep shards, an activation that lives until the sum
                         * over ranks */
     uint32_t open_writes; /* writes to the gradient still to come */
-    bool is_cleared;      /* CLEAR of the gradient was emitted */
+    bool is_open;         /* its padding was cleared: the gradient may be written */
 } sl_step_chunk;
 
 typedef struct sl_step {

@@ -7,8 +7,9 @@
  * 2. Rounded: a grad group in half precision cannot hold sums, so an fp32 sum of each tensor takes
  *    its place in 1 and is rounded into it behind the last part. A gradient that is one part needs
  *    no sum: its op rounds it into the grad group.
- * 3. Cleared: a chunk of the grad group, whole, right before its first write, for there is padding
- *    between tensors.
+ * 3. Padding: the elements of a chunk that belong to no tensor are cleared right before the first
+ *    write to the chunk, because norms and updates read them. A tensor is not cleared: its first
+ *    part writes it, or is added after a CLEAR of this tensor.
  * 4. Complete: a chunk, when all parts of all its tensors are in (update.c goes on).
  *
  * Two stages of a pipeline each have a sum of a tied tensor. They are exchanged after all other
@@ -95,6 +96,7 @@ void sl_sums_open(sl_step *step)
     for (uint32_t t = 0; t < step->forward->tensor_count; t++) {
         const uint32_t parts = step->tensors[t].open_parts;
         sl_step_chunk *chunk = &step->chunks[step->map->chunk_of_tensor[t]];
+        step->tensors[t].has_parts = parts > 0;
         chunk->open_writes += sums_stand_apart(step) ? parts > 0 : parts;
         chunk->open_writes += is_tied(step, t);
     }
@@ -106,7 +108,6 @@ void sl_sums_open(sl_step *step)
 typedef struct target {
     uint32_t value;
     bool is_first; /* nothing has been written or added to it */
-    bool is_zero;  /* it has been cleared, and nothing was added since */
 } target;
 
 static sl_status clear_value(sl_step *step, uint32_t value)
@@ -114,13 +115,39 @@ static sl_status clear_value(sl_step *step, uint32_t value)
     return sl_step_emit_whole(step, SL_OP_CLEAR, value, &value);
 }
 
-static sl_status clear_chunk_once(sl_step *step, uint32_t tensor)
+static uint64_t count_padding(const sl_step *step, uint32_t chunk_index)
 {
-    sl_step_chunk *chunk = &step->chunks[step->map->chunk_of_tensor[tensor]];
-    if (chunk->is_cleared)
+    uint64_t padding = step->map->chunk_elements;
+    for (uint32_t t = 0; t < step->forward->tensor_count; t++)
+        if (step->map->chunk_of_tensor[t] == chunk_index)
+            padding -= step->forward->tensors[t].element_count;
+    return padding;
+}
+
+/* The gradient of a tensor without a part is zero. */
+static sl_status clear_unused_tensors(sl_step *step, uint32_t chunk_index)
+{
+    for (uint32_t t = 0; t < step->forward->tensor_count; t++)
+        if (step->map->chunk_of_tensor[t] == chunk_index && !step->tensors[t].has_parts)
+            SL_TRY(clear_value(step, step->tensors[t].grad));
+    return SL_OK;
+}
+
+/* Before the first write to the chunk of the tensor. */
+static sl_status open_chunk(sl_step *step, uint32_t tensor)
+{
+    const uint32_t chunk_index = step->map->chunk_of_tensor[tensor];
+    sl_step_chunk *chunk = &step->chunks[chunk_index];
+    if (chunk->is_open)
         return SL_OK;
-    chunk->is_cleared = true;
-    return clear_value(step, chunk->gradient);
+    chunk->is_open = true;
+    const sl_op_attrs attrs = {.element_count = step->map->chunk_elements,
+                               .row_count = count_padding(step, chunk_index),
+                               .first_block =
+                                   chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS),
+                               .type = (uint16_t)step->program->grad_type};
+    SL_TRY(sl_step_emit(step, SL_OP_CLEAR_PADDING, &attrs, &chunk->gradient));
+    return clear_unused_tensors(step, chunk_index);
 }
 
 static sl_status add_accumulator(sl_step *step, const char *prefix, uint32_t tensor,
@@ -139,10 +166,10 @@ static sl_status open_sum(sl_step *step, uint32_t tensor, target *out)
     if (is_first && is_apart)
         SL_TRY(add_accumulator(step, "d+ ", tensor, sum));
     if (is_first && !is_apart) {
-        SL_TRY(clear_chunk_once(step, tensor));
+        SL_TRY(open_chunk(step, tensor));
         *sum = step->tensors[tensor].grad;
     }
-    *out = (target){*sum, is_first, is_first && !is_apart};
+    *out = (target){*sum, is_first};
     return SL_OK;
 }
 
@@ -152,14 +179,14 @@ static sl_status open_deferred(sl_step *step, uint32_t tensor, uint32_t *accumul
     const bool is_first = *accumulator == SL_NONE;
     if (is_first)
         SL_TRY(add_accumulator(step, "d' ", tensor, accumulator));
-    *out = (target){*accumulator, is_first, false};
+    *out = (target){*accumulator, is_first};
     return SL_OK;
 }
 
 /* Before an op that adds. */
 static sl_status clear_target(sl_step *step, const target *it)
 {
-    return it->is_first && !it->is_zero ? clear_value(step, it->value) : SL_OK;
+    return it->is_first ? clear_value(step, it->value) : SL_OK;
 }
 
 /* True if each part is the whole gradient of its tensor, so that no sum is needed. That of a
@@ -178,7 +205,7 @@ static bool are_whole_gradients(const sl_step *step, const part_list *parts)
 static sl_status open_whole_gradients(sl_step *step, const part_list *parts, sl_op *op)
 {
     for (uint32_t p = 0; p < parts->count; p++) {
-        SL_TRY(clear_chunk_once(step, parts->items[p].tensor));
+        SL_TRY(open_chunk(step, parts->items[p].tensor));
         op->operand[parts->items[p].operand_index] = step->tensors[parts->items[p].tensor].grad;
     }
     op->attrs.adds_gradient = 0;
@@ -225,7 +252,7 @@ static sl_status round_sum(sl_step *step, uint32_t tensor)
     const sl_step_tensor *it = &step->tensors[tensor];
     if (it->sum == SL_NONE)
         return SL_OK;
-    SL_TRY(clear_chunk_once(step, tensor));
+    SL_TRY(open_chunk(step, tensor));
     return sl_step_emit_whole(step, SL_OP_ROUND, it->grad, (uint32_t[]){it->sum, it->grad});
 }
 

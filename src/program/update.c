@@ -171,7 +171,7 @@ sl_status sl_update_finish(sl_step *step)
     SL_TRY(sl_sums_close(step));
     SL_TRY(sl_update_consume_complete(step));
     for (uint32_t c = 0; c < step->map->chunk_count; c++)
-        if (step->chunks[c].open_writes > 0 || !step->chunks[c].is_cleared)
+        if (step->chunks[c].open_writes > 0 || !step->chunks[c].is_open)
             SL_FAIL(SL_ERROR_INTERNAL, "the gradient of chunk %u lacks %u writes", c,
                     step->chunks[c].open_writes);
     if (step->norm == SL_NONE)

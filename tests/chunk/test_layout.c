@@ -30,6 +30,35 @@ static uint64_t count_blocks(const sl_tensor_spec *spec)
     return (spec->element_count + BLOCK - 1) / BLOCK;
 }
 
+/* The next padding is [from, to) of the chunk, or there is none because nothing is between. */
+static void assert_padding(const sl_layout *layout, uint32_t chunk, uint64_t from, uint64_t to,
+                           uint32_t *next)
+{
+    if (from == to)
+        return;
+    assert_in_range(*next, layout->first_padding[chunk], layout->first_padding[chunk + 1] - 1);
+    assert_int_equal(layout->padding[*next].first, from);
+    assert_int_equal(layout->padding[*next].count, to - from);
+    ++*next;
+}
+
+/* What no tensor has, chunk by chunk. */
+static void assert_padding_is_the_rest(const sl_program *program, const sl_layout *layout)
+{
+    uint32_t tensor = 0, next = 0;
+    for (uint32_t chunk = 0; chunk < layout->chunk_count; chunk++) {
+        uint64_t end = 0;
+        assert_int_equal(layout->first_padding[chunk], next);
+        for (; tensor < program->tensor_count && layout->chunk_of_tensor[tensor] == chunk;
+             tensor++) {
+            assert_padding(layout, chunk, end, layout->first_element[tensor], &next);
+            end = layout->first_element[tensor] + program->tensors[tensor].element_count;
+        }
+        assert_padding(layout, chunk, end, layout->chunk_elements, &next);
+    }
+    assert_int_equal(layout->first_padding[layout->chunk_count], next);
+}
+
 /* Everything chunk.h promises of a layout, tensor by tensor and block by block. */
 static void assert_layout_holds(const sl_program *program, const sl_layout *layout)
 {
@@ -69,6 +98,7 @@ static void assert_layout_holds(const sl_program *program, const sl_layout *layo
     assert_memory_equal(flags, layout->block_flags, all_blocks);
     assert_int_equal(layout->chunk_of_tensor[program->tensor_count - 1] + 1, layout->chunk_count);
     assert_int_equal(valid, layout->valid_elements);
+    assert_padding_is_the_rest(program, layout);
     /* two divisions and one subtraction of doubles near 1: a few ulp */
     double fraction = 1.0 - (double)valid / ((double)all_blocks * (double)BLOCK);
     assert_true(fabs(fraction - layout->padding_fraction) <= 4e-16);

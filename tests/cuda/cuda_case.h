@@ -73,6 +73,8 @@ typedef struct cuda_case {
     sl_op_attrs attrs;
     sl_step_scalars scalars;
     const uint8_t *block_flags;
+    const sl_padding *padding;
+    uint64_t padding_count;
     cuda_operand operand[SL_OPERAND_MAX];
 } cuda_case;
 
@@ -204,6 +206,8 @@ static void run_kernel(cuda_case *c, sl_kernel run, uint64_t workspace_bytes, bo
     sl_kernel_call call = {.attrs = &c->attrs,
                            .scalars = c->scalars,
                            .block_flags = c->block_flags,
+                           .padding = c->padding,
+                           .padding_count = c->padding_count,
                            .workers = is_cuda ? NULL : case_workers,
                            .workspace = workspace};
     for (int i = 0; i < SL_OPERAND_MAX; i++) {

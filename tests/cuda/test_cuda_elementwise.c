@@ -60,6 +60,24 @@ static void draw_clear(cuda_case *c, int round)
     case_room(c, 0, (int)c->type, draw_count_of(c, round));
 }
 
+/* Of every length and at every place in a pack; sometimes more runs than one launch takes. */
+static void draw_clear_padding(cuda_case *c, int round)
+{
+    enum { RUNS = 150 };
+    static sl_padding runs[RUNS];
+    const uint64_t count = round % 3 == 2 ? RUNS : 1 + (uint64_t)round % 3;
+    uint64_t end = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        runs[i] = (sl_padding){end + 1 + draw_below(40), 1 + draw_below(40)};
+        end = runs[i].first + runs[i].count;
+    }
+    runs[count - 1].count += round == 0 ? 700000 : 0; /* more packs than threads */
+    c->padding = runs;
+    c->padding_count = count;
+    c->attrs.element_count = runs[count - 1].first + runs[count - 1].count + 3;
+    case_random(c, 0, (int)c->type, c->attrs.element_count, 1.0f);
+}
+
 static void draw_round(cuda_case *c, int round)
 {
     const uint64_t count = draw_count_of(c, round);
@@ -149,6 +167,15 @@ static void clear_when_run_leaves_zeros(void **state)
         .kind = SL_OP_CLEAR, .run = sl_cuda_clear, .draw = draw_clear, .shapes = CASE_SHAPES + 4});
 }
 
+static void clear_padding_when_run_gives_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_CLEAR_PADDING,
+                             .run = sl_cuda_clear_padding,
+                             .draw = draw_clear_padding,
+                             .shapes = CASE_SHAPES + 4});
+}
+
 static void round_when_run_gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
@@ -162,6 +189,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(add_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(dropout_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(clear_when_run_leaves_zeros),
+    cmocka_unit_test(clear_padding_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(round_when_run_gives_the_bits_of_the_cpu),
 };
 

@@ -113,10 +113,11 @@ static inline void serial_walk_check(serial_walk *walk, const sl_place *place)
 }
 
 /* Whether op must write operand i to its last byte, whatever was there. A row range of the head
- * writes its own rows only. */
+ * writes its own rows only, and CLEAR_PADDING no tensor. */
 static inline bool serial_walk_writes_whole(const sl_op *op, uint32_t i)
 {
-    return sl_op_writes(op, i) && !sl_op_reads(op, i) && op->kind != SL_OP_HEAD_INPUT_BACKWARD;
+    return sl_op_writes(op, i) && !sl_op_reads(op, i) && op->kind != SL_OP_HEAD_INPUT_BACKWARD &&
+           op->kind != SL_OP_CLEAR_PADDING;
 }
 
 static inline void serial_walk_fill(const serial_walk *walk, const sl_op *op, int32_t *to)
@@ -146,6 +147,13 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
     }
     call.workspace =
         places[operand_count].bytes ? serial_walk_at(walk, &places[operand_count]) : NULL;
+    if (op->kind == SL_OP_CLEAR_PADDING) {
+        const sl_layout *layout = walk->c->layout;
+        const uint32_t *first = &layout->first_padding[op->attrs.first_block * SL_BLOCK_ELEMENTS /
+                                                       layout->chunk_elements];
+        call.padding = layout->padding + first[0];
+        call.padding_count = first[1] - first[0];
+    }
     call.block_flags = op->kind == SL_OP_ADAMW ? serial_walk_at(walk, &flags) : NULL;
     sl_status status = SL_OK;
     if (op->kind == SL_OP_INPUT)

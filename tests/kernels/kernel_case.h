@@ -33,6 +33,8 @@ typedef struct kernel_case {
     void *result[SL_OPERAND_MAX]; /* as the call leaves them */
     uint64_t bytes[SL_OPERAND_MAX];
     const uint8_t *block_flags;
+    const sl_padding *padding;
+    uint64_t padding_count;
 } kernel_case;
 
 static uint64_t test_seed = 20240607, draw_count;
@@ -85,8 +87,12 @@ static const uint32_t POOL_SIZES[4] = {1, 2, 3, 5};
 static void case_run_once(kernel_case *c, sl_workers *pool)
 {
     const sl_kernel_table *table = sl_kernels_cpu();
-    sl_kernel_call call = {
-        .attrs = &c->attrs, .scalars = c->scalars, .block_flags = c->block_flags, .workers = pool};
+    sl_kernel_call call = {.attrs = &c->attrs,
+                           .scalars = c->scalars,
+                           .block_flags = c->block_flags,
+                           .padding = c->padding,
+                           .padding_count = c->padding_count,
+                           .workers = pool};
     for (int i = 0; i < SL_OPERAND_MAX; i++) {
         if (c->bytes[i] > 0)
             memcpy(c->result[i], c->input[i], c->bytes[i]);

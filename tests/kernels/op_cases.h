@@ -64,6 +64,7 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_EMBED_POSITION_BACKWARD] = ON(SHAPE) | ON(POSITION),
     [SL_OP_ADD] = ON(SHAPE),
     [SL_OP_CLEAR] = ON(SHAPE),
+    [SL_OP_CLEAR_PADDING] = ON(SHAPE),
     [SL_OP_ROUND] = ON(SHAPE),
     [SL_OP_BLOCK_NORM] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(GRAD),
     [SL_OP_NORM_FINISH] = ON(SHAPE) | ON(FINITE),
@@ -101,6 +102,7 @@ typedef struct op_case {
     uint32_t choice[AXIS_COUNT];
     uint64_t position;  /* scalars.position */
     uint64_t rows_left; /* of positions or of the cache, behind those that are used */
+    sl_padding padding; /* of CLEAR_PADDING */
 } op_case;
 
 static inline bool case_is_half(const op_case *c)
@@ -137,6 +139,8 @@ static inline void case_set_sizes(op_case *c)
     attrs->out = shape->out;
     attrs->heads = shape->heads;
     attrs->first_row = group == 2 ? rows / 4 : 0;
+    if (c->op.kind == SL_OP_CLEAR_PADDING) /* all is padding: then it is written whole */
+        c->padding = (sl_padding){0, shape->elements};
     attrs->row_count = group == 0 ? rows : rows / (group == 1 ? 4 : 2);
     attrs->first_id = c->choice[AXIS_PANEL] ? FIRST_ID : 0;
     attrs->id_count = shape->ids;

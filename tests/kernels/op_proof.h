@@ -226,6 +226,8 @@ static inline bool proof_call(op_proof *self, const op_run *run, const region *r
                            .scalars = self->c->scalars,
                            .workspace = regions[PROOF_WORKSPACE].at,
                            .block_flags = regions[PROOF_FLAGS].at,
+                           .padding = &self->c->padding,
+                           .padding_count = 1,
                            .workers = proof_workers(self, run)};
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
         call.operand[i] = regions[i].at;

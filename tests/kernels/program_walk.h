@@ -17,7 +17,7 @@ typedef struct walk {
     const sl_chunk_map *map;
     bool *is_defined;        /* [values] */
     bool *is_first_defined;  /* [tensors]: the gradient was written */
-    uint32_t *clear_count;   /* [chunks] */
+    uint32_t *clear_count;   /* [chunks]: of its padding */
     uint32_t *norm_count;    /* [chunks]: into the norm that is handed out */
     uint32_t *adamw_count;   /* [chunks] */
     uint32_t *normed_chunks; /* [values]: chunks that a norm value has seen */
@@ -73,9 +73,10 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
 /* Only what works on sums is of another type than the program. */
 static inline void walk_check_type(const walk *w, const sl_op *op, uint32_t i)
 {
-    bool is_any_type = op->kind == SL_OP_CLEAR || op->kind == SL_OP_ADD ||
-                       op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_INPUT ||
-                       op->kind == SL_OP_GATHER_ROWS || op->kind == SL_OP_TAKE_ROWS;
+    bool is_any_type = op->kind == SL_OP_CLEAR || op->kind == SL_OP_CLEAR_PADDING ||
+                       op->kind == SL_OP_ADD || op->kind == SL_OP_ALL_REDUCE ||
+                       op->kind == SL_OP_INPUT || op->kind == SL_OP_GATHER_ROWS ||
+                       op->kind == SL_OP_TAKE_ROWS;
     const sl_value *value = &w->program->values[op->operand[i]];
     if (value->type != walk_type_of(op, i))
         fail_msg("%s: operand %u, %s, is of type %d, not %d", sl_op_info_of(op->kind)->name, i,
@@ -108,7 +109,8 @@ static inline void walk_check_operand(walk *w, const sl_op *op, uint32_t i)
         fail_msg("%s reads %s before it is written", info->name, value->name);
 }
 
-/* Gradients: a chunk is cleared once, then written, then normed; parameters are read before AdamW.
+/* Gradients: a chunk's padding is cleared once, then tensors are written, then normed; parameters
+ * are read before AdamW.
  */
 static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
 {
@@ -125,10 +127,11 @@ static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
     const bool is_whole =
         sl_op_info_of(op->kind)->operand[i].mode == SL_MODE_GRADIENT && !op->attrs.adds_gradient;
     if (w->program->grad_type == SL_TYPE_FP32) { /* added to, never overwritten */
-        assert_true(sl_op_reads(op, i) || !w->is_first_defined[value->index]);
+        assert_int_equal(sl_op_reads(op, i), w->is_first_defined[value->index]);
     } else { /* rounded into, once */
         const bool is_sum = op->kind == SL_OP_ALL_REDUCE_TENSOR;
-        assert_true(op->kind == SL_OP_ROUND || is_whole || is_sum);
+        const bool is_zero = op->kind == SL_OP_CLEAR; /* of an unused parameter */
+        assert_true(op->kind == SL_OP_ROUND || is_whole || is_sum || is_zero);
         assert_int_equal(w->is_first_defined[value->index], is_sum);
     }
     w->is_first_defined[value->index] = true;
@@ -186,7 +189,7 @@ static inline void walk_op(walk *w, const sl_op *op)
         if (op->operand[i] != SL_NONE && w->program->values[op->operand[i]].kind == SL_VALUE_TENSOR)
             walk_check_tensor(w, op, i);
     }
-    if (op->kind == SL_OP_CLEAR && w->program->values[op->operand[0]].kind == SL_VALUE_CHUNK)
+    if (op->kind == SL_OP_CLEAR_PADDING)
         w->clear_count[w->program->values[op->operand[0]].index]++;
     if (op->kind == SL_OP_BLOCK_NORM)
         walk_check_norm(w, op);

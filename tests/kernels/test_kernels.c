@@ -217,6 +217,29 @@ static void elementwise_ops_when_run_are_exact(void **state)
     }
 }
 
+/* Tails of tensors, a chunk's long end, one element; between them nothing changes. */
+static void clear_padding_when_run_clears_the_padding_alone(void **state)
+{
+    (void)state;
+    enum { ELEMENTS = 60 * SL_BLOCK_ELEMENTS };
+    static const sl_padding padding[] = {{768, 1280}, {4095, 1}, {8001, 191}, {12288, 110592}};
+    enum { COUNT = sizeof padding / sizeof *padding };
+    for (uint64_t count = 0; count <= COUNT; count++) {
+        kernel_case c = {.kind = SL_OP_CLEAR_PADDING,
+                         .attrs = {.element_count = ELEMENTS},
+                         .padding = padding,
+                         .padding_count = count};
+        float *want = allocate(ELEMENTS * sizeof *want);
+        memcpy(want, case_random(&c, 0, ELEMENTS, 1), ELEMENTS * sizeof *want);
+        for (uint64_t i = 0; i < count; i++)
+            memset(want + padding[i].first, 0, padding[i].count * sizeof *want);
+        case_run(&c);
+        case_compare_bits(&c, 0, want);
+        case_close(&c);
+        free(want);
+    }
+}
+
 static void table_when_asked_has_every_op(void **state)
 {
     (void)state;
@@ -268,6 +291,7 @@ int main(void)
         cmocka_unit_test(gelu_when_run_equals_the_definition),
         cmocka_unit_test(gelu_backward_when_run_equals_the_derivative),
         cmocka_unit_test(elementwise_ops_when_run_are_exact),
+        cmocka_unit_test(clear_padding_when_run_clears_the_padding_alone),
         cmocka_unit_test(table_when_asked_has_every_op),
         cmocka_unit_test(kernels_when_a_shape_is_not_theirs_fail),
     };

@@ -388,6 +388,20 @@ static inline void it_clear(const it_call *c)
         c->x[0][e] = 0.0;
 }
 
+/* What tensors hold is undefined until an op writes it. */
+static inline void it_clear_padding(const it_call *c)
+{
+    const it_layout *layout = c->machine->state->layout;
+    const sl_program *program = c->machine->program;
+    const uint64_t chunk = c->a->first_block * SL_BLOCK_ELEMENTS / layout->map.chunk_elements;
+    for (uint64_t e = 0; e < c->a->element_count; e++)
+        c->x[0][e] = 0.0;
+    for (uint32_t t = 0; t < program->tensor_count; t++)
+        for (uint64_t e = 0; e < program->tensors[t].element_count; e++)
+            if (layout->chunk_of_tensor[t] == chunk)
+                c->x[0][layout->first_element[t] + e] = NAN;
+}
+
 /* Numbers here are doubles, and never rounded. */
 static inline void it_round(const it_call *c)
 {

@@ -2,7 +2,7 @@
  *
  * One value is the residual of two linears and the input of two ops; one qkv feeds two attentions;
  * a linear's weight is used in two segments, another twice in one, once with a bias; a value is
- * added in place; the head is tied. */
+ * added in place; the head is tied; the loss does not depend on one parameter. */
 #ifndef SL_TESTS_PROGRAM_ODD_H
 #define SL_TESTS_PROGRAM_ODD_H
 
@@ -139,6 +139,7 @@ static inline sl_program *odd_emit(const run_options *options)
     uint32_t wpe = odd_tensor(&o, "wpe", o.seq + 2, C), table = odd_tensor(&o, "wte", ODD_IDS, C);
     uint32_t w1 = odd_tensor(&o, "w1", C, C), w2 = odd_tensor(&o, "w2", C, C);
     uint32_t b2 = odd_tensor(&o, "b2", C, 1); /* of one use of w2 */
+    uint32_t spare = odd_tensor(&o, "spare", C, C); /* in one chunk with b2 */
     uint32_t w3 = odd_tensor(&o, "w3", C, 3 * C), x = odd_rows(&o, C);
     sl_op_attrs stream = {.batch = o.batch, .seq = o.seq, .in = C, .id_count = ODD_IDS};
     odd_segment(&o, false, false);
@@ -151,6 +152,7 @@ static inline sl_program *odd_emit(const run_options *options)
     odd_add(&o, x, c);
     odd_add(&o, b, c);
     odd_segment(&o, true, false);
+    odd_linear(&o, c, spare, C, SL_NONE);
     uint32_t qkv = odd_linear(&o, c, w3, 3 * C, SL_NONE);
     uint32_t d = odd_attention(&o, qkv, 3), e = odd_attention(&o, qkv, 2);
     uint32_t f = odd_linear(&o, d, w1, C, e); /* w1 again, in another segment */

@@ -194,7 +194,7 @@ static void double_norm_gradient(sl_blueprint *blueprint, uint32_t rank)
     sl_program *program = blueprint->programs[0];
     for (uint32_t o = 0; o < program->op_count; o++) {
         sl_op *op = &program->ops[o];
-        if (op->kind == SL_OP_CLEAR && program->values[op->operand[0]].kind == SL_VALUE_CHUNK)
+        if (op->kind == SL_OP_CLEAR_PADDING)
             op->attrs.element_count = 0;
         if (op->kind == SL_OP_LAYERNORM_BACKWARD)
             op->attrs.adds_gradient = 1;

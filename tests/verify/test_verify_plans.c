@@ -209,6 +209,54 @@ static uint32_t leave_out_section_rows(sl_program *program, uint32_t section_ind
     return changed;
 }
 
+/* Leaves the gradient of a tensor unwritten, or clears other padding; false: it has no place. */
+static bool damage_gradient(sl_op *op, int fault)
+{
+    switch (fault) {
+    case 0:
+        if (op->kind != SL_OP_LINEAR_WEIGHT_BACKWARD || op->attrs.adds_gradient)
+            return false;
+        op->attrs.adds_gradient = 1; /* to what nothing has written */
+        return true;
+    case 1:
+        if (op->kind != SL_OP_LAYERNORM_BACKWARD || op->attrs.adds_gradient)
+            return false;
+        op->operand[6] = op->operand[5]; /* then the bias has no gradient in the norm */
+        return true;
+    case 2:
+        op->attrs.first_block += op->kind == SL_OP_CLEAR_PADDING;
+        return op->kind == SL_OP_CLEAR_PADDING;
+    default:
+        op->attrs.row_count -= op->kind == SL_OP_CLEAR_PADDING;
+        return op->kind == SL_OP_CLEAR_PADDING;
+    }
+}
+
+static void gradients_when_a_tensor_is_not_written_then_rejected(void **state)
+{
+    (void)state;
+    static const order by_layer = {"layer",           6, SL_ACCUMULATE_LAYER,
+                                   SL_RECOMPUTE_NONE, 1, SL_SCHEDULE_1F1B};
+    static const char *const reasons[] = {"which no op has written", "which no op has written",
+                                          "of the padding of chunk", "of the padding of chunk"};
+    for (int fault = 0; fault < 4; fault++) {
+        sl_shortage shortage;
+        sl_plan *plan = NULL;
+        plan_case c;
+        bool is_damaged = false;
+        open_order(&by_layer, &c);
+        for (uint32_t o = 0; o < c.program->op_count && !is_damaged; o++)
+            is_damaged = damage_gradient(&c.program->ops[o], fault);
+        assert_true(is_damaged);
+        assert_int_equal(sl_plan_build(&c.request, &plan, &shortage), SL_OK);
+        assert_int_equal(sl_plan_verify(&c.request, plan), SL_ERROR_INTERNAL);
+        if (!strstr(sl_status_message(), reasons[fault]))
+            fail_msg("fault %d: %s", fault, sl_status_message());
+        sl_plan_close(plan);
+        plan_case_close(&c);
+    }
+}
+
 static void expect_rows_missed(const plan_case *it, const char *name, int fault)
 {
     sl_shortage shortage;
@@ -290,6 +338,7 @@ int main(void)
         cmocka_unit_test(gpt2_plan_when_faulty_then_rejected_for_its_reason),
         cmocka_unit_test(forward_plan_when_faulty_then_rejected_for_its_reason),
         cmocka_unit_test(rows_when_a_range_leaves_some_out_then_rejected_in_every_order),
+        cmocka_unit_test(gradients_when_a_tensor_is_not_written_then_rejected),
         cmocka_unit_test(faults_when_all_plans_are_done_then_each_was_planted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
