@@ -307,7 +307,9 @@ typedef struct sl_step_options {
     uint32_t micro_batch_count; /* A >= 1 */
     sl_accumulation accumulation;
     sl_recompute recompute;
-    bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
+    /* Update a chunk as soon as its gradient is complete. Only without clipping, and where a step
+     * with a gradient that is not finite ends the run: chunks before that one are updated then. */
+    bool update_early;
     /* Between its forward and its backward ops a block's input is divided over the tensor-parallel
      * ranks (ZeRO-R, Rajbhandari et al. 2020). tp_size divides the elements of the input. */
     bool partition_activations;

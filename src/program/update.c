@@ -2,7 +2,9 @@
  *
  * The gradient is summed over data-parallel ranks, each of which has that of its own rows, and its
  * norm is added, which no order can change. AdamW of all chunks follows when the norm of all of
- * them is known, or, with update_early, each chunk's at once.
+ * them is known. With update_early, AdamW of each chunk follows at once, by the norm of the chunks
+ * so far: without clipping, a norm says only whether gradients are finite, and a run in which one
+ * is not ends with this step.
  */
 #include "base/status.h"
 #include "step.h"
@@ -19,22 +21,20 @@ static uint64_t find_first_block(const sl_step *step, uint32_t chunk_index)
     return chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS);
 }
 
-static sl_status add_norm_value(sl_step *step, const char *name, uint32_t *out_norm)
-{
-    return sl_step_add_value(step, name, "", sizeof(sl_norm_sum), SL_TYPE_FP32, out_norm);
-}
-
-static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t norm, bool adds)
+/* Adds the squares of a chunk's gradient to the norm; the first chunk's begin it. */
+static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
 {
     sl_op_attrs attrs = chunk_attrs(step);
-    attrs.adds_output = adds;
+    attrs.adds_output = step->norm != SL_NONE;
+    if (step->norm == SL_NONE)
+        SL_TRY(sl_step_add_value(step, "norm", "", sizeof(sl_norm_sum), SL_TYPE_FP32, &step->norm));
     if (sl_program_counts_blocks(step->program))
         attrs.first_block = find_first_block(step, chunk_index);
     if (sl_program_shards_group(step->program, SL_GROUP_GRAD)) {
         attrs.element_count /= step->program->dp_size;
         attrs.first_block += step->program->dp_rank * (attrs.element_count / SL_BLOCK_ELEMENTS);
     }
-    const uint32_t operands[] = {step->chunks[chunk_index].value[SL_GROUP_GRAD], norm};
+    const uint32_t operands[] = {step->chunks[chunk_index].value[SL_GROUP_GRAD], step->norm};
     return sl_step_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
 }
 
@@ -73,19 +73,19 @@ static uint32_t find_loss(const sl_step *step)
 }
 
 /* The norm of this rank's blocks becomes that of all ranks, and the loss that of all rows. */
-static sl_status emit_norm_merge(sl_step *step, uint32_t norm)
+static sl_status emit_norm_merge(sl_step *step)
 {
     const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
-    const uint32_t operands[] = {norm, merges_loss(step) ? find_loss(step) : SL_NONE};
+    const uint32_t operands[] = {step->norm, merges_loss(step) ? find_loss(step) : SL_NONE};
     return sl_program_counts_blocks(step->program)
                ? sl_step_emit(step, SL_OP_ALL_REDUCE_NORM, &attrs, operands)
                : SL_OK;
 }
 
-static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control)
+static sl_status emit_norm_finish(sl_step *step, uint32_t control)
 {
     const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
-    return sl_step_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){norm, control});
+    return sl_step_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){step->norm, control});
 }
 
 /* What the rank that owns a shard updated reaches the others, at once where they keep it. */
@@ -125,23 +125,12 @@ static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t contro
     return emit_gather(step, chunk_index);
 }
 
-static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
-{
-    bool is_first = step->norm == SL_NONE;
-    if (is_first)
-        SL_TRY(add_norm_value(step, "norm", &step->norm));
-    return emit_block_norm(step, chunk_index, step->norm, !is_first);
-}
-
-/* Without clipping the control of a chunk says only whether its own gradient is finite. */
 static sl_status update_chunk_early(sl_step *step, uint32_t chunk_index)
 {
-    uint32_t norm, control;
-    SL_TRY(add_norm_value(step, "chunk norm", &norm));
+    uint32_t control;
     SL_TRY(sl_step_add_value(step, "chunk control", "", sizeof(sl_step_control), SL_TYPE_FP32,
                              &control));
-    SL_TRY(emit_block_norm(step, chunk_index, norm, false));
-    SL_TRY(emit_norm_finish(step, norm, control));
+    SL_TRY(emit_norm_finish(step, control));
     return emit_adamw(step, chunk_index, control);
 }
 
@@ -182,8 +171,8 @@ sl_status sl_update_finish(sl_step *step)
                             .name = "control"};
     uint32_t control;
     SL_TRY(sl_program_add_value(step->program, &value, &control));
-    SL_TRY(emit_norm_merge(step, step->norm));
-    SL_TRY(emit_norm_finish(step, step->norm, control));
+    SL_TRY(emit_norm_merge(step));
+    SL_TRY(emit_norm_finish(step, control));
     if (step->options->update_early)
         return SL_OK;
     /* The next iteration's forward needs chunk 0 first. */

@@ -230,7 +230,7 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
     if (sl_program_derive_step(r->forward[rank], &r->layout[rank].map, &options->step,
                                &r->step[rank]) != SL_OK)
         fail_msg("%s", sl_status_message());
-    walk_step(r->step[rank], &r->layout[rank].map, options->step.update_early);
+    walk_step(r->step[rank], &r->layout[rank].map);
     r->state[rank] = it_state_make(&r->layout[rank]);
     run_fill_parameters(r->forward[rank], &r->state[rank], rank);
 }

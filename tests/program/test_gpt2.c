@@ -257,7 +257,7 @@ static void step_when_derived_for_gpt2_then_well_formed(void **state)
         sl_step_options options = {3, (sl_accumulation)(s % 2), (sl_recompute)(s / 2 % 3), s / 6};
         sl_program *step;
         assert_int_equal(sl_program_derive_step(program, &layout.map, &options, &step), SL_OK);
-        walk_step(step, &layout.map, options.update_early);
+        walk_step(step, &layout.map);
         sl_program_close(step);
     }
     it_layout_free(&layout);
@@ -284,7 +284,7 @@ static void step_when_derived_in_half_precision_then_well_formed(void **state)
         sl_step_options options = {is_layer || !is_half ? 3 : 1, (sl_accumulation)is_layer,
                                    (sl_recompute)(s / 2 % 3), s / 6};
         assert_int_equal(sl_program_derive_step(program, &layout.map, &options, &step), SL_OK);
-        walk_step(step, &layout.map, options.update_early);
+        walk_step(step, &layout.map);
         assert_true(step->has_state[SL_GROUP_MASTER]);
         sl_program_close(step);
         it_layout_free(&layout);
