@@ -21,7 +21,8 @@ typedef struct sl_autodiff_value {
     uint32_t part;            /* this rank's part on the tape; SL_NONE: the value is still whole */
     uint32_t gradient;        /* SL_NONE: none yet */
     bool gradient_is_partial; /* not yet summed over the tensor-parallel ranks */
-    uint64_t gradient_rows;   /* rows [0, gradient_rows) of the gradient have been written */
+    uint64_t gradient_rows;   /* rows [0, gradient_rows) of the gradient have been written;
+                               * UINT64_MAX: all */
 } sl_autodiff_value;
 
 typedef struct sl_autodiff {
@@ -80,13 +81,13 @@ sl_status sl_backward_emit(sl_autodiff *diff, uint32_t op_index);
 
 /* What one op writes or adds to the gradient of an activation. */
 typedef struct sl_contribution {
-    uint64_t first_row, end_row; /* whole values: 0 and UINT64_MAX */
+    uint64_t first_row, end_row; /* end_row: UINT64_MAX if the last row is one of them */
     sl_type type;                /* of the elements that the op writes */
     bool is_partial;             /* the gradient is a sum over the tensor-parallel ranks */
 } sl_contribution;
 
 /* The gradient of a forward value, for an op that contributes to it; `out_adds`: the op adds (else
- * it writes). */
+ * it writes). SL_ERROR_INTERNAL where the op would leave rows out, or write and add at once. */
 sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
                                  const sl_contribution *contribution, uint32_t *out_gradient,
                                  uint32_t *out_adds);

@@ -293,8 +293,10 @@ static sl_status emit_head_logits(sl_autodiff *diff, uint32_t op_index)
     SL_TRY(sl_gradient_take(diff, op->operand[LOGITS], &dlogits));
     if (dlogits == SL_NONE)
         return SL_OK;
-    const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
-                                  makes_partial(diff, op->operand[PANEL], SL_SPLIT_COLUMNS)};
+    sl_contribution rows = {.type = SL_TYPE_FP32,
+                            .is_partial =
+                                makes_partial(diff, op->operand[PANEL], SL_SPLIT_COLUMNS)};
+    sl_op_find_rows(op, X, &rows.first_row, &rows.end_row);
     SL_TRY(sl_recompute_need(diff, op->operand[PANEL], &panel));
     SL_TRY(sl_gradient_contribute(diff, op->operand[X], &rows, &dx, &attrs.adds_output));
     SL_TRY(sl_autodiff_emit(diff, SL_OP_HEAD_INPUT_BACKWARD, &attrs,

@@ -5,6 +5,9 @@
  * behind that op, and their rules have been emitted. Then the gradient is rounded to the type of
  * its activation, and after that summed over the ranks if each has a term: ranks exchange the
  * compute type.
+ *
+ * Row ranges write a gradient in row order: a range begins where the rows end that have been
+ * written, or adds to such rows.
  */
 #include "autodiff.h"
 #include "base/status.h"
@@ -29,6 +32,15 @@ static sl_status start_gradient(sl_autodiff *diff, uint32_t forward_value,
                            &it->gradient);
 }
 
+static sl_status check_rows(const sl_autodiff *diff, uint32_t forward_value)
+{
+    const sl_autodiff_value *it = &diff->values[forward_value];
+    if (it->gradient != SL_NONE && it->gradient_rows != UINT64_MAX)
+        SL_FAIL(SL_ERROR_INTERNAL, "the gradient of %s has its first %llu rows alone",
+                diff->forward->values[forward_value].name, (unsigned long long)it->gradient_rows);
+    return SL_OK;
+}
+
 /* Rounds a gradient that was summed in fp32 to the type of its forward value. */
 static sl_status round_gradient(sl_autodiff *diff, uint32_t forward_value)
 {
@@ -40,6 +52,27 @@ static sl_status round_gradient(sl_autodiff *diff, uint32_t forward_value)
     SL_TRY(sl_autodiff_add(diff, "d ", value->name, value->bytes, value->type, &rounded));
     SL_TRY(emit_whole(diff, SL_OP_ROUND, rounded, (uint32_t[]){it->gradient, rounded}));
     it->gradient = rounded;
+    return SL_OK;
+}
+
+/* Sets whether an op that contributes these rows adds to rows that have been written, all of them,
+ * or writes the rows behind those. */
+static sl_status extend_rows(sl_autodiff_value *it, const char *name,
+                             const sl_contribution *contribution, uint32_t *out_adds)
+{
+    const bool is_next = contribution->first_row == it->gradient_rows;
+    const bool adds =
+        contribution->first_row < it->gradient_rows && contribution->end_row <= it->gradient_rows;
+    if (!is_next && !adds)
+        SL_FAIL(
+            SL_ERROR_INTERNAL,
+            "rows of the gradient of %s are left out or written twice: from row %llu on, behind "
+            "the first %llu",
+            name, (unsigned long long)contribution->first_row,
+            (unsigned long long)it->gradient_rows);
+    if (is_next)
+        it->gradient_rows = contribution->end_row;
+    *out_adds = adds;
     return SL_OK;
 }
 
@@ -58,10 +91,7 @@ sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
     if (diff->tape->program->values[it->gradient].type != contribution->type)
         SL_FAIL(SL_ERROR_INTERNAL, "%s is read by the head and by ops before it", value->name);
     *out_gradient = it->gradient;
-    *out_adds = contribution->first_row < it->gradient_rows;
-    if (contribution->end_row > it->gradient_rows)
-        it->gradient_rows = contribution->end_row;
-    return SL_OK;
+    return extend_rows(it, value->name, contribution, out_adds);
 }
 
 sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool may_alias)
@@ -91,6 +121,7 @@ sl_status sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gr
 sl_status sl_gradient_take(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_gradient)
 {
     sl_autodiff_value *it = &diff->values[forward_value];
+    SL_TRY(check_rows(diff, forward_value));
     SL_TRY(round_gradient(diff, forward_value));
     if (it->gradient != SL_NONE && it->gradient_is_partial) {
         SL_TRY(emit_whole(diff, SL_OP_ALL_REDUCE, it->gradient, &it->gradient));
@@ -103,6 +134,7 @@ sl_status sl_gradient_take(sl_autodiff *diff, uint32_t forward_value, uint32_t *
 sl_status sl_gradient_take_terms(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_terms)
 {
     sl_autodiff_value *it = &diff->values[forward_value];
+    SL_TRY(check_rows(diff, forward_value));
     SL_TRY(round_gradient(diff, forward_value));
     if (it->gradient != SL_NONE && !it->gradient_is_partial)
         SL_FAIL(SL_ERROR_INTERNAL, "the gradient of %s is no sum over ranks",

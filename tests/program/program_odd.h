@@ -110,21 +110,31 @@ static inline void odd_add(odd *o, uint32_t x, uint32_t y)
            (uint32_t[]){x, y});
 }
 
-static inline void odd_head(odd *o, uint32_t x, uint32_t table, uint32_t targets)
+/* `count` rows of the head, from `first` on. */
+static inline void odd_head_rows(odd *o, uint32_t x, uint32_t table, uint32_t targets,
+                                 uint32_t loss, uint64_t first, uint64_t count)
 {
-    uint64_t rows = o->batch * o->seq;
-    uint32_t logits = odd_rows(o, ODD_IDS), stats = odd_statistics(o, 4);
-    uint32_t loss = odd_value(o, SL_VALUE_OUTPUT, SL_OUTPUT_LOSS, 2);
+    const uint32_t logits = odd_value(o, SL_VALUE_ACTIVATION, 0, count * ODD_IDS);
+    const uint32_t stats = odd_statistics(o, 4);
+    o->program->values[stats].bytes = count * 4 * sizeof(float);
     sl_op_attrs attrs = {.batch = o->batch,
                          .seq = o->seq,
                          .in = o->width,
-                         .row_count = rows,
+                         .first_row = first,
+                         .row_count = count,
                          .id_count = ODD_IDS,
                          .valid_id_count = ODD_IDS};
     odd_segment(o, false, true);
     odd_op(o, SL_OP_HEAD_LOGITS, attrs, (uint32_t[]){x, table, logits});
     odd_op(o, SL_OP_HEAD_STATS, attrs, (uint32_t[]){logits, targets, stats});
-    odd_op(o, SL_OP_HEAD_LOSS, (sl_op_attrs){.row_count = rows}, (uint32_t[]){stats, loss});
+    odd_op(o, SL_OP_HEAD_LOSS, (sl_op_attrs){.row_count = count, .adds_output = first > 0},
+           (uint32_t[]){stats, loss});
+}
+
+static inline void odd_head(odd *o, uint32_t x, uint32_t table, uint32_t targets)
+{
+    const uint32_t loss = odd_value(o, SL_VALUE_OUTPUT, SL_OUTPUT_LOSS, 2);
+    odd_head_rows(o, x, table, targets, loss, 0, o->batch * o->seq);
 }
 
 static inline sl_program *odd_emit(const run_options *options)

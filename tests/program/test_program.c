@@ -544,6 +544,9 @@ typedef enum oddity {
     TAKEN_UNREAD,         /* nothing reads what another stage gives */
     TWO_WAY_EXCHANGE,     /* of the forward pass: its backward is none */
     SPLIT_AND_REPLICATED, /* of two uses of a parameter, one is of some rows only */
+    ROWS_LEFT_OUT,        /* the head has two row ranges, and a row between them */
+    ROWS_TWICE,           /* a row that both have */
+    ROWS_MISSING,         /* a row behind them */
     ODDITY_COUNT
 } oddity;
 
@@ -587,6 +590,13 @@ static sl_program *emit_oddity(const run_options *options, oddity which)
                                    odd_tensor(&o, "beta", o.width, 1)};
         x = odd_norm(&o, odd_norm(&o, x, affine, 1), affine, 2);
     }
+    if (which == ROWS_LEFT_OUT || which == ROWS_TWICE || which == ROWS_MISSING) {
+        const uint32_t loss = odd_value(&o, SL_VALUE_OUTPUT, SL_OUTPUT_LOSS, 2);
+        const uint64_t second = which == ROWS_LEFT_OUT ? 6 : which == ROWS_TWICE ? 4 : 5;
+        odd_head_rows(&o, x, table, targets, loss, 0, 5);
+        odd_head_rows(&o, x, table, targets, loss, second, rows - second - (which == ROWS_MISSING));
+        return o.program;
+    }
     odd_head(&o, x, table, targets);
     const uint32_t logits = o.program->ops[o.program->op_count - 3].operand[2];
     if (which == LOGITS_READ_TWICE)
@@ -614,6 +624,9 @@ static void derive_when_a_gradient_would_be_lost_then_internal_error(void **stat
         [TAKEN_UNREAD] = "no gradient to send",
         [TWO_WAY_EXCHANGE] = "gives and takes",
         [SPLIT_AND_REPLICATED] = "is used by both split and replicated ops",
+        [ROWS_LEFT_OUT] = "are left out or written twice: from row 6 on, behind the first 5",
+        [ROWS_TWICE] = "are left out or written twice: from row 4 on, behind the first 5",
+        [ROWS_MISSING] = "has its first 13 rows alone",
     };
     const run_options options = tiny_options();
     const sl_step_options once = {.micro_batch_count = 1};
