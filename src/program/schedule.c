@@ -31,6 +31,7 @@
  */
 #include "schedule.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -389,19 +390,83 @@ static sl_status build_1f1b(builder *b)
     return SL_OK;
 }
 
+/* ---- what holds for every order ---- */
+
+#ifndef NDEBUG
+/* The rows before `row` that a micro-batch has at its place. */
+typedef struct history {
+    bool is_begun;     /* there is one */
+    bool is_over;      /* the last one is the backward of the first segment */
+    bool was_received; /* an EXCHANGE of another micro-batch's row received its value */
+    uint32_t last;     /* serial of the micro-batch that was at the place last; SL_NONE: none */
+} history;
+
+static history look_back(const sl_schedule_table *schedule, uint32_t row, sl_placed batch)
+{
+    history past = {.last = SL_NONE};
+    for (uint32_t r = 0; r < row; r++) {
+        const sl_schedule_row *it = &schedule->rows[r];
+        if (it->batch.place == batch.place) {
+            past.last = it->batch.serial;
+            past.is_over = it->direction == SL_DIRECTION_BACKWARD && it->first_segment == 0;
+        }
+        past.is_begun = past.is_begun || it->batch.serial == batch.serial;
+        past.was_received = past.was_received || it->returns.serial == batch.serial;
+    }
+    return past;
+}
+
+/* A place is given on when its micro-batch is over. A value is received by one EXCHANGE. */
+static bool is_row_valid(const sl_schedule_table *schedule, uint32_t row)
+{
+    const sl_schedule_row *it = &schedule->rows[row];
+    const history past = look_back(schedule, row, it->batch);
+    const bool is_here = past.last == it->batch.serial;
+    if (it->batch.place >= schedule->place_count || it->section >= schedule->section_count)
+        return false;
+    if (!is_here && past.last != SL_NONE && (past.is_begun || !past.is_over))
+        return false;
+    if (!is_here && it->direction == SL_DIRECTION_BACKWARD)
+        return false;
+    return !it->has_received || past.was_received;
+}
+
+/* Sections follow each other and have all rows. */
+static bool is_table_valid(const sl_schedule_table *schedule)
+{
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < schedule->section_count; s++) {
+        const sl_section *section = &schedule->sections[s];
+        if (section->first != next || section->repeat == 0)
+            return false;
+        next += section->count;
+    }
+    for (uint32_t r = 0; r < schedule->row_count; r++)
+        if (!is_row_valid(schedule, r))
+            return false;
+    return next == schedule->row_count;
+}
+#endif
+
 /* ---- all orders ---- */
+
+static sl_status build_order(builder *b)
+{
+    if (b->options->accumulation == SL_ACCUMULATE_LAYER)
+        return build_layer(b); /* of a stage: all forward, then all backward, too */
+    if (b->forward->stage_count <= 1)
+        return build_micro(b);
+    return b->options->schedule == SL_SCHEDULE_1F1B ? build_1f1b(b) : build_gpipe(b);
+}
 
 sl_status sl_schedule_build(const sl_program *forward, const sl_tape *tape,
                             const sl_step_options *options, sl_schedule_table *out_schedule)
 {
     builder b = {forward, tape, options, out_schedule};
     *out_schedule = (sl_schedule_table){.place_count = count_turns(&b)};
-    const bool is_stage = forward->stage_count > 1;
-    if (options->accumulation == SL_ACCUMULATE_LAYER)
-        return build_layer(&b); /* of a stage: all forward, then all backward, too */
-    if (!is_stage)
-        return build_micro(&b);
-    return options->schedule == SL_SCHEDULE_1F1B ? build_1f1b(&b) : build_gpipe(&b);
+    SL_TRY(build_order(&b));
+    assert(is_table_valid(out_schedule));
+    return SL_OK;
 }
 
 void sl_schedule_close(sl_schedule_table *schedule)

@@ -11,6 +11,7 @@
  */
 #include "step.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,8 @@ static sl_status name_activation(sl_step *step, sl_placed batch, uint32_t sectio
     if (!is_made && (name->value == SL_NONE || !name->crosses))
         SL_TRY(add_copy(step, tape_value, name->is_family ? repeat : 1, &name->value));
     name->made_for = batch.serial;
+    assert(repeat == 1 || !name->is_family ||
+           step->program->values[name->value].instances == repeat);
     *out_value = name->value;
     return SL_OK;
 }
@@ -318,6 +321,8 @@ static sl_status copy_rows(sl_step *step)
 {
     for (uint32_t s = 0; s < step->schedule.section_count; s++)
         SL_TRY(copy_section(step, &step->schedule.sections[s]));
+    for (uint32_t t = 0; t < step->tape->program->op_count; t++)
+        assert(step->copied[t] == step->copies[t]);
     return SL_OK;
 }
 

@@ -15,6 +15,8 @@
  * Two stages of a pipeline each have a sum of a tied tensor. They are exchanged after all other
  * ops, when neither stage waits for the other, and added in fp32, as one rank adds deferred uses.
  */
+#include <assert.h>
+
 #include "base/status.h"
 #include "step.h"
 
@@ -268,12 +270,14 @@ static sl_status sum_over_ranks(sl_step *step, uint32_t tensor)
 static void close_write(sl_step *step, uint32_t tensor)
 {
     const uint32_t chunk_index = step->map->chunk_of_tensor[tensor];
+    assert(step->chunks[chunk_index].is_open && step->chunks[chunk_index].open_writes > 0);
     if (--step->chunks[chunk_index].open_writes == 0)
         step->complete[step->complete_count++] = chunk_index;
 }
 
 static sl_status close_part(sl_step *step, uint32_t tensor)
 {
+    assert(step->tensors[tensor].open_parts > 0);
     const bool is_last = --step->tensors[tensor].open_parts == 0;
     if (sums_stand_apart(step) && !is_last)
         return SL_OK;
@@ -332,8 +336,10 @@ static sl_status sum_tied(sl_step *step, uint32_t tensor)
 /* In the order of the tensors, which both stages have alike. */
 sl_status sl_sums_close(sl_step *step)
 {
-    for (uint32_t t = 0; t < step->forward->tensor_count; t++)
+    for (uint32_t t = 0; t < step->forward->tensor_count; t++) {
+        assert(step->tensors[t].open_parts == 0);
         if (is_tied(step, t))
             SL_TRY(sum_tied(step, t));
+    }
     return SL_OK;
 }
