@@ -84,7 +84,7 @@ static sl_status emit_layernorm(sl_autodiff *diff, uint32_t op_index)
     enum { X, GAMMA, BETA, Y, STATS };
     const sl_op *op = forward_op(diff, op_index);
     const bool is_partial = op->attrs.row_count < op->attrs.batch * op->attrs.seq;
-    const sl_contribution whole = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
+    const sl_contribution all_rows = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
     sl_op_attrs attrs = op->attrs;
     uint32_t x, gamma, stats, dy, dx, dgamma, dbeta;
     SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
@@ -95,7 +95,7 @@ static sl_status emit_layernorm(sl_autodiff *diff, uint32_t op_index)
     SL_TRY(sl_autodiff_find(diff, op->operand[GAMMA], &gamma));
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[GAMMA], is_partial, &dgamma));
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[BETA], is_partial, &dbeta));
-    SL_TRY(sl_gradient_contribute(diff, op->operand[X], &whole, &dx, &attrs.adds_output));
+    SL_TRY(sl_gradient_contribute(diff, op->operand[X], &all_rows, &dx, &attrs.adds_output));
     return sl_autodiff_emit(diff, SL_OP_LAYERNORM_BACKWARD, &attrs,
                             (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta});
 }
@@ -150,15 +150,16 @@ static sl_status emit_linear_input(sl_autodiff *diff, uint32_t op_index, uint32_
     uint32_t weight, dx, gelu_x = SL_NONE, x = op->operand[LINEAR_X];
     if (!wants_gradient(diff, x))
         return SL_OK;
-    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type,
-                                   makes_partial(diff, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
-    const sl_op *gelu = whole.is_partial ? NULL : find_gelu_before(diff, op_index);
+    const sl_contribution all_rows = {
+        0, UINT64_MAX, (sl_type)attrs.type,
+        makes_partial(diff, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
+    const sl_op *gelu = all_rows.is_partial ? NULL : find_gelu_before(diff, op_index);
     if (gelu != NULL) {
         x = gelu->operand[GELU_X];
         SL_TRY(sl_recompute_need(diff, x, &gelu_x));
     }
     SL_TRY(sl_autodiff_find(diff, op->operand[LINEAR_WEIGHT], &weight));
-    SL_TRY(sl_gradient_contribute(diff, x, &whole, &dx, &attrs.adds_output));
+    SL_TRY(sl_gradient_contribute(diff, x, &all_rows, &dx, &attrs.adds_output));
     return sl_autodiff_emit(diff, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dy, weight, dx, gelu_x});
 }
@@ -262,8 +263,8 @@ static sl_status emit_gathered_weight(sl_autodiff *diff, uint32_t op_index, uint
     if (diff->forward->head_ranks < 2)
         SL_FAIL(SL_ERROR_USAGE, "tensor-parallel ranks cannot share the rows of the head: they do "
                                 "not divide a micro-batch");
-    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, true};
-    SL_TRY(sl_gradient_contribute(diff, op->operand[PANEL], &whole, &dpanel, &adds));
+    const sl_contribution all_rows = {0, UINT64_MAX, (sl_type)attrs.type, true};
+    SL_TRY(sl_gradient_contribute(diff, op->operand[PANEL], &all_rows, &dpanel, &adds));
     attrs.grad_type = attrs.type;
     attrs.adds_gradient = (uint16_t)adds;
     return sl_autodiff_emit(diff, SL_OP_HEAD_WEIGHT_BACKWARD, &attrs,

@@ -12,8 +12,8 @@ sl_status sl_build_grow(void **array, uint32_t count, uint32_t *capacity, size_t
 /* Appends a copy of `op` after the checks of sl_program_add_op. */
 sl_status sl_build_append_op(sl_program *program, const sl_op *op);
 
-/* Attributes of an op on all elements of a value, of its type. */
-sl_op_attrs sl_build_whole_attrs(const sl_value *value);
+/* Attributes of an op on all elements of a value, in its type. */
+sl_op_attrs sl_build_elementwise_attrs(const sl_value *value);
 
 /* As sl_program_add_tensor, without making a value. */
 sl_status sl_build_append_tensor(sl_program *program, const sl_tensor_spec *spec);

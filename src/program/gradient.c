@@ -13,10 +13,10 @@
 #include "base/status.h"
 
 /* An op of two values that are as long as `like`, and of its type. */
-static sl_status emit_whole(sl_autodiff *diff, sl_op_kind kind, uint32_t like,
-                            const uint32_t *operands)
+static sl_status emit_elementwise(sl_autodiff *diff, sl_op_kind kind, uint32_t like,
+                                  const uint32_t *operands)
 {
-    const sl_op_attrs attrs = sl_build_whole_attrs(&diff->tape->program->values[like]);
+    const sl_op_attrs attrs = sl_build_elementwise_attrs(&diff->tape->program->values[like]);
     return sl_autodiff_emit(diff, kind, &attrs, operands);
 }
 
@@ -50,7 +50,7 @@ static sl_status round_gradient(sl_autodiff *diff, uint32_t forward_value)
     if (it->gradient == SL_NONE || diff->tape->program->values[it->gradient].type == value->type)
         return SL_OK;
     SL_TRY(sl_autodiff_add(diff, "d ", value->name, value->bytes, value->type, &rounded));
-    SL_TRY(emit_whole(diff, SL_OP_ROUND, rounded, (uint32_t[]){it->gradient, rounded}));
+    SL_TRY(emit_elementwise(diff, SL_OP_ROUND, rounded, (uint32_t[]){it->gradient, rounded}));
     it->gradient = rounded;
     return SL_OK;
 }
@@ -99,11 +99,11 @@ sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t te
     if (may_alias && diff->values[forward_value].gradient == SL_NONE)
         return sl_gradient_set(diff, forward_value, term);
     uint32_t gradient = SL_NONE, adds = 0;
-    const sl_contribution whole = {0, UINT64_MAX, diff->tape->program->values[term].type, false};
-    SL_TRY(sl_gradient_contribute(diff, forward_value, &whole, &gradient, &adds));
+    const sl_contribution all_rows = {0, UINT64_MAX, diff->tape->program->values[term].type, false};
+    SL_TRY(sl_gradient_contribute(diff, forward_value, &all_rows, &gradient, &adds));
     if (!adds)
-        SL_TRY(emit_whole(diff, SL_OP_CLEAR, gradient, &gradient));
-    return emit_whole(diff, SL_OP_ADD, term, (uint32_t[]){term, gradient});
+        SL_TRY(emit_elementwise(diff, SL_OP_CLEAR, gradient, &gradient));
+    return emit_elementwise(diff, SL_OP_ADD, term, (uint32_t[]){term, gradient});
 }
 
 sl_status sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient)
@@ -124,7 +124,7 @@ sl_status sl_gradient_take(sl_autodiff *diff, uint32_t forward_value, uint32_t *
     SL_TRY(check_rows(diff, forward_value));
     SL_TRY(round_gradient(diff, forward_value));
     if (it->gradient != SL_NONE && it->gradient_is_partial) {
-        SL_TRY(emit_whole(diff, SL_OP_ALL_REDUCE, it->gradient, &it->gradient));
+        SL_TRY(emit_elementwise(diff, SL_OP_ALL_REDUCE, it->gradient, &it->gradient));
         it->gradient_is_partial = false;
     }
     *out_gradient = it->gradient;

@@ -92,7 +92,7 @@ sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
     return sl_program_add_value(program, &value, out_value);
 }
 
-sl_op_attrs sl_build_whole_attrs(const sl_value *value)
+sl_op_attrs sl_build_elementwise_attrs(const sl_value *value)
 {
     return (sl_op_attrs){.element_count = value->bytes / sl_type_bytes(value->type),
                          .type = (uint16_t)value->type};

@@ -1,6 +1,6 @@
 /* The orders in which a step takes its micro-batches, each as a table of rows.
  *
- * micro: each micro-batch runs forward and backward as a whole.
+ * micro: each micro-batch runs forward and backward before the next one starts.
  *
  * layer: each segment runs all micro-batches before the next segment starts, so its parameters are
  * needed twice a step and not twice a micro-batch. Both orders visit micro-batches in index order,
@@ -116,7 +116,7 @@ static sl_status add_loop(builder *b, sl_direction direction, uint32_t first, ui
 
 /* ---- micro and gpipe ---- */
 
-static sl_status add_whole_backward(builder *b, uint32_t turn)
+static sl_status add_backward_rows(builder *b, uint32_t turn)
 {
     const uint32_t end = b->forward->segment_count;
     SL_TRY(add_turn_row(b, turn, SL_DIRECTION_LOSS, 0, end, SL_NONE));
@@ -127,7 +127,7 @@ static sl_status build_micro(builder *b)
 {
     for (uint32_t turn = 0; turn < count_turns(b); turn++) {
         SL_TRY(add_turn_row(b, turn, SL_DIRECTION_FORWARD, 0, b->forward->segment_count, SL_NONE));
-        SL_TRY(add_whole_backward(b, turn));
+        SL_TRY(add_backward_rows(b, turn));
     }
     return SL_OK;
 }
@@ -136,7 +136,7 @@ static sl_status build_gpipe(builder *b)
 {
     SL_TRY(add_loop(b, SL_DIRECTION_FORWARD, 0, b->forward->segment_count, SL_NONE));
     for (uint32_t turn = 0; turn < count_turns(b); turn++)
-        SL_TRY(add_whole_backward(b, turn));
+        SL_TRY(add_backward_rows(b, turn));
     return SL_OK;
 }
 
@@ -309,7 +309,8 @@ static sl_status find_interleaving(const builder *b, interleaving *out)
     return SL_OK;
 }
 
-/* Rows of the repeated pairs name micro-batches up to 2 * kept; later ones stand behind. */
+/* Rows of the repeated pairs name micro-batches up to 2 * kept; later micro-batches belong to rows
+ * behind the repeated pairs. */
 static sl_placed place(const interleaving *it, uint32_t micro_batch)
 {
     const bool is_behind = it->repeat > 0 && micro_batch > 2 * it->kept;
@@ -317,8 +318,8 @@ static sl_placed place(const interleaving *it, uint32_t micro_batch)
     return (sl_placed){micro_batch, micro_batch % it->kept, micro_batch - skipped};
 }
 
-static sl_status add_pass_row(builder *b, const interleaving *it, sl_direction direction,
-                              uint32_t micro_batch, sl_schedule_row row)
+static sl_status add_micro_batch_row(builder *b, const interleaving *it, sl_direction direction,
+                                     uint32_t micro_batch, sl_schedule_row row)
 {
     row.direction = direction;
     row.segment_end = b->forward->segment_count;
@@ -340,7 +341,7 @@ static sl_status add_forward(builder *b, const interleaving *it, uint32_t micro_
     if (pair != SL_NONE && has_next && keeps_fewer)
         row.returns = place(it, pair);
     row.has_received = b->forward->stage_index > 0 && micro_batch >= it->kept;
-    return add_pass_row(b, it, SL_DIRECTION_FORWARD, micro_batch, row);
+    return add_micro_batch_row(b, it, SL_DIRECTION_FORWARD, micro_batch, row);
 }
 
 static sl_status add_backward(builder *b, const interleaving *it, uint32_t micro_batch,
@@ -349,12 +350,12 @@ static sl_status add_backward(builder *b, const interleaving *it, uint32_t micro
     sl_schedule_row row = nothing_returns;
     const bool has_before = b->forward->stage_index > 0;
     row.refills = it->kept > 1; /* else inputs have just been filled */
-    SL_TRY(add_pass_row(b, it, SL_DIRECTION_LOSS, micro_batch, row));
+    SL_TRY(add_micro_batch_row(b, it, SL_DIRECTION_LOSS, micro_batch, row));
     row.refills = false;
     row.has_received = has_received;
     if (has_before && micro_batch + it->kept < b->options->micro_batch_count)
         row.returns = place(it, micro_batch + it->kept);
-    return add_pass_row(b, it, SL_DIRECTION_BACKWARD, micro_batch, row);
+    return add_micro_batch_row(b, it, SL_DIRECTION_BACKWARD, micro_batch, row);
 }
 
 static sl_status add_pairs(builder *b, const interleaving *it, uint32_t first, uint32_t end)

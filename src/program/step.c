@@ -1,7 +1,7 @@
 /* Copies the tape of one micro-batch into a training step, row by row of the schedule.
  *
- * First the rows are counted (which sections use a value, how many parts a gradient has), then they
- * are copied with the same walk. A value of the tape gets its name in the step like this:
+ * First the rows are counted (which sections use a value, how many contributions a gradient has),
+ * then they are copied with the same walk. A value of the tape gets its name in the step like this:
  *
  * - a parameter, an output and what outlives steps have one name;
  * - an activation that only one section uses has a name for each micro-batch;
@@ -35,10 +35,10 @@ sl_status sl_step_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *attrs,
     return sl_build_append_op(step->program, &op);
 }
 
-sl_status sl_step_emit_whole(sl_step *step, sl_op_kind kind, uint32_t like,
-                             const uint32_t *operands)
+sl_status sl_step_emit_elementwise(sl_step *step, sl_op_kind kind, uint32_t like,
+                                   const uint32_t *operands)
 {
-    const sl_op_attrs attrs = sl_build_whole_attrs(&step->program->values[like]);
+    const sl_op_attrs attrs = sl_build_elementwise_attrs(&step->program->values[like]);
     return sl_step_emit(step, kind, &attrs, operands);
 }
 
@@ -240,13 +240,13 @@ static sl_status name_shared(sl_step *step, uint32_t tape_value, uint32_t *out_v
     return SL_OK;
 }
 
-/* Parts of gradients are named by sums.c. */
+/* Contributions to gradients are named by sums.c. */
 static sl_status name_operand(sl_step *step, const sl_schedule_row *row, const sl_op *tape_op,
                               uint32_t operand_index, uint32_t *out_value)
 {
     const uint32_t v = tape_op->operand[operand_index];
     *out_value = SL_NONE;
-    if (v == SL_NONE || sl_sums_is_part(step->tape, tape_op, operand_index))
+    if (v == SL_NONE || sl_sums_is_contribution(step->tape, tape_op, operand_index))
         return SL_OK;
     const sl_value *value = &step->tape->program->values[v];
     switch (value->kind) {
@@ -294,10 +294,10 @@ static sl_status copy_op(sl_step *step, const sl_schedule_row *row, uint32_t ind
     if (returned != SL_NONE && row->direction == SL_DIRECTION_BACKWARD)
         op.micro_batch = row->returns.micro_batch; /* that of the activation, not the gradient */
     add_to_loss(step, index, &op);
-    SL_TRY(sl_sums_open_parts(step, index, &op));
+    SL_TRY(sl_sums_open_contributions(step, index, &op));
     SL_TRY(sl_build_append_op(step->program, &op));
     step->copied[index]++;
-    return sl_sums_close_parts(step, index);
+    return sl_sums_close_contributions(step, index);
 }
 
 static sl_status copy_section(sl_step *step, const sl_section *rows)
@@ -355,7 +355,7 @@ static sl_status add_tensor_values(sl_step *step, sl_group group)
 
 /* Where ranks keep shards of gradients, those of tensors are parts of whole chunks that live for a
  * time. */
-static sl_status add_whole_gradients(sl_step *step)
+static sl_status add_chunk_gradients(sl_step *step)
 {
     sl_program *program = step->program;
     const sl_type type = program->grad_type;
@@ -402,7 +402,7 @@ static sl_status add_values(sl_step *step)
     }
     for (uint32_t c = 0; c < step->map->chunk_count; c++)
         step->chunks[c].gradient = step->chunks[c].value[SL_GROUP_GRAD];
-    return sl_program_shards_group(step->program, SL_GROUP_GRAD) ? add_whole_gradients(step)
+    return sl_program_shards_group(step->program, SL_GROUP_GRAD) ? add_chunk_gradients(step)
                                                                  : SL_OK;
 }
 

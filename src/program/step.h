@@ -4,8 +4,8 @@
  * (tape.h). A schedule says in which order micro-batches go through the segments (schedule.h), and
  * step.c copies the tape in that order. The optimizer stands behind (update.c).
  *
- * The copies of an op differ in the names of values (step.c) and in which part of a parameter's
- * gradient is the first and which is the last (sums.c).
+ * The copies of an op differ in the names of values (step.c) and in which
+ * contribution to a gradient is the first and which is the last (sums.c).
  */
 #ifndef SL_PROGRAM_STEP_H
 #define SL_PROGRAM_STEP_H
@@ -25,9 +25,10 @@ typedef struct sl_step_name {
 /* A parameter tensor and its gradient. */
 typedef struct sl_step_tensor {
     uint32_t param, grad; /* its step values in these groups */
-    uint32_t sum; /* where parts add up: `grad`, or an fp32 sum beside it; SL_NONE: nowhere yet */
-    uint32_t open_parts; /* parts of the gradient still to come */
-    bool has_parts;      /* the loss depends on the parameter */
+    uint32_t sum; /* where contributions add up: `grad`, or an fp32 sum beside it; SL_NONE: nowhere
+                     yet */
+    uint32_t open_contributions; /* contributions still to come */
+    bool has_contributions;      /* the loss depends on the parameter */
 } sl_step_tensor;
 
 typedef struct sl_step_chunk {
@@ -72,8 +73,8 @@ sl_status sl_step_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *attrs,
                        const uint32_t *operands);
 
 /* CLEAR, ADD, ROUND: an op on all elements of value `like`, of its type. */
-sl_status sl_step_emit_whole(sl_step *step, sl_op_kind kind, uint32_t like,
-                             const uint32_t *operands);
+sl_status sl_step_emit_elementwise(sl_step *step, sl_op_kind kind, uint32_t like,
+                                   const uint32_t *operands);
 
 /* A new ACTIVATION value of all micro-batches, called `prefix` + `name`. */
 sl_status sl_step_add_value(sl_step *step, const char *prefix, const char *name, uint64_t bytes,
@@ -81,22 +82,22 @@ sl_status sl_step_add_value(sl_step *step, const char *prefix, const char *name,
 
 /* ---- sums.c ---- */
 
-/* True if operand `operand_index` of a tape op is a part of a parameter's gradient. */
-bool sl_sums_is_part(const sl_tape *tape, const sl_op *tape_op, uint32_t operand_index);
+/* True if operand `operand_index` of a tape op contributes to the gradient of a parameter. */
+bool sl_sums_is_contribution(const sl_tape *tape, const sl_op *tape_op, uint32_t operand_index);
 
-/* Counts the parts that a copy of tape op `index` gives; before anything is emitted. Refuses an op
- * whose parts are not all written or all added (SL_ERROR_INTERNAL). */
+/* Counts the contributions of a copy of tape op `index`; before anything is emitted. Refuses an op
+ * whose contributions are not all written or all added (SL_ERROR_INTERNAL). */
 sl_status sl_sums_count(sl_step *step, uint32_t index);
 
-/* When all parts are counted: which chunks they complete. */
+/* When all contributions are counted: which chunks they complete. */
 void sl_sums_open(sl_step *step);
 
-/* Before a copy of tape op `index` is emitted: decides where its parts go, fills their operands,
- * and sets whether the op adds, and what it stores. */
-sl_status sl_sums_open_parts(sl_step *step, uint32_t index, sl_op *op);
+/* Before a copy of tape op `index` is emitted: decides where its contributions go, fills their
+ * operands, and sets whether the op adds, and what it stores. */
+sl_status sl_sums_open_contributions(sl_step *step, uint32_t index, sl_op *op);
 
-/* After the copy: closes its parts; chunks may become complete. */
-sl_status sl_sums_close_parts(sl_step *step, uint32_t index);
+/* After the copy: closes its contributions; chunks may become complete. */
+sl_status sl_sums_close_contributions(sl_step *step, uint32_t index);
 
 /* Behind all rows: gradients of tensors that two stages hold are exchanged and added. */
 sl_status sl_sums_close(sl_step *step);
@@ -106,7 +107,8 @@ sl_status sl_sums_close(sl_step *step);
 /* Norm, and with update_early AdamW, of the chunks that became complete. */
 sl_status sl_update_consume_complete(sl_step *step);
 
-/* What is left after the last backward op. */
+/* After the last backward op: gradients of tied tensors, the norm of all chunks, and the updates
+ * that were not early. */
 sl_status sl_update_finish(sl_step *step);
 
 #endif

@@ -3,9 +3,9 @@
  * and a step copies it for each micro-batch in the order of a schedule (step.h). Private to the
  * room.
  *
- * The tape does not know how many micro-batches there are: an op that computes a part of the
+ * The tape does not know how many micro-batches there are: an op that contributes to the
  * gradient of a parameter names the tensor (a TENSOR value of group GRAD), and the step decides
- * where the part goes and whether the op writes or adds.
+ * where the contribution goes and whether the op writes or adds.
  *
  * An activation of the tape is made once: an op that is recomputed makes new activations.
  */
@@ -28,8 +28,8 @@ typedef struct sl_tape {
 } sl_tape;
 
 /* True if `segment` is not at the tensor's last site. Gradients of such a use are summed in a
- * separate accumulator, which is added after all parts of the last site: so additions have the same
- * order in every schedule. */
+ * separate accumulator, which is added after all contributions of the last site: so additions have
+ * the same order in every schedule. */
 static inline bool sl_tape_is_deferred(const sl_tape *tape, const sl_segment *segment,
                                        uint32_t tensor)
 {

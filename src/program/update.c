@@ -38,7 +38,8 @@ static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
     return sl_step_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
 }
 
-/* The gradient of this rank's rows becomes that of all rows, in its shard or everywhere. */
+/* Sums the gradient over the data-parallel ranks: this rank's shard of it, or, where ranks have no
+ * shards, all of it. */
 static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
 {
     sl_op_attrs attrs = chunk_attrs(step);
@@ -55,7 +56,7 @@ static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
     return sl_step_emit(step, SL_OP_REDUCE_SCATTER_SHARD, &attrs, operands);
 }
 
-/* Each rank has the loss of its rows, or, on other stages than the last, none. */
+/* A data-parallel rank has the loss of its own rows; a stage before the last one has no loss. */
 static bool merges_loss(const sl_step *step)
 {
     return step->program->dp_size > 1 || step->program->stage_count > 1;
@@ -72,7 +73,7 @@ static uint32_t find_loss(const sl_step *step)
     return SL_NONE;
 }
 
-/* The norm of this rank's blocks becomes that of all ranks, and the loss that of all rows. */
+/* Adds up the norms and the losses of all ranks. */
 static sl_status emit_norm_merge(sl_step *step)
 {
     const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
@@ -88,7 +89,7 @@ static sl_status emit_norm_finish(sl_step *step, uint32_t control)
     return sl_step_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){step->norm, control});
 }
 
-/* What the rank that owns a shard updated reaches the others, at once where they keep it. */
+/* Hands the updated shard to the other ranks, if they store the parameters of the whole chunk. */
 static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
 {
     const sl_op_attrs attrs = chunk_attrs(step);
