@@ -148,7 +148,7 @@ static inline sl_program *odd_emit(const run_options *options)
     uint32_t targets = odd_value(&o, SL_VALUE_INPUT, 1, rows);
     uint32_t wpe = odd_tensor(&o, "wpe", o.seq + 2, C), table = odd_tensor(&o, "wte", ODD_IDS, C);
     uint32_t w1 = odd_tensor(&o, "w1", C, C), w2 = odd_tensor(&o, "w2", C, C);
-    uint32_t b2 = odd_tensor(&o, "b2", C, 1); /* of one use of w2 */
+    uint32_t b2 = odd_tensor(&o, "b2", C, 1);       /* of one use of w2 */
     uint32_t spare = odd_tensor(&o, "spare", C, C); /* in one chunk with b2 */
     uint32_t w3 = odd_tensor(&o, "w3", C, 3 * C), x = odd_rows(&o, C);
     sl_op_attrs stream = {.batch = o.batch, .seq = o.seq, .in = C, .id_count = ODD_IDS};
