@@ -11,7 +11,7 @@
 
 #include "bench/bench.h"
 #include "command_help.h"
-#include "config/config_json.h"
+#include "foreign/deepspeed/config_file.h"
 #include "foreign/words.h"
 
 enum {
@@ -292,7 +292,7 @@ static sl_status apply_settings(const command_line *line, sl_config *config)
     bool is_open[SL_CONFIG_ROW_COUNT] = {false};
     sl_config_command command = line->command->options;
     for (uint32_t i = 0; i < line->file_count; i++)
-        SL_TRY(sl_config_load(config, command, line->files[i]));
+        SL_TRY(sl_config_file_load(config, command, line->files[i]));
     for (uint32_t i = 0; i < line->setting_count; i++) {
         uint32_t row = line->settings[i].row;
         const char *text = line->settings[i].text;

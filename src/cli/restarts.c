@@ -13,8 +13,6 @@
 #include "options.h"
 #include "terminal.h"
 
-enum { ACCUMULATE_MAX = 100000 }; /* as of the option */
-
 static uint32_t count_words(char **words)
 {
     uint32_t count = 0;
@@ -118,7 +116,7 @@ uint32_t sl_restarts_choose_ranks(const sl_restarts *restarts, uint32_t rank_cou
     for (uint32_t count = rank_count - 1; count >= model; count--) {
         const uint64_t rows = config->micro_batch * (count / model);
         if (count % model == 0 && config->global_batch % rows == 0 &&
-            config->global_batch / rows <= ACCUMULATE_MAX)
+            config->global_batch / rows <= SL_CONFIG_ACCUMULATE_MAX)
             return count;
     }
     return rank_count;

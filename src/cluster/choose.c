@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "machine/ways.h"
+#include "config/config.h"
+#include "machine/exchange_cost.h"
 
-enum { MICRO_BATCH_MAX = 16, ACCUMULATE_MAX = 100000 };
+enum { MICRO_BATCH_MAX = 16 };
 
 static const double gain = 0.999; /* of a time, below which another one is better */
 
@@ -27,7 +28,7 @@ typedef struct sampled {
     uint32_t tensor, micro_batch;
     sl_recompute recompute;
     bool stores_sums, is_possible;
-    sl_cluster_parts parts;
+    sl_layer_costs parts;
 } sampled;
 
 typedef struct chooser {
@@ -66,7 +67,7 @@ static sl_status grow(void **list, uint64_t count, uint64_t *capacity, size_t si
 
 /* ---- parts, each planned once ---- */
 
-static sampled *find_sample(const chooser *self, const sl_cluster_sample *sample)
+static sampled *find_sample(const chooser *self, const sl_layer_cost_args *sample)
 {
     for (uint32_t i = 0; i < self->sample_count; i++) {
         sampled *it = &self->samples[i];
@@ -81,7 +82,7 @@ static sampled *find_sample(const chooser *self, const sl_cluster_sample *sample
 static sl_status take_sample(chooser *self, const sl_cluster_candidate *candidate,
                              const sampled **out_sampled)
 {
-    const sl_cluster_sample sample = sl_cluster_sample_of(&self->question->job, candidate);
+    const sl_layer_cost_args sample = sl_cluster_sample_of(&self->question->job, candidate);
     uint64_t capacity = self->sample_capacity;
     *out_sampled = find_sample(self, &sample);
     if (*out_sampled)
@@ -91,7 +92,7 @@ static sl_status take_sample(chooser *self, const sl_cluster_candidate *candidat
     sampled *it = &self->samples[self->sample_count];
     *it = (sampled){
         sample.tensor_ranks, sample.micro_batch, sample.recompute, sample.stores_sums, true, {{0}}};
-    sl_status status = sl_cluster_parts_measure(&sample, &it->parts);
+    sl_status status = sl_layer_cost_measure(&sample, &it->parts);
     if (status == SL_ERROR_USAGE)
         it->is_possible = false;
     else
@@ -117,7 +118,7 @@ static void note_miss(chooser *self, const sl_cluster_estimate *estimate, sl_tie
 }
 
 static sl_status add_candidate(chooser *self, const sl_cluster_candidate *candidate,
-                               const sl_cluster_parts *parts, bool *out_fits)
+                               const sl_layer_costs *parts, bool *out_fits)
 {
     const sl_cluster_job *job = &self->question->job;
     sl_cluster_estimate estimate = {.candidate = *candidate};
@@ -150,7 +151,7 @@ static sl_status try_homes(chooser *self, sl_cluster_candidate *candidate)
     const sl_cluster_question *question = self->question;
     const sampled *sample;
     SL_TRY(take_sample(self, candidate, &sample));
-    const sl_cluster_parts parts = sample->parts; /* the list may move */
+    const sl_layer_costs parts = sample->parts; /* the list may move */
     for (int zero = 0; sample->is_possible && zero <= 3; zero++) {
         if (!is_open_to(question->zero, zero) ||
             (zero > 0 && candidate->layout.data == 1 && question->zero == SL_CLUSTER_OPEN))
@@ -194,7 +195,7 @@ static sl_status try_micro_batches(chooser *self, const sl_comm_layout *layout)
     const uint32_t fixed = question->micro_batch, most = fixed ? fixed : MICRO_BATCH_MAX;
     for (uint32_t b = fixed ? fixed : 1; b <= most; b *= 2) {
         const uint64_t at_once = (uint64_t)b * layout->data;
-        if (rows % at_once != 0 || rows / at_once > ACCUMULATE_MAX ||
+        if (rows % at_once != 0 || rows / at_once > SL_CONFIG_ACCUMULATE_MAX ||
             rows / at_once * layout->stages > SL_PIPELINE_PASSES_MAX)
             continue;
         sl_cluster_candidate candidate = {
@@ -284,7 +285,7 @@ static uint32_t find_layout(const sl_cluster_answer *answer, const sl_comm_layou
 
 /* Puts an estimate where it belongs; each layout stands once. */
 static void keep(sl_cluster_answer *answer, const sl_cluster_estimate *estimate,
-                 const sl_cluster_parts *parts)
+                 const sl_layer_costs *parts)
 {
     uint32_t at = find_layout(answer, &estimate->candidate.layout);
     if (at == answer->count && answer->count < SL_CLUSTER_BEST)
@@ -339,8 +340,8 @@ static void take_plan(const sl_blueprint *blueprint, const sl_simulation *simula
 static sl_status draw(const sl_cluster_job *job, sl_cluster_estimate *estimate)
 {
     const sl_cluster_candidate *candidate = &estimate->candidate;
-    const sl_cluster_sample sample = sl_cluster_sample_of(job, candidate);
-    sl_task task = sl_cluster_task(&sample, &candidate->layout, job->shape.layers);
+    const sl_layer_cost_args sample = sl_cluster_sample_of(job, candidate);
+    sl_task task = sl_layer_cost_task(&sample, &candidate->layout, job->shape.layers);
     const sl_choice choice = {.prefetch = SL_PREFETCH_AUTO,
                               .micro_batch = candidate->micro_batch,
                               .accumulate = candidate->accumulate,
@@ -395,7 +396,8 @@ static sl_status choose(chooser *self)
                 "no way to share %u ranks and --global-batch %" PRIu64
                 " divides with at most %d micro-batches a rank: change one of them, or leave "
                 "--tp, --pp, --dp and --micro-batch open",
-                self->question->job.ranks, self->question->job.global_batch, ACCUMULATE_MAX);
+                self->question->job.ranks, self->question->job.global_batch,
+                SL_CONFIG_ACCUMULATE_MAX);
     if (self->estimate_count > 0)
         qsort(self->estimates, self->estimate_count, sizeof *self->estimates, compare_bounds);
     for (uint64_t i = 0; i < self->estimate_count; i++)

@@ -29,7 +29,7 @@ typedef struct sl_cluster_miss {
 
 typedef struct sl_cluster_answer {
     sl_cluster_estimate best[SL_CLUSTER_BEST]; /* each the best of its layout; the fastest first */
-    sl_cluster_parts parts[SL_CLUSTER_BEST];
+    sl_layer_costs parts[SL_CLUSTER_BEST];
     uint32_t count;
     uint64_t considered, fitting, played;
     uint32_t sampled; /* parts that were planned */

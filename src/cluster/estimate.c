@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "comm/comm.h"
-#include "machine/ways.h"
+#include "machine/exchange_cost.h"
 
 enum { VISITING_LAYERS = 2 }; /* one at work, the next one on its way */
 
@@ -44,10 +44,10 @@ static bool stores_sums(const sl_cluster_candidate *candidate)
     return candidate->accumulate > 1 && !is_in_layer_order(candidate);
 }
 
-sl_cluster_sample sl_cluster_sample_of(const sl_cluster_job *job,
-                                       const sl_cluster_candidate *candidate)
+sl_layer_cost_args sl_cluster_sample_of(const sl_cluster_job *job,
+                                        const sl_cluster_candidate *candidate)
 {
-    return (sl_cluster_sample){
+    return (sl_layer_cost_args){
         .cluster = job->cluster,
         .shape = job->shape,
         .type = job->type,
@@ -110,7 +110,7 @@ typedef struct stage {
     double kept;                                  /* micro-batches */
 } stage;
 
-static void add_part(stage *out, const sl_cluster_part *part, double times)
+static void add_part(stage *out, const sl_layer_cost *part, double times)
 {
     out->elements += times * part->elements;
     out->forward += times * part->forward_seconds;
@@ -142,7 +142,7 @@ static double count_kept(const sl_cluster_candidate *candidate, uint32_t index)
     return candidate->layout.stages == 1 ? 1 : sl_pipeline_kept(&pipeline, index);
 }
 
-static stage stage_at(const sl_cluster_job *job, const sl_cluster_parts *parts,
+static stage stage_at(const sl_cluster_job *job, const sl_layer_costs *parts,
                       const sl_cluster_candidate *candidate, uint32_t index)
 {
     uint32_t first;
@@ -172,7 +172,7 @@ static double states_in(const stage *it, const sl_policy_options *placement, sl_
 }
 
 /* Of what is elsewhere, on the device while it is used. */
-static double visiting_bytes(const stage *it, const sl_cluster_parts *parts,
+static double visiting_bytes(const stage *it, const sl_layer_costs *parts,
                              const sl_policy_options *placement)
 {
     const double gathered = it->param_ranks > 1 ? 1 : share_away(placement, SL_GROUP_PARAM);
@@ -181,7 +181,7 @@ static double visiting_bytes(const stage *it, const sl_cluster_parts *parts,
            (gathered * it->param_bytes + grads * it->grad_bytes);
 }
 
-static void count_stage(const stage *it, const sl_cluster_parts *parts,
+static void count_stage(const stage *it, const sl_layer_costs *parts,
                         const sl_cluster_candidate *candidate, double bytes[SL_TIER_COUNT])
 {
     const sl_policy_options *placement = &candidate->placement;
@@ -240,14 +240,14 @@ static double host_link_seconds(const sl_cluster *cluster, double bytes)
 
 /* Visits of a pass: parameters both times; gradients in the backward pass, out and, as sums, in. */
 static void add_visits(const sl_cluster_job *job, const sl_cluster_candidate *candidate,
-                       const sl_cluster_way *data, const stage *it, times *out)
+                       const sl_exchange_cost *data, const stage *it, times *out)
 {
     const sl_policy_options *placement = &candidate->placement;
     const double passes = is_in_layer_order(candidate) ? candidate->accumulate : 1;
     const double away = share_away(placement, SL_GROUP_PARAM) * it->param_bytes * it->elements;
     const double up = host_link_seconds(job->cluster, away / it->param_ranks);
     const double gather =
-        it->param_ranks > 1 ? sl_cluster_way_seconds(data, it->param_bytes * it->elements) : 0;
+        it->param_ranks > 1 ? sl_exchange_cost_seconds(data, it->param_bytes * it->elements) : 0;
     const double grads = host_link_seconds(job->cluster, share_away(placement, SL_GROUP_GRAD) *
                                                              it->grad_bytes * it->elements);
     const double both_ways = stores_sums(candidate) ? grads : 0;
@@ -260,10 +260,10 @@ static void add_visits(const sl_cluster_job *job, const sl_cluster_candidate *ca
     out->data_exchange += 2 * gather * candidate->accumulate / passes;
 }
 
-static void add_sums(const sl_cluster_candidate *candidate, const sl_cluster_way *data,
+static void add_sums(const sl_cluster_candidate *candidate, const sl_exchange_cost *data,
                      const stage *it, times *out)
 {
-    const double once = sl_cluster_way_seconds(data, it->param_bytes * it->elements);
+    const double once = sl_exchange_cost_seconds(data, it->param_bytes * it->elements);
     const double sums = candidate->zero == 0 ? 2 * once : once;
     const double gathers = candidate->zero == 1 || candidate->zero == 2 ? once : 0;
     if (data->ranks == 1)
@@ -276,7 +276,7 @@ static void add_sums(const sl_cluster_candidate *candidate, const sl_cluster_way
 
 /* What is updated off the device: gradients go down, parameters come up, states go from and to
  * drives, and the host computes; the slowest of them counts. */
-static void add_update(const sl_cluster_job *job, const sl_cluster_parts *parts,
+static void add_update(const sl_cluster_job *job, const sl_layer_costs *parts,
                        const sl_cluster_candidate *candidate, const stage *it, times *out)
 {
     const sl_cluster *cluster = job->cluster;
@@ -297,10 +297,11 @@ static void add_update(const sl_cluster_job *job, const sl_cluster_parts *parts,
         out->update += exposed_beside(off, out->forward, it->layers);
 }
 
-static times time_stage(const sl_cluster_job *job, const sl_cluster_parts *parts,
+static times time_stage(const sl_cluster_job *job, const sl_layer_costs *parts,
                         const sl_cluster_candidate *candidate, const stage *it)
 {
-    const sl_cluster_way data = sl_cluster_way_of(job->cluster, &candidate->layout, SL_COMM_DATA);
+    const sl_exchange_cost data =
+        sl_exchange_cost_of(job->cluster, &candidate->layout, SL_COMM_DATA);
     const double m = candidate->accumulate;
     times out = {.tensor_exchange = m * it->exchange};
     add_visits(job, candidate, &data, it, &out);
@@ -308,9 +309,9 @@ static times time_stage(const sl_cluster_job *job, const sl_cluster_parts *parts
     add_update(job, parts, candidate, it, &out);
     if (candidate->layout.stages > 1) {
         const double send =
-            sl_cluster_send_seconds(job->cluster, &candidate->layout, parts->boundary_bytes);
-        const double tied =
-            sl_cluster_send_seconds(job->cluster, &candidate->layout, 4 * parts->tied_elements);
+            sl_exchange_cost_send_seconds(job->cluster, &candidate->layout, parts->boundary_bytes);
+        const double tied = sl_exchange_cost_send_seconds(job->cluster, &candidate->layout,
+                                                          4 * parts->tied_elements);
         out.send_seconds =
             m * send + tied; /* what comes goes the other way of a full-duplex link */
         out.data += tied;
@@ -321,7 +322,7 @@ static times time_stage(const sl_cluster_job *job, const sl_cluster_parts *parts
 static bool leaves_node(const sl_cluster_job *job, const sl_cluster_candidate *candidate,
                         sl_comm_group group)
 {
-    return sl_cluster_way_of(job->cluster, &candidate->layout, group).leaves_node;
+    return sl_exchange_cost_of(job->cluster, &candidate->layout, group).leaves_node;
 }
 
 static void set_busy(const sl_cluster_job *job, const sl_cluster_candidate *candidate,
@@ -352,7 +353,7 @@ typedef struct survey {
     double tail_update; /* of that */
 } survey;
 
-static sl_status survey_stages(const sl_cluster_job *job, const sl_cluster_parts *parts,
+static sl_status survey_stages(const sl_cluster_job *job, const sl_layer_costs *parts,
                                const sl_cluster_candidate *candidate, survey *out)
 {
     const uint32_t count = candidate->layout.stages;
@@ -361,7 +362,7 @@ static sl_status survey_stages(const sl_cluster_job *job, const sl_cluster_parts
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u stages", count);
     out->pipeline = (sl_pipeline){
         out->stages, count, candidate->accumulate, candidate->is_gpipe,
-        sl_cluster_send_seconds(job->cluster, &candidate->layout, parts->boundary_bytes)};
+        sl_exchange_cost_send_seconds(job->cluster, &candidate->layout, parts->boundary_bytes)};
     for (uint32_t s = 0; s < count; s++) {
         const stage it = stage_at(job, parts, candidate, s);
         const times time = time_stage(job, parts, candidate, &it);
@@ -378,7 +379,7 @@ static sl_status survey_stages(const sl_cluster_job *job, const sl_cluster_parts
     return SL_OK;
 }
 
-bool sl_cluster_fits(const sl_cluster_job *job, const sl_cluster_parts *parts,
+bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *parts,
                      sl_cluster_estimate *estimate, sl_tier *out_tier, uint64_t *out_missing)
 {
     const sl_cluster_candidate *candidate = &estimate->candidate;
@@ -398,7 +399,7 @@ bool sl_cluster_fits(const sl_cluster_job *job, const sl_cluster_parts *parts,
     return check_budgets(estimate, out_tier, out_missing);
 }
 
-sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_cluster_parts *parts,
+sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *parts,
                            sl_cluster_estimate *estimate)
 {
     survey all = {0};
@@ -425,7 +426,7 @@ static void set_shares(const sl_cluster_candidate *candidate, const survey *all,
     share[SL_CLUSTER_BUBBLE] = larger(rest, 0);
 }
 
-sl_status sl_cluster_time(const sl_cluster_job *job, const sl_cluster_parts *parts,
+sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *parts,
                           const sl_pipeline_observer *observer, sl_cluster_estimate *estimate)
 {
     survey all = {0};

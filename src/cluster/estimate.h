@@ -1,8 +1,8 @@
 /* What one way to share a training over a described cluster would cost: bytes of the fullest rank
  * by tier, and the time of a step.
  *
- * Arithmetic over parts that were planned and simulated (parts.h), ways (ways.h) and a pipeline
- * that is played (pipeline.h). The rules that are neither:
+ * Arithmetic over layers that were planned and simulated (layer_cost.h), exchanges
+ * (exchange_cost.h) and a pipeline that is played (pipeline.h). The rules that are neither:
  *
  *   bytes   states of the stage's parameters, shared over D ranks from ZeRO 1, 2 and 3 on; saved
  *           activations of the micro-batches that a stage keeps; what a layer's passes take beside
@@ -18,7 +18,7 @@
 #ifndef SL_CLUSTER_ESTIMATE_H
 #define SL_CLUSTER_ESTIMATE_H
 
-#include "parts.h"
+#include "layer_cost.h"
 #include "pipeline.h"
 
 /* One way to do it. */
@@ -76,8 +76,8 @@ typedef struct sl_cluster_job {
     bool sequence_parallel, partition_activations;
 } sl_cluster_job;
 
-sl_cluster_sample sl_cluster_sample_of(const sl_cluster_job *job,
-                                       const sl_cluster_candidate *candidate);
+sl_layer_cost_args sl_cluster_sample_of(const sl_cluster_job *job,
+                                        const sl_cluster_candidate *candidate);
 
 /* Layers of a stage: as many each, and one more for the first ones where they do not divide. */
 void sl_cluster_stage_layers(uint32_t layers, uint32_t stages, uint32_t stage, uint32_t *out_first,
@@ -85,15 +85,15 @@ void sl_cluster_stage_layers(uint32_t layers, uint32_t stages, uint32_t stage, u
 
 /* Fills in bytes and budgets; false: it does not fit, and *out_tier misses
  * *out_missing bytes. */
-bool sl_cluster_fits(const sl_cluster_job *job, const sl_cluster_parts *parts,
+bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *parts,
                      sl_cluster_estimate *estimate, sl_tier *out_tier, uint64_t *out_missing);
 
 /* Fills in a time that no schedule of the candidate beats. SL_ERROR_SYSTEM. */
-sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_cluster_parts *parts,
+sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *parts,
                            sl_cluster_estimate *estimate);
 
 /* Plays the pipeline and fills in the times. `observer` may be NULL. */
-sl_status sl_cluster_time(const sl_cluster_job *job, const sl_cluster_parts *parts,
+sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *parts,
                           const sl_pipeline_observer *observer, sl_cluster_estimate *estimate);
 
 /* Whether this version's train takes so many ranks. */

@@ -13,7 +13,7 @@
 #include "files/fields.h"
 #include "files/files.h"
 #include "foreign/words.h"
-#include "recipe.h"
+#include "optimizer.h"
 #include "stages.h"
 #include "units.h"
 
@@ -575,13 +575,13 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     if (command == SL_CONFIG_PLAN)
         SL_TRY(check_answers(config));
     SL_TRY(refuse_later_compute(config, command));
-    SL_TRY(sl_recipe_check_loss_scale(config));
+    SL_TRY(sl_optimizer_check_loss_scale(config));
     SL_TRY(check_saving(config));
     if (command == SL_CONFIG_TRAIN && config->data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the text or token files to train on");
     SL_TRY(sl_data_shares_check(config, command));
     SL_TRY(check_evaluation(config));
-    return sl_recipe_check_schedule(config);
+    return sl_optimizer_check_schedule(config);
 }
 
 static sl_status check_split_share(const sl_config *config)

@@ -47,6 +47,7 @@ enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                       /* cuda_products
 enum { SL_CONFIG_ON, SL_CONFIG_OFF };                           /* cuda_epilogue, _wait_value */
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                          /* others: sl_recompute */
 enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 }; /* others: sl_policy */
+enum { SL_CONFIG_ACCUMULATE_MAX = 100000 };                     /* micro-batches of a step */
 
 /* A number of steps, or a share of --steps until that is known. */
 typedef struct sl_config_steps {

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* getcwd that allocates */
 #include "config_json.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +10,9 @@
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
-#include "foreign/deepspeed/deepspeed.h"
 #include "foreign/words.h"
 
-enum { NUMBER_BYTES = 32, KEY_BYTES = 64, FILE_BYTES_MAX = 1 << 20 };
+enum { NUMBER_BYTES = 32, KEY_BYTES = 64 };
 
 static sl_status set_item_list(sl_config *config, uint32_t row, const json_t *array)
 {
@@ -200,60 +198,10 @@ static sl_status set_all(const reading *self, json_t *object)
     return SL_OK;
 }
 
-static sl_status read_object(sl_config *config, sl_config_command command, const char *path,
-                             json_t *object)
+sl_status sl_config_read(sl_config *config, sl_config *others, sl_config_command command,
+                         json_t *object)
 {
-    sl_config others;
-    if (!json_is_object(object))
-        SL_FAIL(SL_ERROR_DATA, "the configuration is not a JSON object");
-    SL_TRY(sl_config_init(&others));
-    sl_status status = sl_deepspeed_is_meant(object)
-                           ? sl_deepspeed_read(config, &others, command, path, object)
-                           : set_all(&(reading){config, command, &others}, object);
-    sl_config_clear(&others);
-    return status;
-}
-
-/* A pipe will do. The caller frees the text. */
-static sl_status read_file(const char *path, char **out_text, uint64_t *out_bytes)
-{
-    FILE *file = fopen(path, "re");
-    if (!file)
-        SL_FAIL(errno == ENOENT ? SL_ERROR_MISSING : SL_ERROR_IO, "%s: %s", path, strerror(errno));
-    char *text = malloc(FILE_BYTES_MAX + 1);
-    sl_status status = SL_OK;
-    if (!text)
-        status = sl_status_fail(SL_ERROR_SYSTEM, "%s: no memory to read it", path);
-    size_t bytes = text ? fread(text, 1, FILE_BYTES_MAX + 1, file) : 0;
-    if (text && ferror(file))
-        status = sl_status_fail(SL_ERROR_IO, "%s: %s", path, strerror(errno));
-    else if (bytes > FILE_BYTES_MAX)
-        status = sl_status_fail(SL_ERROR_DATA, "%s: has more than %d bytes", path, FILE_BYTES_MAX);
-    fclose(file);
-    if (status != SL_OK) {
-        free(text);
-        return status;
-    }
-    *out_text = text;
-    *out_bytes = bytes;
-    return SL_OK;
-}
-
-sl_status sl_config_load(sl_config *config, sl_config_command command, const char *path)
-{
-    json_error_t error;
-    json_t *object = NULL;
-    char *text = NULL;
-    uint64_t bytes = 0;
-    SL_TRY(read_file(path, &text, &bytes));
-    sl_status status = sl_json_file_load(text, bytes, JSON_REJECT_DUPLICATES, &error, &object);
-    free(text);
-    if (status == SL_OK && !object)
-        SL_FAIL(SL_ERROR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    if (status == SL_OK)
-        status = read_object(config, command, path, object);
-    json_decref(object);
-    return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
+    return set_all(&(reading){config, command, others}, object);
 }
 
 /* ---- printing ---- */

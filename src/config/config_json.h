@@ -6,7 +6,7 @@
 
 #include "config.h"
 
-/* Applies the keys of a JSON object in file `path`. A key is an option's name ("-" and "_" are the
+/* Sets the options that the keys of an object give. A key is an option's name ("-" and "_" are the
  * same); a value is a number, a string, true or false, null (the default) or, for a list, an array
  * of strings.
  *
@@ -15,11 +15,9 @@
  * `plan` takes those of `train` too. A name that commands use differently (`output`) can only stand
  * there.
  *
- * A configuration of DeepSpeed's is recognised by its keys and read as deepspeed.h says.
- *
- * Duplicate keys, unknown keys and wrong values are SL_ERROR_USAGE, named with the file;
- * SL_ERROR_MISSING: no such file; SL_ERROR_DATA: not JSON, with line and column. */
-sl_status sl_config_load(sl_config *config, sl_config_command command, const char *path);
+ * `others` takes the options of other commands. SL_ERROR_USAGE: an unknown key or a wrong value. */
+sl_status sl_config_read(sl_config *config, sl_config *others, sl_config_command command,
+                         json_t *object);
 
 /* Sets an option from a value as it stands in such a file. SL_ERROR_USAGE. */
 sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *value);

@@ -89,7 +89,8 @@
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, BATCH, TE, "rows of a micro-batch") \
     X(COUNT, seq, "seq", "auto", "N", 1, 1e7, TE, BATCH, TE, "tokens of a row (the context)")      \
-    X(COUNT, accumulate, "accumulate", "1", "N", 1, 1e5, T, BATCH, T, "micro-batches of a step")   \
+    X(COUNT, accumulate, "accumulate", "1", "N", 1, SL_CONFIG_ACCUMULATE_MAX, T, BATCH, T,         \
+      "micro-batches of a step")                                                                   \
     X(COUNT, global_batch, "global-batch", "auto", "N|auto", 1, 1e12, T, BATCH, 0,                 \
       "rows of a step over all ranks: gives --accumulate where that is left out, and is checked "  \
       "where it is not")                                                                           \

@@ -1,7 +1,7 @@
 /* The shape of the model: of --model or of a checkpoint, changed by the options that name sizes. */
 #include "config.h"
 #include "foreign/words.h"
-#include "sharing.h"
+#include "tensor_parallel.h"
 
 static void take_size(uint64_t given, uint32_t *size)
 {
@@ -47,5 +47,5 @@ sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
     if (config->seq > shape->context)
         SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
                 (unsigned long long)config->seq, shape->context);
-    return sl_sharing_check(config);
+    return sl_tensor_parallel_check(config);
 }

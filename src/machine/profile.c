@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 #include "base/workers.h"
+#include "exchange_cost.h"
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
 #include "sluice/version.h"
-#include "ways.h"
 
 /* ---- the file ---- */
 

@@ -74,7 +74,7 @@ sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *
  * neither is sound and of this machine, a guess. A file at `path` must be sound and of the same
  * kind of device, or the failure is returned; a profile of another machine is used unscaled,
  * because the user may ask about that machine. The file may also be a description of a GPU and its
- * node (machine/description.h): then the machine is one rank of the node, with its share of
+ * node (cluster_file.h): then the machine is one rank of the node, with its share of
  * the cores and without exchanges. out_note (SL_PROFILE_NOTE_BYTES) says why a guess or another
  * machine is used; it is "" if no profile exists, or there is nothing to say. */
 sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *subject,

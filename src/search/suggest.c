@@ -18,7 +18,7 @@
 #include "machine/disk.h"
 #include "search.h"
 
-enum { BUDGET_ROUNDS = 12, ACCUMULATE_MAX = 100000 };
+enum { BUDGET_ROUNDS = 12 };
 
 static const uint64_t page_bytes = 4096;
 
@@ -98,8 +98,8 @@ static bool set_micro_batch(sl_search *search, uint32_t rows)
     search->task.tail_rows %= rows;
     search->task.test_tail_rows %= rows;
     if (search->task.work == SL_WORK_TRAIN)
-        choice->accumulate = accumulate <= ACCUMULATE_MAX ? (uint32_t)accumulate : 1;
-    return accumulate <= ACCUMULATE_MAX;
+        choice->accumulate = accumulate <= SL_CONFIG_ACCUMULATE_MAX ? (uint32_t)accumulate : 1;
+    return accumulate <= SL_CONFIG_ACCUMULATE_MAX;
 }
 
 static void print_micro_batch(const sl_search *search, char *out_options)

@@ -4,14 +4,14 @@
  *   sl_config_init, _load, _set           options of files and of a command line
  *   sl_config_restore                     those of a checkpoint that the run goes on from, if any
  *   sl_config_check                       what they mean together
- *   sl_source_open                        weights to start from, if any, and their shape
+ *   sl_model_directory_open                        weights to start from, if any, and their shape
  *   sl_config_shape, sl_config_fit_model  the shape of the model and the length of a row
  *   sl_search_init                        what the options ask for, and what this machine has
  *   sl_search_find                        the plan: the fastest choice that fits, or a refusal that
  *                                         says what is missing and what would fit
  *   sl_session_open                       the engine: memory under that plan
  *   sl_session_initialise, or             first values of the parameters, or everything that a
- *   sl_source_load, sl_checkpoint_load    checkpoint holds
+ *   sl_model_directory_load, sl_checkpoint_load    checkpoint holds
  *   sl_engine_step ...                    the work itself, see sluice/engine.h
  *   sl_checkpoint_save                    between steps, the engine drained
  *   sl_session_close
@@ -27,11 +27,8 @@
 #ifndef SL_SESSION_SESSION_H
 #define SL_SESSION_SESSION_H
 
-#include "checkpoint/checkpoint.h"
-#include "config/config.h"
 #include "search/search.h"
 #include "sluice/engine.h"
-#include "source.h"
 #include "tensors/tensor_io.h"
 
 typedef struct sl_session {

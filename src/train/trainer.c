@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/workers.h"
 #include "cluster/stage_steps.h"
+#include "config/batch.h"
 #include "config/config_json.h"
-#include "config/recipe.h"
 #include "config/stages.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
@@ -33,7 +33,7 @@ static sl_status open_source(sl_trainer *trainer)
     const char *init = trainer->config->init;
     if (trainer->resume.checkpoint || !init || strcmp(init, "scratch") == 0)
         return SL_OK;
-    return sl_source_open(init, trainer->config->checks_checkpoints, &trainer->source);
+    return sl_model_directory_open(init, trainer->config->checks_checkpoints, &trainer->source);
 }
 
 static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
@@ -249,10 +249,10 @@ static sl_status identify_data(sl_trainer *trainer)
 static sl_status list_beginning(sl_trainer *trainer)
 {
     const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
-    const sl_beginning_args args = {trainer->tokens, trainer->eval_tokens, trainer->vocabulary,
-                                    &trainer->source,
-                                    checkpoint ? sl_checkpoint_describe(checkpoint)->path : NULL};
-    return trainer->ranks.world ? sl_beginning_list(&args, &trainer->beginning) : SL_OK;
+    const sl_common_inputs_args args = {
+        trainer->tokens, trainer->eval_tokens, trainer->vocabulary, &trainer->source,
+        checkpoint ? sl_checkpoint_describe(checkpoint)->path : NULL};
+    return trainer->ranks.world ? sl_common_inputs_list(&args, &trainer->beginning) : SL_OK;
 }
 
 static sl_status keep_given(sl_trainer *trainer)
@@ -314,8 +314,8 @@ static sl_status settle_batch(sl_trainer *trainer)
     if (resume->checkpoint) /* which gives --accumulate too */
         is_free =
             !resume->is_batch_given || (resume->is_total_given && !resume->is_accumulate_given);
-    SL_TRY(sl_recipe_plan_ranks(config));
-    return sl_recipe_settle_batch(config, is_free);
+    SL_TRY(sl_batch_plan_ranks(config));
+    return sl_batch_settle(config, is_free);
 }
 
 /* Before the first step: a run that could not save would compute for nothing. */
@@ -422,7 +422,9 @@ static sl_status set_first_values(sl_trainer *trainer)
     if (trainer->resume.checkpoint)
         return load_checkpoint(trainer);
     if (trainer->source.path)
-        return sl_ranks_agree_on_damage(&trainer->ranks, sl_source_load(&trainer->source, session));
+        return sl_ranks_agree_on_damage(
+            &trainer->ranks, sl_model_directory_load(&trainer->source, session->tensors,
+                                                     session->tensor_count, &session->io));
     return sl_session_initialise(session, trainer->config->seed);
 }
 
@@ -596,7 +598,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     SL_TRY(watch_ranks(trainer));
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
-    sl_source_close(&trainer->source);
+    sl_model_directory_close(&trainer->source);
     return open_sinks(trainer);
 }
 
@@ -607,11 +609,11 @@ static void close_files(sl_trainer *trainer)
     sl_data_loader_close(&trainer->loader);
     sl_data_loader_close(&trainer->eval_loader);
     sl_data_loader_close(&trainer->test_loader);
-    sl_source_close(&trainer->source);
+    sl_model_directory_close(&trainer->source);
     sl_resume_close(&trainer->resume);
     sl_save_lock_release(&trainer->lock);
     sl_steps_forget(&trainer->known_steps);
-    sl_beginning_free(&trainer->beginning);
+    sl_common_inputs_free(&trainer->beginning);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_data_files_close(&trainer->files);

@@ -8,9 +8,10 @@
 #ifndef SL_TRAIN_TRAINER_H
 #define SL_TRAIN_TRAINER_H
 
-#include "beginning.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/model_directory.h"
 #include "checkpoint/steps.h"
+#include "common_inputs.h"
 #include "config/config.h"
 #include "files/tokens.h"
 #include "logs.h"
@@ -20,7 +21,6 @@
 #include "session/rank_watch.h"
 #include "session/ranks.h"
 #include "session/session.h"
-#include "session/source.h"
 #include "text/vocabulary.h"
 #include "train/data/data_loader.h"
 #include "train/data/origin.h"
@@ -41,11 +41,11 @@ typedef struct sl_trainer {
     sl_save_lock lock;               /* on --save until the trainer is closed; rank 0 alone */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
-    sl_beginning beginning;          /* to compare with other ranks; empty where there are none */
+    sl_common_inputs beginning;      /* to compare with other ranks; empty where there are none */
     bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
     int32_t end_of_text;             /* the id between documents; -1: not known */
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */
-    sl_source source;                         /* empty with --init scratch */
+    sl_model_directory source;                /* empty with --init scratch */
     sl_session *session;
     sl_rank_watch *watch;       /* NULL: nobody but this rank is waited for, or GPUs watch */
     sl_data_loader loader;      /* the input lane's while a step runs */

@@ -20,7 +20,7 @@
 #include <cmocka.h>
 
 #include "cluster/choose.h"
-#include "machine/ways.h"
+#include "machine/exchange_cost.h"
 #include "report/cluster_page.h"
 #include "scratch_dir.h"
 
@@ -112,15 +112,15 @@ static void ways_when_groups_cross_nodes_then_what_leaves_a_node_is_shared(void 
     const double network = cluster.network.byte_rate * cluster.network.efficiency;
     const sl_comm_layout layout = {8, 64, 1}; /* 512 = 8 tensor x 64 data */
     cluster.sums = SL_CLUSTER_RING;
-    sl_cluster_way tensor = sl_cluster_way_of(&cluster, &layout, SL_COMM_TENSOR);
-    sl_cluster_way data = sl_cluster_way_of(&cluster, &layout, SL_COMM_DATA);
+    sl_exchange_cost tensor = sl_exchange_cost_of(&cluster, &layout, SL_COMM_TENSOR);
+    sl_exchange_cost data = sl_exchange_cost_of(&cluster, &layout, SL_COMM_DATA);
     assert_false(tensor.leaves_node);
     assert_true(fabs(tensor.byte_seconds * link - 7.0 / 8) < 1e-9);
     assert_true(data.leaves_node); /* eight groups share a node's ports */
     assert_true(fabs(data.byte_seconds * network - 8 * 63.0 / 64) < 1e-9);
     cluster.sums = SL_CLUSTER_PAIRWISE;
     const sl_comm_layout flat = {1, 16, 1};
-    data = sl_cluster_way_of(&cluster, &flat, SL_COMM_DATA);
+    data = sl_exchange_cost_of(&cluster, &flat, SL_COMM_DATA);
     assert_true(fabs(data.byte_seconds * network - 8 * 8.0 / 16) < 1e-9);
 }
 

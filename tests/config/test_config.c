@@ -10,6 +10,7 @@
 #include "config/config_json.h"
 #include "config/units.h"
 #include "config_case.h"
+#include "foreign/deepspeed/config_file.h"
 #include "train/schedule.h"
 
 /* ---- units ---- */
@@ -188,7 +189,7 @@ static sl_status load_for(fixture *self, sl_config_command command, const char *
     assert_true(file >= 0);
     assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
     close(file);
-    sl_status status = sl_config_load(&self->config, command, path);
+    sl_status status = sl_config_file_load(&self->config, command, path);
     unlink(path);
     return status;
 }
@@ -229,7 +230,7 @@ static void json_when_wrong_then_is_refused_by_name(void **state)
     assert_int_equal(load_text(self, "{\"steps\": {}}"), SL_ERROR_USAGE);
     assert_int_equal(load_text(self, "{\"steps\": \"many\"}"), SL_ERROR_USAGE);
     assert_int_equal(load_text(self, "{\"data\": [1]}"), SL_ERROR_USAGE);
-    assert_int_equal(sl_config_load(&self->config, SL_CONFIG_TRAIN, "/nonexistent/x.json"),
+    assert_int_equal(sl_config_file_load(&self->config, SL_CONFIG_TRAIN, "/nonexistent/x.json"),
                      SL_ERROR_MISSING);
 }
 

@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "config/config_case.h"
-#include "config/config_json.h"
+#include "foreign/deepspeed/config_file.h"
 #include "foreign/deepspeed/deepspeed_keys.h"
 #include "scratch_dir.h"
 #include "train/schedule.h"
@@ -38,7 +38,7 @@ static sl_status load_bytes(sl_config *config, sl_config_command command, const 
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, bytes, file), bytes);
     fclose(file);
-    return sl_config_load(config, command, path);
+    return sl_config_file_load(config, command, path);
 }
 
 static sl_status load(fixture *self, const char *text)

@@ -15,7 +15,7 @@
 #include "base/bits.h"
 #include "base/log.h"
 #include "foreign/convert/convert.h"
-#include "foreign/pieces.h"
+#include "foreign/megatron_pieces.h"
 #include "text/text_case.h"
 #include "torch_case.h"
 
@@ -127,7 +127,7 @@ static void assert_imported(const sl_megatron_model *model, uint64_t window_elem
         to.data[i] = calloc(specs[i].element_count, sizeof *to.data[i]);
         count += specs[i].element_count;
     }
-    text_must(sl_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
+    text_must(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
     assert_int_equal(to.written, count);
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++) {
         const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&golden_shape, i);
@@ -143,7 +143,7 @@ static void pieces_when_imported_then_in_the_programs_order(void **state)
 {
     (void)state;
     static const char *const names[] = {"core-2x2", "fused-1x1", "legacy-1x2", "first-2x1"};
-    static const uint64_t windows[] = {32, 33, 70, 100, 8 * 32, SL_PIECES_WINDOW_ELEMENTS};
+    static const uint64_t windows[] = {32, 33, 70, 100, 8 * 32, SL_MEGATRON_PIECES_WINDOW_ELEMENTS};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         sl_megatron_model *model;
         text_must(sl_megatron_model_open(scratch_join(golden, names[i]).text, &model));
@@ -165,15 +165,18 @@ static void pieces_when_a_row_is_beyond_memory_then_refused(void **state)
         to.data[i] = element;
     sl_gpt2_tensors_specify(&golden_shape, specs);
     text_must(sl_megatron_model_open(scratch_join(golden, "core-2x2").text, &model));
-    assert_int_equal(sl_pieces_import(model, specs, IMPORT_TENSORS, 23, &io), SL_ERROR_DATA);
+    assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 23, &io),
+                     SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "rows of 24 elements: at most 23 are read"));
     specs[5].whole_shape[0] = specs[5].shape[0] = specs[5].valid_rows = 9;
     specs[5].element_count += specs[5].shape[1];
-    assert_int_equal(sl_pieces_import(model, specs, IMPORT_TENSORS, 999, &io), SL_ERROR_DATA);
+    assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 999, &io),
+                     SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "has another shape than the model's"));
     sl_gpt2_tensors_specify(&golden_shape, specs);
     snprintf(specs[3].name, sizeof specs[3].name, "h.7.ln_1.bias");
-    assert_int_equal(sl_pieces_import(model, specs, IMPORT_TENSORS, 999, &io), SL_ERROR_DATA);
+    assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 999, &io),
+                     SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "has 27 of the 28 tensors"));
     sl_megatron_model_close(model);
 }

@@ -9,7 +9,7 @@
 
 #include "base/nearest.h"
 #include "config/config_case.h"
-#include "config/config_json.h"
+#include "foreign/deepspeed/config_file.h"
 #include "foreign/words.h"
 
 /* ---- the rows ---- */
@@ -314,7 +314,7 @@ static sl_status load(fixture *self, const char *text)
     assert_true(file >= 0);
     assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
     close(file);
-    sl_status status = sl_config_load(&self->config, SL_CONFIG_TRAIN, path);
+    sl_status status = sl_config_file_load(&self->config, SL_CONFIG_TRAIN, path);
     unlink(path);
     return status;
 }

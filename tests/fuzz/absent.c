@@ -2,7 +2,7 @@
  * rates of a described cluster, and what bench measures. */
 #include "bench/bench.h"
 #include "kernels/kernels.h"
-#include "machine/ways.h"
+#include "machine/exchange_cost.h"
 
 const sl_kernel_table *sl_kernels_of(sl_device_kind kind)
 {

@@ -37,7 +37,7 @@ READERS = {
             "sl_profile_keep_disk"
         ]
     },
-    "cluster": {"src/machine/description.c": []},
+    "cluster": {"src/machine/cluster_file.c": []},
     "against": {"src/bench/against.c": []},
     "history_log": {"src/report/history_log.c": [], "src/report/series.c": []},
     "config": {

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "fuzz.h"
-#include "machine/description.h"
+#include "machine/cluster_file.h"
 
 static void check_link(const sl_cluster_link *link)
 {

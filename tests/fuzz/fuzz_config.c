@@ -34,8 +34,9 @@ void fuzz_input(const uint8_t *data, size_t bytes)
     scratch_path path = fuzz_write("run.json", text, bytes - 1);
     if (!fuzz_succeeds(sl_config_init(&config)))
         return;
-    bool is_read = data[0] & AS_LINES ? assign_lines(&config, command, text, bytes - 1)
-                                      : fuzz_accepts(sl_config_load(&config, command, path.text));
+    bool is_read = data[0] & AS_LINES
+                       ? assign_lines(&config, command, text, bytes - 1)
+                       : fuzz_accepts(sl_config_file_load(&config, command, path.text));
     if (is_read && fuzz_accepts(sl_config_check(&config, command))) {
         if (command == SL_CONFIG_TRAIN)
             (void)fuzz_accepts(sl_config_check_recorded(&config, command));

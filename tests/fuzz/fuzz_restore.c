@@ -17,7 +17,7 @@ static sl_status assign_line(sl_config *config, const char *line)
     if (*line != '{')
         return sl_config_assign(config, SL_CONFIG_TRAIN, line);
     scratch_path path = fuzz_write("run.json", line, strlen(line));
-    return sl_config_load(config, SL_CONFIG_TRAIN, path.text);
+    return sl_config_file_load(config, SL_CONFIG_TRAIN, path.text);
 }
 
 static bool assign_lines(sl_config *config, char *rest)

@@ -4,6 +4,7 @@
 #define SL_TESTS_FUZZ_SETTINGS_H
 
 #include "config/config_json.h"
+#include "foreign/deepspeed/config_file.h"
 #include "fuzz.h"
 
 enum { SETTINGS_COMMAND_COUNT = 8 };
@@ -83,7 +84,7 @@ static inline void settings_print_and_read(const sl_config *config, sl_config_co
     json_decref(file);
     scratch_path path = fuzz_write("printed.json", dump ? dump : "{}", dump ? strlen(dump) : 2);
     if (dump && fuzz_succeeds(sl_config_init(&again))) {
-        if (fuzz_succeeds(sl_config_load(&again, command, path.text)) &&
+        if (fuzz_succeeds(sl_config_file_load(&again, command, path.text)) &&
             fuzz_succeeds(sl_config_check(&again, command)))
             settings_compare(printed, &again, command);
         sl_config_clear(&again);

@@ -233,9 +233,9 @@ static void reading_when_stopped_then_no_piece_is_read_and_it_can_go_on(void **s
 {
     (void)state;
     sl_config config;
-    sl_source source;
+    sl_model_directory source;
     configure(&config);
-    assert_int_equal(sl_source_open(config.checkpoint, false, &source), SL_OK);
+    assert_int_equal(sl_model_directory_open(config.checkpoint, false, &source), SL_OK);
     const sl_decoder_args args = {.config = &config, .source = &source, .new_count = 1};
     float *whole = calloc(source.shape.vocab, sizeof *whole);
     float *stopped = calloc(source.shape.vocab, sizeof *stopped);
@@ -245,7 +245,7 @@ static void reading_when_stopped_then_no_piece_is_read_and_it_can_go_on(void **s
     assert_memory_equal(whole, stopped, source.shape.vocab * sizeof *whole);
     free(whole);
     free(stopped);
-    sl_source_close(&source);
+    sl_model_directory_close(&source);
     sl_config_clear(&config);
 }
 

@@ -62,7 +62,7 @@ static sl_status check_shape(const sl_gpt2_shape *shape, const char *path)
 
 static sl_status open_directory(const char *path, bool checks_all, sl_model_reader *reader)
 {
-    SL_TRY(sl_source_open(path, checks_all, &reader->source));
+    SL_TRY(sl_model_directory_open(path, checks_all, &reader->source));
     reader->shape = reader->source.shape;
     reader->path = reader->source.path;
     if (reader->source.pieces) {
@@ -119,7 +119,7 @@ void sl_model_reader_close(sl_model_reader *reader)
 {
     sl_llmc_model_close(reader->llmc);
     sl_model_files_close(reader->files);
-    sl_source_close(&reader->source);
+    sl_model_directory_close(&reader->source);
     free(reader->found);
     *reader = (sl_model_reader){0};
 }

@@ -4,9 +4,9 @@
 #ifndef SL_FOREIGN_CONVERT_MODEL_READER_H
 #define SL_FOREIGN_CONVERT_MODEL_READER_H
 
+#include "checkpoint/model_directory.h"
 #include "foreign/gpt2_tensors.h"
 #include "foreign/model_files.h"
-#include "session/source.h"
 
 /* Where a tensor of safetensors is. */
 typedef struct sl_found_tensor {
@@ -16,15 +16,15 @@ typedef struct sl_found_tensor {
 
 typedef struct sl_model_reader {
     sl_gpt2_shape shape;
-    const char *kind;       /* "checkpoint of step 7", ...: for people */
-    const char *path;       /* of the checkpoint, model or file itself */
-    const char *directory;  /* where a vocabulary may lie; NULL: nowhere */
-    const char *tokenizer;  /* what the checkpoint says; NULL: nothing */
-    bool is_out_in;         /* linear weights are [out, in] */
-    sl_source source;       /* of a directory */
-    sl_model_files *files;  /* of a Hugging Face model */
-    sl_found_tensor *found; /* [sl_gpt2_tensors_count] of safetensors, else NULL */
-    sl_llmc_model *llmc;    /* of a file, else NULL */
+    const char *kind;          /* "checkpoint of step 7", ...: for people */
+    const char *path;          /* of the checkpoint, model or file itself */
+    const char *directory;     /* where a vocabulary may lie; NULL: nowhere */
+    const char *tokenizer;     /* what the checkpoint says; NULL: nothing */
+    bool is_out_in;            /* linear weights are [out, in] */
+    sl_model_directory source; /* of a directory */
+    sl_model_files *files;     /* of a Hugging Face model */
+    sl_found_tensor *found;    /* [sl_gpt2_tensors_count] of safetensors, else NULL */
+    sl_llmc_model *llmc;       /* of a file, else NULL */
 } sl_model_reader;
 
 /* Opens the model at `path`. `checks_all` is for a checkpoint alone: see sl_checkpoint_find.

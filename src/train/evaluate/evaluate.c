@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "checkpoint/model_directory.h"
 #include "session/ranks.h"
-#include "session/source.h"
 #include "train/data/tokenizer.h"
 #include "windows.h"
 
@@ -157,9 +157,9 @@ static sl_status keep_vocabulary(const sl_tokenizer_question *question, sl_vocab
 
 /* Checks the tokenizer, and makes ids of text. *out_vocabulary: what the data were made with, or
  * NULL where they are not text alone; *out_end_of_text -1: it is not known what ends one. */
-static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_data_files *files,
-                               sl_tokens **tokens, sl_vocabulary **out_vocabulary,
-                               int32_t *out_end_of_text)
+static sl_status use_tokenizer(sl_config *config, const sl_model_directory *source,
+                               sl_data_files *files, sl_tokens **tokens,
+                               sl_vocabulary **out_vocabulary, int32_t *out_end_of_text)
 {
     sl_vocabulary *vocabulary = NULL;
     sl_tokenizer_question question = {.model = config->checkpoint,
@@ -212,7 +212,7 @@ static sl_status open_rows(const sl_config *config, const sl_eval_data *data,
     return sl_data_loader_open(&args, out_loader);
 }
 
-static sl_status evaluate_source(sl_config *config, const sl_source *source,
+static sl_status evaluate_source(sl_config *config, const sl_model_directory *source,
                                  const sl_eval_data *data, const sl_eval_watch *watch,
                                  sl_eval_report *out_report, sl_refusal *out_refusal)
 {
@@ -229,7 +229,10 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source,
                           out_refusal),
                 close_loader);
     SL_TRY_GOTO(status, sl_session_open(blueprint, NULL, &session), close_loader);
-    SL_TRY_GOTO(status, sl_source_load(source, session), close_session);
+    SL_TRY_GOTO(
+        status,
+        sl_model_directory_load(source, session->tensors, session->tensor_count, &session->io),
+        close_session);
     SL_TRY_GOTO(status, evaluate_file(config, watch, session, &loader, out_report), close_session);
 close_session:
     sl_session_close(session);
@@ -241,8 +244,8 @@ close_loader:
 sl_status sl_evaluate_run(sl_config *config, const sl_eval_watch *watch, sl_eval_report *out_report,
                           sl_text_count *out_text, sl_refusal *out_refusal)
 {
-    sl_source source;
-    SL_TRY(sl_source_open(config->checkpoint, config->checks_checkpoints, &source));
+    sl_model_directory source;
+    SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, &source));
     sl_tokens *tokens = NULL;
     sl_vocabulary *vocabulary = NULL;
     sl_eval_data data = {.end_of_text = -1};
@@ -269,6 +272,6 @@ sl_status sl_evaluate_run(sl_config *config, const sl_eval_watch *watch, sl_eval
     sl_vocabulary_close(vocabulary);
     sl_tokens_close(tokens);
     sl_data_files_close(&files);
-    sl_source_close(&source);
+    sl_model_directory_close(&source);
     return status;
 }

@@ -20,7 +20,7 @@ typedef struct document {
 
 typedef struct words {
     const sl_config *config;
-    const sl_source *source;
+    const sl_model_directory *source;
     sl_bpe *bpe;
     sl_ids ids, context; /* of all documents; of one without its last word */
     document *documents;
@@ -207,7 +207,7 @@ static sl_status score_words(words *self, sl_refusal *out_refusal)
 
 /* ---- opening ---- */
 
-static sl_status open_vocabulary(sl_config *config, const sl_source *source,
+static sl_status open_vocabulary(sl_config *config, const sl_model_directory *source,
                                  sl_vocabulary **out_vocabulary)
 {
     const sl_tokenizer_question question = {.model = config->checkpoint,
@@ -240,13 +240,13 @@ static sl_status run_words(sl_config *config, words *self, sl_refusal *out_refus
 sl_status sl_last_word_run(sl_config *config, const sl_eval_watch *watch,
                            sl_word_report *out_report, sl_refusal *out_refusal)
 {
-    sl_source source;
+    sl_model_directory source;
     words self = {.config = config, .source = &source, .watch = watch, .report = out_report};
     *out_report = (sl_word_report){0};
-    SL_TRY(sl_source_open(config->checkpoint, config->checks_checkpoints, &source));
+    SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, &source));
     if (source.checkpoint)
         out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
     sl_status status = run_words(config, &self, out_refusal);
-    sl_source_close(&source);
+    sl_model_directory_close(&source);
     return status;
 }

@@ -16,7 +16,7 @@ typedef struct scorer {
     sl_token_score *scores; /* [rows of a micro-batch, T] */
 } scorer;
 
-static sl_status plan_rows(const sl_config *config, const sl_source *source,
+static sl_status plan_rows(const sl_config *config, const sl_model_directory *source,
                            const sl_score_rows *rows, sl_blueprint **out_blueprint,
                            sl_refusal *out_refusal)
 {
@@ -98,14 +98,16 @@ uint64_t sl_score_count_rows(const sl_config *config, uint64_t count)
     return limit < count ? limit : count;
 }
 
-sl_status sl_score_run(const sl_config *config, const sl_source *source, const sl_score_rows *rows,
-                       sl_refusal *out_refusal)
+sl_status sl_score_run(const sl_config *config, const sl_model_directory *source,
+                       const sl_score_rows *rows, sl_refusal *out_refusal)
 {
     scorer self = {.rows = rows};
     sl_blueprint *blueprint = NULL;
     SL_TRY(plan_rows(config, source, rows, &blueprint, out_refusal));
     SL_TRY(sl_session_open(blueprint, NULL, &self.session));
-    sl_status status = sl_source_load(source, self.session);
+    const sl_session *session = self.session;
+    sl_status status =
+        sl_model_directory_load(source, session->tensors, session->tensor_count, &session->io);
     if (status == SL_OK)
         status = score_all(&self);
     free(self.scores);

@@ -3,10 +3,10 @@
 #ifndef SL_TRAIN_SCORE_H
 #define SL_TRAIN_SCORE_H
 
+#include "checkpoint/model_directory.h"
 #include "config/config.h"
 #include "evaluate.h"
 #include "search/search.h"
-#include "session/source.h"
 
 typedef struct sl_token_score {
     double loss;       /* -log of the target's probability */
@@ -31,7 +31,7 @@ uint64_t sl_score_count_rows(const sl_config *config, uint64_t count);
 
 /* Plans, opens an engine with these weights, and scores every row, --micro-batch of them at a time
  * and --eval-iters times at most. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_score_run(const sl_config *config, const sl_source *source, const sl_score_rows *rows,
-                       sl_refusal *out_refusal);
+sl_status sl_score_run(const sl_config *config, const sl_model_directory *source,
+                       const sl_score_rows *rows, sl_refusal *out_refusal);
 
 #endif

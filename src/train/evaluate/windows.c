@@ -90,9 +90,9 @@ static sl_status check_windows(const windows *self)
     return SL_OK;
 }
 
-sl_status sl_windows_run(const sl_config *config, const sl_source *source, const sl_eval_data *data,
-                         const sl_eval_watch *watch, sl_eval_report *report,
-                         sl_refusal *out_refusal)
+sl_status sl_windows_run(const sl_config *config, const sl_model_directory *source,
+                         const sl_eval_data *data, const sl_eval_watch *watch,
+                         sl_eval_report *report, sl_refusal *out_refusal)
 {
     windows self = {.tokens = data->tokens,
                     .first_token = data->part.first_token,

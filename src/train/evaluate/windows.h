@@ -17,8 +17,8 @@ uint64_t sl_windows_count(uint64_t token_count, uint32_t seq, uint32_t overlap);
 /* Fills in loss, perplexity and tokens of a part of the data, or of what was done of it. `config`:
  * its row length and overlap are checked here. SL_ERROR_USAGE: the overlap is no less than a row.
  * SL_ERROR_DATA: fewer than two tokens. */
-sl_status sl_windows_run(const sl_config *config, const sl_source *source, const sl_eval_data *data,
-                         const sl_eval_watch *watch, sl_eval_report *report,
-                         sl_refusal *out_refusal);
+sl_status sl_windows_run(const sl_config *config, const sl_model_directory *source,
+                         const sl_eval_data *data, const sl_eval_watch *watch,
+                         sl_eval_report *report, sl_refusal *out_refusal);
 
 #endif

@@ -95,7 +95,9 @@ static sl_status open_session(sl_decoder *self, const sl_decoder_args *args,
     search.task.cache_rows = self->cache_rows;
     SL_TRY(sl_search_find(&search, &blueprint, out_refusal));
     SL_TRY(sl_session_open(blueprint, NULL, &self->session));
-    SL_TRY(sl_source_load(args->source, self->session));
+    const sl_session *session = self->session;
+    SL_TRY(sl_model_directory_load(args->source, session->tensors, session->tensor_count,
+                                   &session->io));
     return sl_engine_clear_persistent(self->session->engine);
 }
 

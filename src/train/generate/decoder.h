@@ -14,13 +14,13 @@
 #include <signal.h>
 #include <stdbool.h>
 
+#include "checkpoint/model_directory.h"
 #include "config/config.h"
 #include "search/search.h"
-#include "session/source.h"
 
 typedef struct sl_decoder_args {
     const sl_config *config; /* checked */
-    const sl_source *source;
+    const sl_model_directory *source;
     uint64_t prompt_count; /* tokens of the only text that is read; 0: any texts */
     uint64_t new_count;    /* tokens that a text grows by at most */
 } sl_decoder_args;

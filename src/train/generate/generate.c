@@ -27,7 +27,7 @@ typedef struct sample {
 
 struct sl_generator {
     sl_generate_args args;
-    sl_source source;
+    sl_model_directory source;
     sl_vocabulary *vocabulary;
     sl_decoder *decoder;
     sl_sampler sampler;
@@ -155,8 +155,8 @@ static sl_status open_tokenizer(sl_generator *self)
 static sl_status open_generator(sl_generator *self, sl_refusal *out_refusal)
 {
     const sl_generate_args *args = &self->args;
-    SL_TRY(
-        sl_source_open(args->config->checkpoint, args->config->checks_checkpoints, &self->source));
+    SL_TRY(sl_model_directory_open(args->config->checkpoint, args->config->checks_checkpoints,
+                                   &self->source));
     SL_TRY(open_tokenizer(self));
     SL_TRY(open_samples(self));
     SL_TRY(encode_prompt(self, args->prompt, args->prompt_bytes));
@@ -201,7 +201,7 @@ void sl_generator_close(sl_generator *generator)
     sl_ids_free(&generator->prompt);
     sl_decoder_close(generator->decoder);
     sl_vocabulary_close(generator->vocabulary);
-    sl_source_close(&generator->source);
+    sl_model_directory_close(&generator->source);
     free(generator);
 }
 

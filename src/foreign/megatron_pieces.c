@@ -1,9 +1,9 @@
-/* Lays windows of weights across and gives them to the program; see pieces.h.
+/* Lays windows of weights across and gives them to the program; see megatron_pieces.h.
  *
  * A row of [in, out] is a column of [out, in], so rows are made in windows: as many as fit the
  * memory, each read once. A window of all rows reads the pieces as they lie, one of some rows reads
  * a part of each row of the pieces. The program asks for elements by rising places. */
-#include "pieces.h"
+#include "megatron_pieces.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -133,7 +133,8 @@ static sl_status open_window(const sl_megatron_model *model, uint64_t window_ele
     const uint64_t width = sl_megatron_model_shape(model).width, largest = 4 * width * width;
     window self = {.model = model,
                    .data_elements = smaller(largest, window_elements),
-                   .band_elements = smaller(largest, 1 + window_elements / SL_PIECES_BANDS)};
+                   .band_elements =
+                       smaller(largest, 1 + window_elements / SL_MEGATRON_PIECES_BANDS)};
     self.data = malloc(self.data_elements * sizeof *self.data);
     self.band = malloc(self.band_elements * sizeof *self.band);
     *out_window = self;
@@ -143,8 +144,9 @@ static sl_status open_window(const sl_megatron_model *model, uint64_t window_ele
     return SL_OK;
 }
 
-sl_status sl_pieces_import(const sl_megatron_model *model, const sl_tensor_spec *tensors,
-                           uint32_t tensor_count, uint64_t window_elements, const sl_tensor_io *io)
+sl_status sl_megatron_pieces_import(const sl_megatron_model *model, const sl_tensor_spec *tensors,
+                                    uint32_t tensor_count, uint64_t window_elements,
+                                    const sl_tensor_io *io)
 {
     sl_full_tensors *list;
     window self;
@@ -173,7 +175,7 @@ static sl_status hash_tensor(const sl_megatron_model *model, const sl_gpt2_tenso
     return SL_OK;
 }
 
-sl_status sl_pieces_hash(const sl_megatron_model *model, sl_hash_value *out_hash)
+sl_status sl_megatron_pieces_hash(const sl_megatron_model *model, sl_hash_value *out_hash)
 {
     const sl_gpt2_shape shape = sl_megatron_model_shape(model);
     sl_hash_stream *stream;

@@ -1,6 +1,6 @@
-#include "parts.h"
+#include "layer_cost.h"
 
-#include "machine/ways.h"
+#include "machine/exchange_cost.h"
 
 /* Micro-batches of the two steps that are compared: from the third on, one is like the other. */
 enum { FEWER = 3, MORE = 4 };
@@ -15,8 +15,8 @@ typedef struct sounding {
     double peak_bytes;
 } sounding;
 
-sl_task sl_cluster_task(const sl_cluster_sample *sample, const sl_comm_layout *layout,
-                        uint32_t layers)
+sl_task sl_layer_cost_task(const sl_layer_cost_args *sample, const sl_comm_layout *layout,
+                           uint32_t layers)
 {
     sl_task task = {.work = SL_WORK_TRAIN,
                     .shape = sample->shape,
@@ -59,11 +59,11 @@ static void sound_embedding(const sl_blueprint *blueprint, sounding *out)
     out->embedding_backward = sum_ops(blueprint->programs[0], &blueprint->machine, backward, 2);
 }
 
-static sl_status build(const sl_cluster_sample *sample, uint32_t layers, uint32_t accumulate,
+static sl_status build(const sl_layer_cost_args *sample, uint32_t layers, uint32_t accumulate,
                        sl_blueprint **out_blueprint)
 {
     const sl_comm_layout layout = {sample->tensor_ranks, 1, 1};
-    sl_task task = sl_cluster_task(sample, &layout, layers);
+    sl_task task = sl_layer_cost_task(sample, &layout, layers);
     sl_fit_failure failure;
     const sl_choice choice = {.prefetch = SL_PREFETCH_AUTO,
                               .micro_batch = sample->micro_batch,
@@ -94,7 +94,7 @@ static sl_status sound_fewer(const sl_blueprint *blueprint, sl_simulation *out_s
     return SL_OK;
 }
 
-static sl_status sound(const sl_cluster_sample *sample, uint32_t layers, sounding *out)
+static sl_status sound(const sl_layer_cost_args *sample, uint32_t layers, sounding *out)
 {
     sl_blueprint *blueprint = NULL;
     sl_simulation fewer, more;
@@ -118,7 +118,7 @@ static sl_status sound(const sl_cluster_sample *sample, uint32_t layers, soundin
 }
 
 /* Of one layer the peak may be elsewhere than of many: in the head, or in the update. */
-static sl_status sound_memory(const sl_cluster_sample *sample, uint32_t layers, sounding *out)
+static sl_status sound_memory(const sl_layer_cost_args *sample, uint32_t layers, sounding *out)
 {
     sl_blueprint *blueprint = NULL;
     SL_TRY(build(sample, layers, sample->stores_sums ? FEWER : 1, &blueprint));
@@ -129,7 +129,7 @@ static sl_status sound_memory(const sl_cluster_sample *sample, uint32_t layers, 
 }
 
 /* Bytes of all states of an element. */
-static double state_bytes(const sl_cluster_sample *sample)
+static double state_bytes(const sl_layer_cost_args *sample)
 {
     const double type = (double)sl_type_bytes(sample->type);
     const double master = sample->type == SL_TYPE_FP32 ? 0 : 4;
@@ -141,7 +141,7 @@ static double at_least_zero(double value)
     return value > 0 ? value : 0;
 }
 
-static void set_ends(const sl_cluster_sample *sample, const sounding *one, sl_cluster_parts *parts)
+static void set_ends(const sl_layer_cost_args *sample, const sounding *one, sl_layer_costs *parts)
 {
     const double width = sample->shape.width;
     const double ends = one->elements - parts->layer.elements;
@@ -162,7 +162,7 @@ static void set_ends(const sl_cluster_sample *sample, const sounding *one, sl_cl
         at_least_zero(one->exchange_seconds - parts->layer.exchange_seconds);
 }
 
-static void set_updates(const sl_cluster_sample *sample, sl_cluster_parts *parts)
+static void set_updates(const sl_layer_cost_args *sample, sl_layer_costs *parts)
 {
     enum { MANY = 1 << 26 }; /* elements, so that fixed costs are of a chunk, not of an element */
     const sl_comm_layout alone = {1, 1, 1};
@@ -177,14 +177,14 @@ static void set_updates(const sl_cluster_sample *sample, sl_cluster_parts *parts
     parts->host_adamw_seconds = sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, true) / MANY;
 }
 
-sl_status sl_cluster_parts_measure(const sl_cluster_sample *sample, sl_cluster_parts *out_parts)
+sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs *out_parts)
 {
     sounding one = {0}, two = {0}, three = {0};
-    sl_cluster_parts parts = {0};
+    sl_layer_costs parts = {0};
     SL_TRY(sound(sample, 1, &one));
     SL_TRY(sound(sample, 2, &two));
     SL_TRY(sound_memory(sample, 3, &three));
-    sl_cluster_part *layer = &parts.layer;
+    sl_layer_cost *layer = &parts.layer;
     layer->elements = two.elements - one.elements;
     layer->forward_seconds = at_least_zero(two.forward_seconds - one.forward_seconds);
     layer->backward_seconds =

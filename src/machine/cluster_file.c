@@ -1,5 +1,5 @@
 /* The file of a cluster: rates are bytes or FLOPs a second, sizes bytes, costs seconds. */
-#include "description.h"
+#include "cluster_file.h"
 
 #include <fcntl.h>
 #include <string.h>

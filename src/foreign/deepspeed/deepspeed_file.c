@@ -1,5 +1,6 @@
-/* See foreign.h. Keys are looked for in the list, one after the other: a file has a few dozen. */
-#include "foreign.h"
+/* See deepspeed_file.h. Keys are looked for in the list, one after the other: a file has a few
+ * dozen. */
+#include "deepspeed_file.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -30,7 +31,7 @@ typedef struct key_row {
     const char *text;
 } key_row;
 
-static const key_row keys[SL_FOREIGN_KEY_COUNT] = {
+static const key_row keys[SL_DEEPSPEED_KEY_COUNT] = {
 #define X(name, path, kind, use, text) {path, KIND_##kind, USE_##use, text},
     SL_DEEPSPEED_KEYS(X)
 #undef X
@@ -38,12 +39,13 @@ static const key_row keys[SL_FOREIGN_KEY_COUNT] = {
 
 /* Keys that no other configuration has. */
 static const uint32_t marks[] = {
-    SL_FOREIGN_TRAIN_BATCH, SL_FOREIGN_MICRO_BATCH, SL_FOREIGN_ACCUMULATION,   SL_FOREIGN_OPTIMIZER,
-    SL_FOREIGN_SCHEDULER,   SL_FOREIGN_FP16,        SL_FOREIGN_BF16,           SL_FOREIGN_CLIPPING,
-    SL_FOREIGN_ZERO,        SL_FOREIGN_AIO,         SL_FOREIGN_ACTIVATIONS,    SL_FOREIGN_AMP,
-    SL_FOREIGN_UNTESTED,    SL_FOREIGN_WALL_CLOCK,  SL_FOREIGN_STEPS_PER_PRINT};
+    SL_DEEPSPEED_TRAIN_BATCH, SL_DEEPSPEED_MICRO_BATCH, SL_DEEPSPEED_ACCUMULATION,
+    SL_DEEPSPEED_OPTIMIZER,   SL_DEEPSPEED_SCHEDULER,   SL_DEEPSPEED_FP16,
+    SL_DEEPSPEED_BF16,        SL_DEEPSPEED_CLIPPING,    SL_DEEPSPEED_ZERO,
+    SL_DEEPSPEED_AIO,         SL_DEEPSPEED_ACTIVATIONS, SL_DEEPSPEED_AMP,
+    SL_DEEPSPEED_UNTESTED,    SL_DEEPSPEED_WALL_CLOCK,  SL_DEEPSPEED_STEPS_PER_PRINT};
 
-bool sl_foreign_is_recognised(const json_t *object)
+bool sl_deepspeed_file_is_recognised(const json_t *object)
 {
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
         if (json_object_get(object, keys[marks[i]].path))
@@ -120,7 +122,7 @@ static sl_status refuse_unknown(const char *prefix, const char *name)
                 "key \"%s\" is an option of sluice, and this file is DeepSpeed's: give it on the "
                 "command line, or in a file of its own by another --config",
                 sl_files_show(name).text);
-    for (uint32_t key = 0; key < SL_FOREIGN_KEY_COUNT; key++)
+    for (uint32_t key = 0; key < SL_DEEPSPEED_KEY_COUNT; key++)
         if (find_leaf(keys[key].path, prefix))
             sl_nearest_offer(&nearest, find_leaf(keys[key].path, prefix));
     sl_words_suggest(SL_WORD_KEY, &nearest, "", hint);
@@ -130,7 +132,7 @@ static sl_status refuse_unknown(const char *prefix, const char *name)
 
 static sl_status find_key(const char *prefix, const char *name, uint32_t *out_key)
 {
-    for (uint32_t key = 0; key < SL_FOREIGN_KEY_COUNT; key++) {
+    for (uint32_t key = 0; key < SL_DEEPSPEED_KEY_COUNT; key++) {
         const char *leaf = find_leaf(keys[key].path, prefix);
         if (leaf && strcmp(leaf, name) == 0) {
             *out_key = key;
@@ -141,7 +143,7 @@ static sl_status find_key(const char *prefix, const char *name, uint32_t *out_ke
 }
 
 /* Calls itself as deep as paths of the list have parts. */
-static sl_status find_values(sl_foreign *self, const char *prefix, const json_t *object)
+static sl_status find_values(sl_deepspeed_file *self, const char *prefix, const json_t *object)
 {
     const char *name;
     json_t *value;
@@ -161,7 +163,7 @@ static sl_status find_values(sl_foreign *self, const char *prefix, const json_t 
     return SL_OK;
 }
 
-sl_status sl_foreign_read(const json_t *object, sl_foreign *out_foreign)
+sl_status sl_deepspeed_file_read(const json_t *object, sl_deepspeed_file *out_foreign)
 {
     memset(out_foreign, 0, sizeof *out_foreign);
     return find_values(out_foreign, "", object);
@@ -169,58 +171,59 @@ sl_status sl_foreign_read(const json_t *object, sl_foreign *out_foreign)
 
 /* ---- values ---- */
 
-const char *sl_foreign_path(uint32_t key)
+const char *sl_deepspeed_file_path(uint32_t key)
 {
     return keys[key].path;
 }
 
-bool sl_foreign_is_auto(const sl_foreign *self, uint32_t key)
+bool sl_deepspeed_file_is_auto(const sl_deepspeed_file *self, uint32_t key)
 {
     return is_text(self->values[key], "auto");
 }
 
 /* Neither there nor said: DeepSpeed's default holds, or with "auto" what is decided here. */
-bool sl_foreign_is_open(const sl_foreign *self, uint32_t key)
+bool sl_deepspeed_file_is_open(const sl_deepspeed_file *self, uint32_t key)
 {
-    return !self->values[key] || sl_foreign_is_auto(self, key);
+    return !self->values[key] || sl_deepspeed_file_is_auto(self, key);
 }
 
-bool sl_foreign_is_on(const sl_foreign *self, uint32_t key)
+bool sl_deepspeed_file_is_on(const sl_deepspeed_file *self, uint32_t key)
 {
     return json_is_true(self->values[key]);
 }
 
-bool sl_foreign_is_off(const sl_foreign *self, uint32_t key)
+bool sl_deepspeed_file_is_off(const sl_deepspeed_file *self, uint32_t key)
 {
     return json_is_false(self->values[key]);
 }
 
-double sl_foreign_number(const sl_foreign *self, uint32_t key, double fallback)
+double sl_deepspeed_file_number(const sl_deepspeed_file *self, uint32_t key, double fallback)
 {
-    return sl_foreign_is_open(self, key) ? fallback : json_number_value(self->values[key]);
+    return sl_deepspeed_file_is_open(self, key) ? fallback : json_number_value(self->values[key]);
 }
 
-const char *sl_foreign_text(const sl_foreign *self, uint32_t key, const char *fallback)
+const char *sl_deepspeed_file_text(const sl_deepspeed_file *self, uint32_t key,
+                                   const char *fallback)
 {
-    return sl_foreign_is_open(self, key) ? fallback : json_string_value(self->values[key]);
+    return sl_deepspeed_file_is_open(self, key) ? fallback : json_string_value(self->values[key]);
 }
 
 /* With as few digits as read back to the same value. */
-const char *sl_foreign_format_number(double number, char out_text[SL_FOREIGN_NUMBER_BYTES])
+const char *sl_deepspeed_file_format_number(double number, char out_text[SL_DEEPSPEED_NUMBER_BYTES])
 {
-    snprintf(out_text, SL_FOREIGN_NUMBER_BYTES, "%.15g", number);
+    snprintf(out_text, SL_DEEPSPEED_NUMBER_BYTES, "%.15g", number);
     if (strtod(out_text, NULL) != number)
-        snprintf(out_text, SL_FOREIGN_NUMBER_BYTES, "%.17g", number);
+        snprintf(out_text, SL_DEEPSPEED_NUMBER_BYTES, "%.17g", number);
     return out_text;
 }
 
 /* A value for the table, cut to its column. */
 static void show_value(const json_t *value, char out_text[VALUE_BYTES])
 {
-    char number[SL_FOREIGN_NUMBER_BYTES];
+    char number[SL_DEEPSPEED_NUMBER_BYTES];
     const char *text = json_string_value(value);
     if (json_is_number(value))
-        text = sl_foreign_format_number(json_number_value(value), number);
+        text = sl_deepspeed_file_format_number(json_number_value(value), number);
     else if (!text)
         text = json_is_object(value)  ? "{...}"
                : json_is_array(value) ? "[...]"
@@ -232,9 +235,9 @@ static void show_value(const json_t *value, char out_text[VALUE_BYTES])
 }
 
 sl_status __attribute__((format(printf, 3, 4)))
-sl_foreign_refuse(const sl_foreign *self, uint32_t key, const char *format, ...)
+sl_deepspeed_file_refuse(const sl_deepspeed_file *self, uint32_t key, const char *format, ...)
 {
-    char why[SL_FOREIGN_MEANING_BYTES], value[VALUE_BYTES];
+    char why[SL_DEEPSPEED_MEANING_BYTES], value[VALUE_BYTES];
     va_list list;
     va_start(list, format);
     vsnprintf(why, sizeof why, format, list);
@@ -245,25 +248,26 @@ sl_foreign_refuse(const sl_foreign *self, uint32_t key, const char *format, ...)
 }
 
 /* Of what would change the numbers. */
-sl_status sl_foreign_refuse_unequal(const sl_foreign *self, uint32_t key, const char *why)
+sl_status sl_deepspeed_file_refuse_unequal(const sl_deepspeed_file *self, uint32_t key,
+                                           const char *why)
 {
-    return sl_foreign_refuse(self, key, "%s: this would change the numbers and has no equal here",
-                             why);
+    return sl_deepspeed_file_refuse(self, key,
+                                    "%s: this would change the numbers and has no equal here", why);
 }
 
 void __attribute__((format(printf, 3, 4)))
-sl_foreign_note(sl_foreign *self, uint32_t key, const char *format, ...)
+sl_deepspeed_file_note(sl_deepspeed_file *self, uint32_t key, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    vsnprintf(self->meanings[key], SL_FOREIGN_MEANING_BYTES, format, list);
+    vsnprintf(self->meanings[key], SL_DEEPSPEED_MEANING_BYTES, format, list);
     va_end(list);
 }
 
-void sl_foreign_note_nothing(sl_foreign *self, uint32_t key, const char *why)
+void sl_deepspeed_file_note_nothing(sl_deepspeed_file *self, uint32_t key, const char *why)
 {
     if (self->values[key])
-        sl_foreign_note(self, key, "no meaning: %s", why);
+        sl_deepspeed_file_note(self, key, "no meaning: %s", why);
 }
 
 /* ---- the other keys ---- */
@@ -278,21 +282,22 @@ static bool asks_for_something(const json_t *value)
     return !json_is_false(value);
 }
 
-static sl_status take_plain(sl_foreign *self, uint32_t key)
+static sl_status take_plain(sl_deepspeed_file *self, uint32_t key)
 {
     const json_t *value = self->values[key];
     const json_t *enabled = json_object_get(value, "enabled");
     if (keys[key].use == USE_REFUSED && asks_for_something(value))
-        return sl_foreign_refuse_unequal(self, key, keys[key].text);
+        return sl_deepspeed_file_refuse_unequal(self, key, keys[key].text);
     if (keys[key].use == USE_ENABLED && enabled && !json_is_false(enabled))
-        return sl_foreign_refuse_unequal(self, key, keys[key].text);
-    sl_foreign_note_nothing(self, key, keys[key].use == USE_NOTHING ? keys[key].text : "it is off");
+        return sl_deepspeed_file_refuse_unequal(self, key, keys[key].text);
+    sl_deepspeed_file_note_nothing(self, key,
+                                   keys[key].use == USE_NOTHING ? keys[key].text : "it is off");
     return SL_OK;
 }
 
-sl_status sl_foreign_pass_over(sl_foreign *self)
+sl_status sl_deepspeed_file_pass_over(sl_deepspeed_file *self)
 {
-    for (uint32_t key = 0; key < SL_FOREIGN_KEY_COUNT; key++)
+    for (uint32_t key = 0; key < SL_DEEPSPEED_KEY_COUNT; key++)
         if (self->values[key] && keys[key].use != USE_TAKEN && keys[key].use != USE_INSIDE)
             SL_TRY(take_plain(self, key));
     return SL_OK;
@@ -300,7 +305,7 @@ sl_status sl_foreign_pass_over(sl_foreign *self)
 
 /* ---- the table ---- */
 
-static void print_row(FILE *stream, const sl_foreign *self, uint32_t key, int width)
+static void print_row(FILE *stream, const sl_deepspeed_file *self, uint32_t key, int width)
 {
     char value[VALUE_BYTES] = "(default)";
     const bool is_section = keys[key].use == USE_INSIDE;
@@ -310,14 +315,14 @@ static void print_row(FILE *stream, const sl_foreign *self, uint32_t key, int wi
             is_section ? "" : value, self->meanings[key] + strspn(self->meanings[key], " "));
 }
 
-void sl_foreign_print(const sl_foreign *self, const char *path, FILE *stream)
+void sl_deepspeed_file_print(const sl_deepspeed_file *self, const char *path, FILE *stream)
 {
     int width = 0;
-    for (uint32_t key = 0; key < SL_FOREIGN_KEY_COUNT; key++)
+    for (uint32_t key = 0; key < SL_DEEPSPEED_KEY_COUNT; key++)
         if (self->meanings[key][0] && (int)strlen(keys[key].path) > width)
             width = (int)strlen(keys[key].path);
     fprintf(stream, "%s, a configuration of DeepSpeed, means here:\n", sl_files_show(path).text);
-    for (uint32_t key = 0; key < SL_FOREIGN_KEY_COUNT; key++)
+    for (uint32_t key = 0; key < SL_DEEPSPEED_KEY_COUNT; key++)
         if (self->meanings[key][0])
             print_row(stream, self, key, width);
 }

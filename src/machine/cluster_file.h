@@ -6,8 +6,8 @@
  * which are for people and may stand in every object. A node of one GPU may lack `link` and
  * `network`: then it is a machine that stands alone.
  */
-#ifndef SL_MACHINE_DESCRIPTION_H
-#define SL_MACHINE_DESCRIPTION_H
+#ifndef SL_MACHINE_CLUSTER_FILE_H
+#define SL_MACHINE_CLUSTER_FILE_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,15 +1,13 @@
 /* Where weights come from: a directory that `train --save` filled, one checkpoint in it, a
  * Hugging Face GPT-2 directory, or Megatron-LM's pieces. What is in the directory says which of
  * them it is. */
-#ifndef SL_SESSION_SOURCE_H
-#define SL_SESSION_SOURCE_H
+#ifndef SL_CHECKPOINT_MODEL_DIRECTORY_H
+#define SL_CHECKPOINT_MODEL_DIRECTORY_H
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint.h"
 #include "sluice/gpt2.h"
 
-struct sl_session;
-
-typedef struct sl_source {
+typedef struct sl_model_directory {
     char *directory;                  /* of a Hugging Face model, else NULL */
     sl_checkpoint *checkpoint;        /* else NULL */
     struct sl_megatron_model *pieces; /* else NULL */
@@ -17,15 +15,17 @@ typedef struct sl_source {
     const char *tokenizer; /* of the checkpoint; NULL: not known, as of a Hugging Face model */
     const char *path; /* of the checkpoint or model itself: a vocabulary may lie there; NULL: none
                          is open */
-} sl_source;
+} sl_model_directory;
 
 /* Opens a directory. `checks_all` is for checkpoints: see sl_checkpoint_find. SL_ERROR_MISSING,
  * SL_ERROR_DATA. */
-sl_status sl_source_open(const char *path, bool checks_all, sl_source *out_source);
-void sl_source_close(sl_source *source);
+sl_status sl_model_directory_open(const char *path, bool checks_all,
+                                  sl_model_directory *out_source);
+void sl_model_directory_close(sl_model_directory *source);
 
-/* Loads the parameters into a session of the source's shape. SL_ERROR_DAMAGED: see
- * sl_checkpoint_load. */
-sl_status sl_source_load(const sl_source *source, struct sl_session *session);
+/* Writes the parameters of `tensors`, which are of the directory's shape, through `io->write`.
+ * SL_ERROR_DAMAGED: see sl_checkpoint_load. */
+sl_status sl_model_directory_load(const sl_model_directory *source, const sl_tensor_spec *tensors,
+                                  uint32_t tensor_count, const sl_tensor_io *io);
 
 #endif

@@ -1,31 +1,31 @@
 /* What a rank begins with, as facts to compare between ranks: files of data, the vocabulary, and
  * the weights that a run starts or goes on with. A rank has its own copies, perhaps, and nothing
  * else would notice that one of them is another file. */
-#ifndef SL_TRAIN_BEGINNING_H
-#define SL_TRAIN_BEGINNING_H
+#ifndef SL_TRAIN_COMMON_INPUTS_H
+#define SL_TRAIN_COMMON_INPUTS_H
 
+#include "checkpoint/model_directory.h"
 #include "comm/comm.h"
 #include "files/tokens.h"
-#include "session/source.h"
 #include "text/vocabulary.h"
 
-typedef struct sl_beginning_args {
+typedef struct sl_common_inputs_args {
     const sl_tokens *tokens, *eval_tokens; /* before text became ids; NULL: there are none */
     const sl_vocabulary *vocabulary;       /* likewise */
-    const sl_source *source;               /* of --init; empty: none */
+    const sl_model_directory *source;      /* of --init; empty: none */
     const char *checkpoint;                /* that the run goes on from; NULL: it does not */
-} sl_beginning_args;
+} sl_common_inputs_args;
 
-typedef struct sl_beginning {
+typedef struct sl_common_inputs {
     sl_comm_fact *facts; /* [count]: how many files there are of a kind stands before these */
     uint32_t count;
     char *texts; /* of the facts */
-} sl_beginning;
+} sl_common_inputs;
 
 /* Reads samples of the data, and of --init every weight: each rank reads that anyway. What is
  * listed is freed also after a failure. */
-sl_status sl_beginning_list(const sl_beginning_args *args, sl_beginning *out_beginning);
+sl_status sl_common_inputs_list(const sl_common_inputs_args *args, sl_common_inputs *out_beginning);
 
-void sl_beginning_free(sl_beginning *beginning);
+void sl_common_inputs_free(sl_common_inputs *beginning);
 
 #endif

@@ -10,31 +10,31 @@
  * and the slower of both ways counts. A ring has N-1 rounds, pairs have one. An all-reduce is a
  * sum and a gather.
  */
-#ifndef SL_MACHINE_WAYS_H
-#define SL_MACHINE_WAYS_H
+#ifndef SL_MACHINE_EXCHANGE_COST_H
+#define SL_MACHINE_EXCHANGE_COST_H
 
+#include "cluster_file.h"
 #include "comm/groups.h"
-#include "description.h"
 #include "sluice/chunk.h"
 
 /* A sum or a gather among the ranks of one group. */
-typedef struct sl_cluster_way {
+typedef struct sl_exchange_cost {
     uint32_t ranks;
     bool leaves_node;
     double byte_seconds; /* a byte of what is summed or gathered */
     double seconds;      /* before that */
-} sl_cluster_way;
+} sl_exchange_cost;
 
-/* The way of a group of tensor- or data-parallel ranks. */
-sl_cluster_way sl_cluster_way_of(const sl_cluster *cluster, const sl_comm_layout *layout,
-                                 sl_comm_group group);
+/* Of a group of tensor- or data-parallel ranks. */
+sl_exchange_cost sl_exchange_cost_of(const sl_cluster *cluster, const sl_comm_layout *layout,
+                                     sl_comm_group group);
 
 /* Seconds of a sum or a gather of so many bytes; 0 for one rank. */
-double sl_cluster_way_seconds(const sl_cluster_way *way, double bytes);
+double sl_exchange_cost_seconds(const sl_exchange_cost *cost, double bytes);
 
 /* Seconds from one stage to the next: each rank sends to one neighbour. */
-double sl_cluster_send_seconds(const sl_cluster *cluster, const sl_comm_layout *layout,
-                               double bytes);
+double sl_exchange_cost_send_seconds(const sl_cluster *cluster, const sl_comm_layout *layout,
+                                     double bytes);
 
 /* One rank: the described GPU and its share of the node, with the exchanges of its groups.
  * grad_bytes: of an element of a stored gradient. */

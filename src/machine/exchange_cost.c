@@ -1,4 +1,4 @@
-#include "ways.h"
+#include "exchange_cost.h"
 
 #include <stdio.h>
 
@@ -27,35 +27,35 @@ static uint32_t stride_of(const sl_comm_layout *layout, sl_comm_group group)
 }
 
 /* The last node may be filled in part; what is shared is counted as on a full one. */
-sl_cluster_way sl_cluster_way_of(const sl_cluster *cluster, const sl_comm_layout *layout,
-                                 sl_comm_group group)
+sl_exchange_cost sl_exchange_cost_of(const sl_cluster *cluster, const sl_comm_layout *layout,
+                                     sl_comm_group group)
 {
     const uint32_t size = sl_comm_group_size(layout, group);
     const uint32_t near = count_near(cluster, size, stride_of(layout, group));
-    sl_cluster_way way = {.ranks = size, .leaves_node = near < size};
+    sl_exchange_cost cost = {.ranks = size, .leaves_node = near < size};
     if (size == 1)
-        return way;
+        return cost;
     const bool is_ring = cluster->sums == SL_CLUSTER_RING;
     const double others = (double)(size - 1) / size;
     const double on_link = is_ring ? others : (double)(near - 1) / size;
     const double off_node = is_ring ? others / near : (double)(size - near) / size;
-    const sl_cluster_link *way_out = way.leaves_node ? &cluster->network : &cluster->link;
-    way.byte_seconds = near > 1 ? on_link / link_rate(&cluster->link) : 0;
-    if (way.leaves_node)
-        way.byte_seconds =
-            larger(way.byte_seconds, off_node * cluster->node_gpus / link_rate(&cluster->network));
-    way.seconds = way_out->seconds * (is_ring ? size - 1 : 1);
-    return way;
+    const sl_cluster_link *slow_link = cost.leaves_node ? &cluster->network : &cluster->link;
+    cost.byte_seconds = near > 1 ? on_link / link_rate(&cluster->link) : 0;
+    if (cost.leaves_node)
+        cost.byte_seconds =
+            larger(cost.byte_seconds, off_node * cluster->node_gpus / link_rate(&cluster->network));
+    cost.seconds = slow_link->seconds * (is_ring ? size - 1 : 1);
+    return cost;
 }
 
-double sl_cluster_way_seconds(const sl_cluster_way *way, double bytes)
+double sl_exchange_cost_seconds(const sl_exchange_cost *cost, double bytes)
 {
-    return way->ranks == 1 ? 0 : way->seconds + bytes * way->byte_seconds;
+    return cost->ranks == 1 ? 0 : cost->seconds + bytes * cost->byte_seconds;
 }
 
 /* Beyond a node all its GPUs may send at once. */
-double sl_cluster_send_seconds(const sl_cluster *cluster, const sl_comm_layout *layout,
-                               double bytes)
+double sl_exchange_cost_send_seconds(const sl_cluster *cluster, const sl_comm_layout *layout,
+                                     double bytes)
 {
     if (layout->stages == 1)
         return 0;
@@ -83,15 +83,15 @@ static void set_compute(const sl_cluster *cluster, sl_machine *machine)
 
 /* The rate of an op whose kernels' table counts `counted` bytes for each byte that is exchanged
  * `times` times. */
-static sl_op_rate exchange_rate(const sl_cluster_way *way, double counted, double times)
+static sl_op_rate exchange_rate(const sl_exchange_cost *cost, double counted, double times)
 {
-    if (way->ranks == 1)
+    if (cost->ranks == 1)
         return (sl_op_rate){0};
-    return (sl_op_rate){0, counted / (times * way->byte_seconds), times * way->seconds};
+    return (sl_op_rate){0, counted / (times * cost->byte_seconds), times * cost->seconds};
 }
 
-static void set_exchanges(const sl_cluster_way *tensor, const sl_cluster_way *data, sl_type type,
-                          uint32_t grad_bytes, sl_machine *machine)
+static void set_exchanges(const sl_exchange_cost *tensor, const sl_exchange_cost *data,
+                          sl_type type, uint32_t grad_bytes, sl_machine *machine)
 {
     const double stored = grad_bytes, wire = (double)sl_type_bytes(type);
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
@@ -130,8 +130,8 @@ sl_machine sl_cluster_machine(const sl_cluster *cluster, const sl_comm_layout *l
                               uint32_t grad_bytes)
 {
     const uint32_t cores = cluster->node_cores / cluster->node_gpus;
-    const sl_cluster_way tensor = sl_cluster_way_of(cluster, layout, SL_COMM_TENSOR);
-    const sl_cluster_way data = sl_cluster_way_of(cluster, layout, SL_COMM_DATA);
+    const sl_exchange_cost tensor = sl_exchange_cost_of(cluster, layout, SL_COMM_TENSOR);
+    const sl_exchange_cost data = sl_exchange_cost_of(cluster, layout, SL_COMM_DATA);
     sl_machine machine = sl_machine_default_gpu(0, cores ? cores : 1);
     set_compute(cluster, &machine);
     set_copies(cluster, &machine);

@@ -1,5 +1,5 @@
-/* See sharing.h. */
-#include "sharing.h"
+/* See tensor_parallel.h. */
+#include "tensor_parallel.h"
 
 #include <inttypes.h>
 
@@ -42,7 +42,7 @@ static sl_status check_layout(const sl_config *config)
     return check_shared_rows(config, "--split-layout colossal");
 }
 
-sl_status sl_sharing_check(sl_config *config)
+sl_status sl_tensor_parallel_check(sl_config *config)
 {
     SL_TRY(check_partition(config));
     SL_TRY(check_layout(config));

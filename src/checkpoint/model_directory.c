@@ -1,14 +1,13 @@
 /* Recognises a directory by its files, and loads parameters from it. */
-#include "source.h"
+#include "model_directory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "files/files.h"
-#include "foreign/pieces.h"
+#include "foreign/megatron_pieces.h"
 #include "foreign/weights.h"
-#include "session/session.h"
 
 static sl_status has_file(const char *directory, const char *name, bool *out_has_file)
 {
@@ -19,7 +18,7 @@ static sl_status has_file(const char *directory, const char *name, bool *out_has
     return status;
 }
 
-static sl_status open_weights(const char *path, sl_source *source)
+static sl_status open_weights(const char *path, sl_model_directory *source)
 {
     SL_TRY(sl_weights_read_config(path, &source->shape));
     source->directory = strdup(path);
@@ -30,7 +29,7 @@ static sl_status open_weights(const char *path, sl_source *source)
 }
 
 static sl_status open_checkpoint(const char *path, bool has_manifest, bool checks_all,
-                                 sl_source *source)
+                                 sl_model_directory *source)
 {
     SL_TRY(sl_checkpoint_open_parameters(path, has_manifest, checks_all, &source->checkpoint));
     source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
@@ -39,7 +38,7 @@ static sl_status open_checkpoint(const char *path, bool has_manifest, bool check
     return SL_OK;
 }
 
-static sl_status open_pieces(const char *path, sl_source *source)
+static sl_status open_pieces(const char *path, sl_model_directory *source)
 {
     SL_TRY(sl_megatron_model_open(path, &source->pieces));
     source->shape = sl_megatron_model_shape(source->pieces);
@@ -47,9 +46,9 @@ static sl_status open_pieces(const char *path, sl_source *source)
     return SL_OK;
 }
 
-sl_status sl_source_open(const char *path, bool checks_all, sl_source *out_source)
+sl_status sl_model_directory_open(const char *path, bool checks_all, sl_model_directory *out_source)
 {
-    sl_source source = {0};
+    sl_model_directory source = {0};
     bool is_there, has_config, has_manifest;
     SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
     if (!is_there)
@@ -66,23 +65,22 @@ sl_status sl_source_open(const char *path, bool checks_all, sl_source *out_sourc
     return SL_OK;
 }
 
-void sl_source_close(sl_source *source)
+void sl_model_directory_close(sl_model_directory *source)
 {
     free(source->directory);
     sl_checkpoint_close(source->checkpoint);
     sl_megatron_model_close(source->pieces);
-    *source = (sl_source){0};
+    *source = (sl_model_directory){0};
 }
 
-sl_status sl_source_load(const sl_source *source, sl_session *session)
+sl_status sl_model_directory_load(const sl_model_directory *source, const sl_tensor_spec *tensors,
+                                  uint32_t tensor_count, const sl_tensor_io *io)
 {
     static const bool only_parameters[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true};
     if (source->checkpoint)
-        return sl_checkpoint_load(source->checkpoint, session->tensors, session->tensor_count,
-                                  only_parameters, &session->io);
+        return sl_checkpoint_load(source->checkpoint, tensors, tensor_count, only_parameters, io);
     if (source->pieces)
-        return sl_pieces_import(source->pieces, session->tensors, session->tensor_count,
-                                SL_PIECES_WINDOW_ELEMENTS, &session->io);
-    return sl_weights_import(source->directory, session->tensors, session->tensor_count,
-                             &session->io);
+        return sl_megatron_pieces_import(source->pieces, tensors, tensor_count,
+                                         SL_MEGATRON_PIECES_WINDOW_ELEMENTS, io);
+    return sl_weights_import(source->directory, tensors, tensor_count, io);
 }

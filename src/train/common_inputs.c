@@ -1,5 +1,5 @@
-/* Lists files and hashes them; see beginning.h. */
-#include "beginning.h"
+/* Lists files and hashes them; see common_inputs.h. */
+#include "common_inputs.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -8,19 +8,19 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "foreign/megatron_pieces.h"
 #include "foreign/model_files.h"
-#include "foreign/pieces.h"
 
 enum { NAME_BYTES = 64, VALUE_BYTES = 64, PART_BYTES = 65536, COUNTS = 5 };
 
 typedef struct list {
-    sl_beginning *to;
+    sl_common_inputs *to;
     uint32_t capacity;
 } list;
 
 static sl_status open_list(uint64_t fact_count, list *out_list)
 {
-    sl_beginning *to = out_list->to;
+    sl_common_inputs *to = out_list->to;
     to->facts = calloc(fact_count, sizeof *to->facts);
     to->texts = calloc(fact_count, NAME_BYTES + VALUE_BYTES);
     if (!to->facts || !to->texts)
@@ -123,7 +123,7 @@ static sl_status add_pieces(list *self, const sl_megatron_model *model)
 {
     char value[VALUE_BYTES];
     sl_hash_value hash;
-    SL_TRY(sl_pieces_hash(model, &hash));
+    SL_TRY(sl_megatron_pieces_hash(model, &hash));
     format_hash(hash, value);
     return add(self, "--init", "the weights of Megatron-LM's pieces", value);
 }
@@ -138,7 +138,8 @@ static sl_status name_vocabulary(const sl_vocabulary *vocabulary,
 }
 
 /* A checkpoint's manifest has checksums of each of its files, with which loading compares them. */
-static sl_status list_all(const sl_beginning_args *args, const sl_model_files *model, list *self)
+static sl_status list_all(const sl_common_inputs_args *args, const sl_model_files *model,
+                          list *self)
 {
     char vocabulary[SL_VOCABULARY_NAME_BYTES];
     const sl_megatron_model *pieces = args->source->pieces;
@@ -163,11 +164,11 @@ static sl_status list_all(const sl_beginning_args *args, const sl_model_files *m
     return model ? add_model(self, model, args->source->directory) : SL_OK;
 }
 
-sl_status sl_beginning_list(const sl_beginning_args *args, sl_beginning *out_beginning)
+sl_status sl_common_inputs_list(const sl_common_inputs_args *args, sl_common_inputs *out_beginning)
 {
     sl_model_files *model = NULL;
     list self = {.to = out_beginning};
-    *out_beginning = (sl_beginning){0};
+    *out_beginning = (sl_common_inputs){0};
     if (args->source->directory)
         SL_TRY(sl_model_files_open(args->source->directory, &model));
     const sl_status status = list_all(args, model, &self);
@@ -175,9 +176,9 @@ sl_status sl_beginning_list(const sl_beginning_args *args, sl_beginning *out_beg
     return status;
 }
 
-void sl_beginning_free(sl_beginning *beginning)
+void sl_common_inputs_free(sl_common_inputs *beginning)
 {
     free(beginning->facts);
     free(beginning->texts);
-    *beginning = (sl_beginning){0};
+    *beginning = (sl_common_inputs){0};
 }

@@ -5,32 +5,32 @@
  * second layer adds is a layer, what is left the two ends. So what a layer costs follows every
  * change of ops, passes and planner, and costs the same for 2 layers and for 128.
  */
-#ifndef SL_CLUSTER_PARTS_H
-#define SL_CLUSTER_PARTS_H
+#ifndef SL_CLUSTER_LAYER_COST_H
+#define SL_CLUSTER_LAYER_COST_H
 
 #include "comm/groups.h"
-#include "machine/description.h"
+#include "machine/cluster_file.h"
 #include "search/blueprint.h"
 
-typedef struct sl_cluster_part {
+typedef struct sl_layer_cost {
     double forward_seconds, backward_seconds; /* recomputation is of the backward pass */
     double exposed_seconds;  /* of both: waiting for the other tensor-parallel ranks */
     double exchange_seconds; /* of both: exchanging with them, beside the work or not */
     double elements;         /* parameters of the rank, padded ids and heads included */
     double saved_bytes;      /* that a micro-batch leaves for its backward pass */
-} sl_cluster_part;
+} sl_layer_cost;
 
-typedef struct sl_cluster_parts {
-    sl_cluster_part layer, embedding, head;
+typedef struct sl_layer_costs {
+    sl_layer_cost layer, embedding, head;
     double tied_elements;      /* of the embedding: a last stage of its own has them too */
     double working_bytes;      /* beyond states and what is saved, at the peak */
     double boundary_bytes;     /* hidden states of a micro-batch, which one stage sends the next */
     double element_seconds;    /* norm and AdamW on the device, a parameter */
     double host_adamw_seconds; /* AdamW on the host, a parameter */
-} sl_cluster_parts;
+} sl_layer_costs;
 
 /* What is measured: the task of one rank without layers, of which shape.layers is not looked at. */
-typedef struct sl_cluster_sample {
+typedef struct sl_layer_cost_args {
     const sl_cluster *cluster;
     sl_gpt2_shape shape;
     sl_type type;
@@ -38,13 +38,13 @@ typedef struct sl_cluster_sample {
     sl_recompute recompute;
     bool sequence_parallel, partition_activations;
     bool stores_sums; /* gradients are fp32 sums over micro-batches */
-} sl_cluster_sample;
+} sl_layer_cost_args;
 
 /* SL_ERROR_USAGE: the shape does not divide so; else failures of planning. */
-sl_status sl_cluster_parts_measure(const sl_cluster_sample *sample, sl_cluster_parts *out_parts);
+sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs *out_parts);
 
 /* The task of a rank and the choice of a plan on the device alone, for so many layers. */
-sl_task sl_cluster_task(const sl_cluster_sample *sample, const sl_comm_layout *layout,
-                        uint32_t layers);
+sl_task sl_layer_cost_task(const sl_layer_cost_args *sample, const sl_comm_layout *layout,
+                           uint32_t layers);
 
 #endif
