@@ -12,6 +12,7 @@
 #include "report/page.h"
 #include "search/plan_json.h"
 #include "terminal.h"
+#include "train/preparation.h"
 
 enum { SETTING_BYTES = 256, NAME_COLUMNS = 16 };
 
@@ -126,7 +127,7 @@ static sl_status plan_item(const sl_trainer *trainer, compared *out)
     sl_plan_stages stages = {0};
     sl_refusal refusal = {0};
     SL_TRY(set_all(&config, out->name));
-    sl_status status = sl_trainer_vary(trainer, &config, &changed);
+    sl_status status = sl_preparation_vary(trainer, &config, &changed);
     out->has_stages = config.pp > 1;
     if (status == SL_OK)
         status = sl_plan_stages_draw(&changed, &stages, &refusal);

@@ -15,7 +15,7 @@
 #include "report/schedule_text.h"
 #include "search/plan_json.h"
 #include "terminal.h"
-#include "train/trainer.h"
+#include "train/preparation.h"
 
 enum { RULE_COLUMN = 29 };
 
@@ -227,7 +227,7 @@ static sl_status draw_stages(sl_config *config, sl_trainer *trainer, sl_plan_sta
 static sl_status plan(sl_config *config, sl_trainer *trainer)
 {
     sl_plan_stages stages = {0};
-    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_PLAN, trainer));
+    SL_TRY(sl_preparation_run(config, SL_CONFIG_PLAN, trainer));
     if (config->compare.count > 0)
         return sl_compare_print(trainer);
     sl_status status = draw_stages(config, trainer, &stages);

@@ -14,6 +14,7 @@
 #include "report/page.h"
 #include "signals.h"
 #include "terminal.h"
+#include "train/preparation.h"
 
 #ifdef SL_HAS_JEMALLOC
 #include <jemalloc/jemalloc.h>
@@ -223,7 +224,7 @@ static sl_status check_alone(const sl_config *config)
 static sl_status profile(sl_config *config, sl_trainer *trainer)
 {
     SL_TRY(check_alone(config));
-    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_PROFILE, trainer));
+    SL_TRY(sl_preparation_run(config, SL_CONFIG_PROFILE, trainer));
     SL_TRY(check_outputs(config));
     return measure(trainer);
 }

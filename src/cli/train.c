@@ -15,6 +15,7 @@
 #include "signals.h"
 #include "terminal.h"
 #include "train/loop.h"
+#include "train/preparation.h"
 
 enum { EXIT_SECOND_SIGNAL = 130, INDENT = 9 };
 
@@ -246,7 +247,7 @@ static sl_status prepare_and_open(sl_config *config, const beginning *self)
     sl_trainer *trainer = self->trainer;
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
-    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
+    SL_TRY(sl_preparation_run(config, SL_CONFIG_TRAIN, trainer));
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     trainer->progress = self->within;
     sl_status status = sl_trainer_open(trainer, blueprint);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* getcwd that allocates */
 #include "config_json.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -433,4 +434,11 @@ sl_status sl_config_check_recorded(const sl_config *config, sl_config_command co
     sl_status status = format_rows(config, wanted, true, &object);
     json_decref(object);
     return status;
+}
+
+sl_status sl_config_dump(json_t *object, char **out_text)
+{
+    *out_text = sl_json_file_dump(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(object);
+    return *out_text ? SL_OK : refuse_memory();
 }

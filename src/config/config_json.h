@@ -31,6 +31,9 @@ sl_status sl_config_format(const sl_config *config, sl_config_command command, j
 sl_status sl_config_format_given(const sl_config *config, sl_config_command command,
                                  json_t **out_object);
 
+/* The text of such an object, which is taken over; the caller frees the text. SL_ERROR_SYSTEM. */
+sl_status sl_config_dump(json_t *object, char **out_text);
+
 /* Whether such an object would say all: what a checkpoint records has to come back when the run
  * goes on. SL_ERROR_USAGE: a text is not UTF-8; names the option. SL_ERROR_IO, SL_ERROR_SYSTEM as
  * above. */

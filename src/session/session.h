@@ -1,17 +1,18 @@
 /* Where the library starts: options in, a planned and opened engine out. A program that
  * trains, evaluates or generates calls, in this order:
  *
- *   sl_config_init, _load, _set           options of files and of a command line
+ *   sl_config_init, _read, _set           options of files and of a command line
  *   sl_config_restore                     those of a checkpoint that the run goes on from, if any
  *   sl_config_check                       what they mean together
- *   sl_model_directory_open                        weights to start from, if any, and their shape
+ *   sl_model_directory_open               weights to start from, if any, and their shape
  *   sl_config_shape, sl_config_fit_model  the shape of the model and the length of a row
  *   sl_search_init                        what the options ask for, and what this machine has
  *   sl_search_find                        the plan: the fastest choice that fits, or a refusal that
  *                                         says what is missing and what would fit
  *   sl_session_open                       the engine: memory under that plan
- *   sl_session_initialise, or             first values of the parameters, or everything that a
- *   sl_model_directory_load, sl_checkpoint_load    checkpoint holds
+ *   sl_session_initialise, or             first values of the parameters,
+ *   sl_model_directory_load, or           those of a model,
+ *   sl_checkpoint_load                    or everything that a checkpoint holds
  *   sl_engine_step ...                    the work itself, see sluice/engine.h
  *   sl_checkpoint_save                    between steps, the engine drained
  *   sl_session_close

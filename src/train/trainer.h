@@ -1,7 +1,7 @@
 /* One run of `train`: data, checkpoints, session and sinks, opened in that order.
  *
  * meet     the other ranks, if there are any
- * prepare  files are opened and the model's shape is known; nothing large is taken
+ * prepare  files are opened and the model's shape is known; nothing large is taken (preparation.h)
  * open     a blueprint gets its memory, and the states their first values
  * run      the loop (loop.c)
  */
@@ -29,8 +29,9 @@
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */
-    sl_ranks ranks;    /* alone until sl_trainer_meet_ranks; sl_trainer_leave_ranks tells the others
-                          of a failure */
+    sl_config_command command;
+    sl_ranks ranks; /* alone until sl_trainer_meet_ranks; sl_trainer_leave_ranks tells the others
+                       of a failure */
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
@@ -75,18 +76,8 @@ sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);
 
 /* Takes a trainer that was prepared, and perhaps opened, back to the state before
- * sl_trainer_prepare: only the ranks stay met. No step was run. All ranks call it. */
+ * sl_preparation_run: only the ranks stay met. No step was run. All ranks call it. */
 void sl_trainer_start_over(sl_trainer *trainer);
-
-/* `trainer` is zero, or has met other ranks. Takes over the options of a checkpoint if the run goes
- * on from one, checks the configuration of train or plan, and fills in *trainer, without taking
- * memory for the model. On failure too the caller closes it. */
-sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer);
-
-/* Makes *out_trainer what `trainer`, prepared for PLAN, would be with `config`, a changed copy of
- * its configuration: to search with, with the same files and model, which it borrows. It is not to
- * be closed. SL_ERROR_USAGE: the options do not go together. */
-sl_status sl_trainer_vary(const sl_trainer *trainer, sl_config *config, sl_trainer *out_trainer);
 
 /* Takes over a blueprint that was found by trainer->search, also on failure. Of many ranks all have
  * to have found the same. SL_ERROR_DAMAGED, on all of them: the checkpoint from which the first

@@ -17,6 +17,7 @@
 #include "search/plan_json.h"
 #include "skip.h"
 #include "train/loop.h"
+#include "train/preparation.h"
 
 enum { RANKS_MAX = 8, SETTINGS_MAX = 20, STEPS = 4 };
 
@@ -142,7 +143,7 @@ static sl_status train(thread_rank *it)
     sl_refusal refusal;
     sl_end_report end;
     SL_TRY(configure(it->layout, &it->config));
-    SL_TRY(sl_trainer_prepare(&it->config, SL_CONFIG_TRAIN, trainer));
+    SL_TRY(sl_preparation_run(&it->config, SL_CONFIG_TRAIN, trainer));
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     SL_TRY(sl_trainer_open(trainer, blueprint));
     SL_TRY(begin_log(trainer));

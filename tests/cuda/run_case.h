@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "scratch_dir.h"
 #include "train/loop.h"
+#include "train/preparation.h"
 
 enum { RUN_SETTING_MAX = 28 };
 
@@ -105,7 +106,7 @@ static inline run_result run_train(const run_settings *settings)
     scratch_need(sl_config_init(&config) == SL_OK, "configuration");
     result.status = run_configure(settings, &config);
     if (result.status == SL_OK)
-        result.status = sl_trainer_prepare(&config, SL_CONFIG_TRAIN, &trainer);
+        result.status = sl_preparation_run(&config, SL_CONFIG_TRAIN, &trainer);
     if (result.status == SL_OK)
         result.status = run_loop(&trainer, &result);
     if (result.status != SL_OK)

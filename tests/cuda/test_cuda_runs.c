@@ -277,7 +277,7 @@ static void work_when_a_profiler_watches_then_has_the_names_of_the_plan(void **s
         standin_attach_profiler(is_watched);
         assert_int_equal(sl_config_init(&config), SL_OK);
         assert_int_equal(run_configure(&settings, &config), SL_OK);
-        assert_int_equal(sl_trainer_prepare(&config, SL_CONFIG_TRAIN, &trainer), SL_OK);
+        assert_int_equal(sl_preparation_run(&config, SL_CONFIG_TRAIN, &trainer), SL_OK);
         assert_int_equal(sl_search_find(&trainer.search, &blueprint, &refusal), SL_OK);
         assert_int_equal(sl_trainer_open(&trainer, blueprint), SL_OK);
         assert_int_equal(sl_loop_run(&trainer, &never, &result.end), SL_OK);

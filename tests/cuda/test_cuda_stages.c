@@ -98,7 +98,7 @@ typedef struct train_rank {
 static sl_status train(train_rank *it)
 {
     SL_TRY(run_configure(it->settings, &it->config));
-    SL_TRY(sl_trainer_prepare(&it->config, SL_CONFIG_TRAIN, &it->trainer));
+    SL_TRY(sl_preparation_run(&it->config, SL_CONFIG_TRAIN, &it->trainer));
     return run_loop(&it->trainer, &it->result);
 }
 

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "config/config_case.h"
+#include "config/config_json.h"
 #include "foreign/deepspeed/config_file.h"
 #include "foreign/deepspeed/deepspeed_keys.h"
 #include "scratch_dir.h"

@@ -14,6 +14,7 @@
 
 #include "base/bits.h"
 #include "base/rng.h"
+#include "checkpoint/checkpoint.h"
 #include "rank_threads.h"
 #include "scratch_dir.h"
 #include "search/search.h"

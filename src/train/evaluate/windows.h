@@ -9,6 +9,7 @@
 #ifndef SL_TRAIN_WINDOWS_H
 #define SL_TRAIN_WINDOWS_H
 
+#include "checkpoint/model_directory.h"
 #include "evaluate.h"
 
 /* Windows over `token_count` >= 2 tokens; 0 < overlap < seq. */

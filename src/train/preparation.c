@@ -1,0 +1,453 @@
+/* See preparation.h. */
+#include "preparation.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/workers.h"
+#include "config/batch.h"
+#include "config/config_json.h"
+#include "config/stages.h"
+#include "schedule.h"
+#include "train/data/tokenizer.h"
+
+/* ---- options ---- */
+
+static sl_status open_resume(sl_trainer *trainer)
+{
+    return sl_resume_open(trainer->config, trainer->command, &trainer->resume);
+}
+
+static sl_status share_cores(sl_trainer *trainer)
+{
+    return trainer->command == SL_CONFIG_PLAN
+               ? sl_ranks_plan_cores(trainer->config)
+               : sl_ranks_share_cores(&trainer->ranks, trainer->config);
+}
+
+static sl_status check_options(sl_trainer *trainer)
+{
+    return sl_config_check(trainer->config, trainer->command);
+}
+
+static sl_status divide_ranks(sl_trainer *trainer)
+{
+    return sl_ranks_divide(&trainer->ranks, trainer->config);
+}
+
+/* A step has --global-batch rows, if that is known, of all data-parallel ranks together. */
+static sl_status settle_batch(sl_trainer *trainer)
+{
+    sl_config *config = trainer->config;
+    const sl_resume *resume = &trainer->resume;
+    bool is_free = !config->given[SL_CONFIG_ROW_accumulate];
+    if (resume->checkpoint) /* which gives --accumulate too */
+        is_free =
+            !resume->is_batch_given || (resume->is_total_given && !resume->is_accumulate_given);
+    SL_TRY(sl_batch_plan_ranks(config));
+    return sl_batch_settle(config, is_free);
+}
+
+static sl_status plan_ranks(sl_trainer *trainer)
+{
+    sl_ranks_plan(&trainer->ranks, trainer->config);
+    return SL_OK;
+}
+
+static sl_status check_recorded(sl_trainer *trainer)
+{
+    return trainer->config->save ? sl_config_check_recorded(trainer->config, SL_CONFIG_TRAIN)
+                                 : SL_OK;
+}
+
+/* Before the first step: a run that could not save would compute for nothing. */
+static sl_status lock_save(sl_trainer *trainer)
+{
+    const char *directory = trainer->config->save;
+    if (!directory || !sl_ranks_is_first(&trainer->ranks))
+        return SL_OK;
+    const sl_status status = sl_resume_lock(&trainer->resume, directory, &trainer->lock);
+    return status == SL_OK ? SL_OK : sl_status_prefix(status, "--save");
+}
+
+/* The id of the run, and where its logs are written. */
+static sl_status settle_logs(sl_trainer *trainer)
+{
+    const sl_resume *resume = &trainer->resume;
+    if (resume->checkpoint)
+        trainer->run = sl_checkpoint_describe(resume->checkpoint)->run;
+    if (!sl_run_id_is_known(trainer->run))
+        trainer->run = sl_run_id_draw();
+    if (trainer->command != SL_CONFIG_TRAIN || !sl_ranks_is_first(&trainer->ranks))
+        return SL_OK;
+    return sl_logs_settle(trainer->config, resume, trainer->run, &trainer->logs);
+}
+
+static sl_status check_outputs(sl_trainer *trainer)
+{
+    return sl_outputs_check(trainer->config, trainer->command);
+}
+
+static sl_status note_followers(sl_trainer *trainer)
+{
+    return sl_resume_note_followers(&trainer->resume, trainer->config);
+}
+
+/* ---- data and model ---- */
+
+static sl_status open_data(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
+    return sl_data_files_open(&config->eval_data, &trainer->eval_files, &trainer->eval_tokens);
+}
+
+static sl_status open_source(sl_trainer *trainer)
+{
+    const char *init = trainer->config->init;
+    if (trainer->resume.checkpoint || !init || strcmp(init, "scratch") == 0)
+        return SL_OK;
+    return sl_model_directory_open(init, trainer->config->checks_checkpoints, &trainer->source);
+}
+
+static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
+{
+    if (trainer->resume.checkpoint)
+        return &sl_checkpoint_describe(trainer->resume.checkpoint)->shape;
+    if (trainer->source.path)
+        return &trainer->source.shape;
+    return NULL;
+}
+
+/* The vocabulary of a model whose options and checkpoint do not say it: 257 for bytes, else what
+ * files of tokens describe, else GPT-2's. */
+static uint32_t find_vocab(const sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    bool is_text = trainer->tokens && sl_tokens_is_text(trainer->tokens);
+    bool is_named = sl_config_names_tokenizer(config) && strcmp(config->tokenizer, "byte") == 0;
+    if (trainer->vocabulary)
+        return sl_vocabulary_count(trainer->vocabulary);
+    if (!is_text && !is_named && sl_origin_is_known(&trainer->origin))
+        return trainer->origin.description.vocab;
+    return is_text || is_named ? SL_TOKENS_BYTE_VOCAB : 50257;
+}
+
+static sl_status resolve_shape(sl_trainer *trainer)
+{
+    const sl_gpt2_shape *base = find_base_shape(trainer);
+    uint32_t vocab = find_vocab(trainer);
+    SL_TRY(sl_config_shape(trainer->config, base, vocab, &trainer->shape));
+    if (base && memcmp(base, &trainer->shape, sizeof *base) != 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the model of the options is not the checkpoint's (%u layers, %u wide, %u heads, "
+                "context %u, vocab %u): leave --model and the sizes out",
+                base->layers, base->width, base->heads, base->context, base->vocab);
+    return sl_config_fit_model(trainer->config, &trainer->shape);
+}
+
+static sl_data_order choose_order(const sl_config *config)
+{
+    static const sl_data_order orders[] = {[SL_CONFIG_RANDOM] = SL_DATA_RANDOM,
+                                           [SL_CONFIG_SEQUENTIAL] = SL_DATA_SEQUENTIAL,
+                                           [SL_CONFIG_SHUFFLE] = SL_DATA_SHUFFLE};
+    return orders[config->data_order];
+}
+
+/* Rows to train on are blended, those to evaluate on read one after the other. Takes the parts
+ * over. */
+static sl_status open_loader(const sl_trainer *trainer, const sl_data_cut *cut, sl_data_parts parts,
+                             bool trains, sl_data_loader *out_loader)
+{
+    const sl_config *config = trainer->config;
+    const sl_data_loader_args args = {.tokens = cut->tokens,
+                                      .parts = parts,
+                                      .joins = !trains,
+                                      .order = trains ? choose_order(config) : SL_DATA_SEQUENTIAL,
+                                      .seed = trains ? config->seed : 0,
+                                      .seq = (uint32_t)config->seq,
+                                      .by_document = config->documents == SL_CONFIG_RESET,
+                                      .end_of_text = trainer->end_of_text};
+    return sl_data_loader_open(&args, out_loader);
+}
+
+/* The loaders of --data, one for each share of it. */
+static sl_status open_shares(sl_trainer *trainer)
+{
+    sl_data_loader *loaders[] = {&trainer->loader, &trainer->eval_loader, &trainer->test_loader};
+    sl_data_parts parts[SL_CONFIG_SHARES];
+    sl_data_cut cut = {
+        .tokens = trainer->tokens, .files = &trainer->files, .end_of_text = trainer->end_of_text};
+    sl_status status = SL_OK;
+    SL_TRY(sl_config_split(trainer->config, cut.shares));
+    SL_TRY(sl_data_files_cut(&cut, parts));
+    for (int i = 0; i < SL_CONFIG_SHARES; i++) {
+        if (status != SL_OK) {
+            free(parts[i].items);
+            continue;
+        }
+        if (parts[i].count > 0)
+            status =
+                open_loader(trainer, &cut, parts[i], i == SL_CONFIG_TRAINING_SHARE, loaders[i]);
+        if (status == SL_ERROR_DATA && trainer->config->split)
+            status = sl_status_prefix(status, "the %s share of --split", sl_data_files_name(i));
+    }
+    return status;
+}
+
+/* A vocabulary that nobody chose may be much larger than the training data's ids: a warning. */
+static sl_status check_ids(const sl_trainer *trainer)
+{
+    const bool is_chosen = trainer->config->given[SL_CONFIG_ROW_vocab] || trainer->vocabulary ||
+                           find_base_shape(trainer) != NULL;
+    SL_TRY(sl_origin_check(trainer->tokens, trainer->shape.vocab, !is_chosen));
+    return sl_origin_check(trainer->eval_tokens, trainer->shape.vocab, false);
+}
+
+static sl_status open_loaders(sl_trainer *trainer)
+{
+    SL_TRY(check_ids(trainer));
+    if (trainer->tokens) {
+        SL_TRY(sl_tokens_limit_vocab(trainer->tokens, trainer->shape.vocab));
+        SL_TRY(open_shares(trainer));
+    }
+    if (!trainer->eval_tokens)
+        return SL_OK;
+    sl_data_parts parts[SL_CONFIG_SHARES];
+    const sl_data_cut cut = {.tokens = trainer->eval_tokens,
+                             .files = &trainer->eval_files,
+                             .shares = {1},
+                             .end_of_text = trainer->end_of_text};
+    SL_TRY(sl_tokens_limit_vocab(trainer->eval_tokens, trainer->shape.vocab));
+    SL_TRY(sl_data_files_cut(&cut, parts));
+    return open_loader(trainer, &cut, parts[0], false, &trainer->eval_loader);
+}
+
+/* The run goes on with the numbers of the one it continues. */
+static sl_status take_state(sl_trainer *trainer)
+{
+    sl_config *config = trainer->config;
+    trainer->state = (sl_checkpoint_state){.seed = config->seed, .loss_scale = 1};
+    trainer->saved_step = UINT64_MAX;
+    if (trainer->resume.checkpoint)
+        trainer->state = sl_checkpoint_describe(trainer->resume.checkpoint)->state;
+    SL_TRY(sl_schedule_start_loss_scale(config, trainer->resume.checkpoint, &trainer->state));
+    if (!trainer->resume.checkpoint)
+        return SL_OK;
+    trainer->saved_step = trainer->state.step;
+    if (config->given[SL_CONFIG_ROW_seed] && config->seed != trainer->state.seed)
+        SL_FAIL(SL_ERROR_USAGE, "--seed %" PRIu64 " is not that of the checkpoint, %" PRIu64,
+                config->seed, trainer->state.seed);
+    config->seed = trainer->state.seed;
+    return SL_OK;
+}
+
+/* How text becomes ids: of the run that goes on, of the weights it starts with, or of a new one. */
+static sl_status ask_tokenizer(const sl_trainer *trainer, sl_tokenizer_question *out_question)
+{
+    const sl_config *config = trainer->config;
+    sl_tokenizer_question question = {.recorded = trainer->source.tokenizer,
+                                      .directory = trainer->source.path,
+                                      .shape = &trainer->shape};
+    if (trainer->source.path)
+        question.model = config->init;
+    if (trainer->resume.checkpoint) {
+        question.model = config->save;
+        question.recorded = sl_checkpoint_describe(trainer->resume.checkpoint)->tokenizer;
+        question.directory = sl_checkpoint_describe(trainer->resume.checkpoint)->path;
+    }
+    SL_TRY(sl_tokenizer_look(trainer->tokens, &question));
+    SL_TRY(sl_tokenizer_look(trainer->eval_tokens, &question));
+    *out_question = question;
+    return SL_OK;
+}
+
+/* A run that goes on has its vocabulary in the checkpoint; where it came from may be gone. */
+static sl_status open_vocabulary(sl_trainer *trainer)
+{
+    sl_tokenizer_question question;
+    SL_TRY(ask_tokenizer(trainer, &question));
+    trainer->origin = question.origin;
+    bool is_restored = trainer->resume.checkpoint && !trainer->resume.is_tokenizer_given;
+    if (is_restored && question.recorded)
+        SL_TRY(sl_config_resolve(trainer->config, SL_CONFIG_ROW_tokenizer, "auto"));
+    return sl_tokenizer_open(trainer->config, &question, &trainer->vocabulary);
+}
+
+static sl_status resolve_tokenizer(sl_trainer *trainer)
+{
+    sl_tokenizer_question question;
+    SL_TRY(ask_tokenizer(trainer, &question));
+    return sl_tokenizer_resolve(trainer->config, &question, &trainer->vocabulary);
+}
+
+static sl_status find_end_of_text(sl_trainer *trainer)
+{
+    trainer->end_of_text =
+        sl_tokenizer_end_of_text(trainer->config, &trainer->origin, trainer->vocabulary);
+    if (trainer->end_of_text < (int32_t)trainer->shape.vocab)
+        return SL_OK;
+    if (trainer->config->end_of_text == SL_CONFIG_UNSET)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the model has %u ids, and the tokenizer's end of text is id %d: --vocab %d at "
+                "least, or leave --vocab out",
+                trainer->shape.vocab, trainer->end_of_text, trainer->end_of_text + 1);
+    SL_FAIL(SL_ERROR_USAGE, "--end-of-text %d is not below the %u ids of the model",
+            trainer->end_of_text, trainer->shape.vocab);
+}
+
+/* From here on the data are ids. Of text that a plan never reads, its identity was enough; it reads
+ * that of which it evaluates a share. */
+static sl_status encode_text(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    if (trainer->command == SL_CONFIG_PLAN && !config->split &&
+        sl_data_files_need_ids(config, trainer->vocabulary, trainer->tokens)) {
+        sl_tokens_close(trainer->tokens);
+        trainer->tokens = NULL;
+    }
+    const sl_vocabulary *vocabulary = trainer->vocabulary;
+    SL_TRY(sl_data_files_encode(config, vocabulary, &trainer->files, &trainer->tokens));
+    return sl_data_files_encode(config, vocabulary, &trainer->eval_files, &trainer->eval_tokens);
+}
+
+static sl_status identify_data(sl_trainer *trainer)
+{
+    if (!trainer->tokens)
+        return SL_OK;
+    SL_TRY(sl_tokens_fingerprint(trainer->tokens, trainer->data.fingerprint));
+    return sl_tokens_sample(trainer->tokens, trainer->data.sample);
+}
+
+/* A process that is alone has nobody to compare with. */
+static sl_status list_inputs(sl_trainer *trainer)
+{
+    const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
+    const sl_common_inputs_args args = {
+        trainer->tokens, trainer->eval_tokens, trainer->vocabulary, &trainer->source,
+        checkpoint ? sl_checkpoint_describe(checkpoint)->path : NULL};
+    return trainer->ranks.world ? sl_common_inputs_list(&args, &trainer->beginning) : SL_OK;
+}
+
+static sl_status check_data(sl_trainer *trainer)
+{
+    return sl_resume_check_data(&trainer->resume, &trainer->data);
+}
+
+static sl_status keep_given(sl_trainer *trainer)
+{
+    json_t *given = NULL;
+    SL_TRY(sl_config_format_given(trainer->config, SL_CONFIG_TRAIN, &given));
+    return sl_config_dump(given, &trainer->given_json);
+}
+
+static sl_status tell_changes(sl_trainer *trainer)
+{
+    sl_resume_tell(&trainer->resume);
+    if (trainer->resume.checkpoint && trainer->state.step >= trainer->config->steps)
+        sl_log_write(SL_LOG_NOTE,
+                     "the checkpoint is of step %" PRIu64 " of %" PRIu64
+                     ": nothing is left to train; --steps N goes on to step N",
+                     trainer->state.step, trainer->config->steps);
+    return SL_OK;
+}
+
+static sl_evaluate_range cover_loader(const sl_data_loader *loader, const sl_config *config)
+{
+    if (!loader->row)
+        return (sl_evaluate_range){0};
+    return sl_evaluate_cover(sl_data_loader_row_count(loader), (uint32_t)config->micro_batch,
+                             config->eval_iters);
+}
+
+static sl_status init_search(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    SL_TRY(sl_search_init(config, SL_WORK_TRAIN, &trainer->shape, &trainer->search));
+    sl_task *task = &trainer->search.task;
+    trainer->eval_range = cover_loader(&trainer->eval_loader, config);
+    trainer->test_range = cover_loader(&trainer->test_loader, config);
+    task->with_evaluation = trainer->eval_loader.row || trainer->test_loader.row;
+    task->tail_rows = trainer->eval_range.tail_rows;
+    task->test_tail_rows = trainer->test_range.tail_rows;
+    return sl_ranks_share(&trainer->ranks, &trainer->search);
+}
+
+/* ---- the order ---- */
+
+enum { ALL = SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE };
+
+/* Each step with the commands that take it, and what it needs of the steps before it. What is cheap
+ * and may be refused comes before what takes long. */
+static const struct step {
+    sl_status (*take)(sl_trainer *trainer);
+    unsigned commands;
+} steps[] = {
+    {open_resume, ALL},              /* the options of the checkpoint: a given one wins over them */
+    {share_cores, ALL},              /* fills in --threads, which is checked next */
+    {check_options, ALL},            /* all that files, command line and checkpoint gave */
+    {divide_ranks, SL_CONFIG_TRAIN}, /* by checked --tp, --pp, --zero; fills in --dp */
+    {settle_batch, ALL},             /* of --dp ranks; a plan fills --dp in here */
+    {plan_ranks, SL_CONFIG_PLAN},    /* by --dp */
+    {check_recorded, SL_CONFIG_TRAIN},
+    {lock_save, SL_CONFIG_TRAIN}, /* before anything is written, and before hours of text */
+    {settle_logs, ALL},           /* under the lock: no other run has this directory */
+    {check_outputs, ALL},
+    {note_followers, ALL},    /* no option follows from another one any more */
+    {open_data, ALL},         /* text or ids? */
+    {open_source, ALL},       /* weights of --init: their shape and tokenizer */
+    {open_vocabulary, ALL},   /* of the checkpoint, of the weights, else of the options for text */
+    {resolve_shape, ALL},     /* the vocabulary says how many ids; fills in --seq */
+    {take_state, ALL},        /* counters and seed of the checkpoint */
+    {resolve_tokenizer, ALL}, /* drops a vocabulary that the shape has too few ids for */
+    {find_end_of_text, ALL},  /* of the vocabulary that is left */
+    {identify_data, ALL},     /* as files: a checkpoint knows the text, not its ids */
+    {list_inputs, ALL},       /* likewise, for other ranks */
+    {check_data, ALL},        /* are they the checkpoint's? */
+    {encode_text, ALL},       /* long; from here on the data are ids */
+    {open_loaders, ALL},      /* rows of --seq ids, split by the end of text */
+    {keep_given, ALL},
+    {tell_changes, ALL}, /* nothing can be refused any more but for memory */
+    {init_search, ALL},  /* of the shape, with the evaluation's rows */
+};
+
+sl_status sl_preparation_run(sl_config *config, sl_config_command command, sl_trainer *trainer)
+{
+    trainer->config = config;
+    trainer->command = command;
+    trainer->has_old_checkpoints = config->overwrite;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        if (steps[i].commands & command)
+            SL_TRY(steps[i].take(trainer));
+    return SL_OK;
+}
+
+/* ---- another configuration ---- */
+
+/* What follows from how many ranks there are, where it was not given. */
+static void reopen_ranks(const sl_trainer *trainer, sl_config *config)
+{
+    if (!config->given[SL_CONFIG_ROW_threads])
+        config->threads = SL_CONFIG_UNSET;
+    if (!config->given[SL_CONFIG_ROW_dp])
+        config->dp = SL_CONFIG_UNSET;
+    if (!config->given[SL_CONFIG_ROW_global_batch] && !trainer->resume.checkpoint)
+        config->global_batch = SL_CONFIG_UNSET;
+}
+
+sl_status sl_preparation_vary(const sl_trainer *trainer, sl_config *config, sl_trainer *out_trainer)
+{
+    *out_trainer = *trainer;
+    out_trainer->config = config;
+    reopen_ranks(trainer, config);
+    SL_TRY(sl_stages_check(config));
+    SL_TRY(sl_ranks_plan_cores(config));
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = sl_workers_usable_cpu_count();
+    SL_TRY(settle_batch(out_trainer));
+    sl_ranks_plan(&out_trainer->ranks, config);
+    SL_TRY(sl_config_fit_model(config, &trainer->shape));
+    return init_search(out_trainer);
+}
