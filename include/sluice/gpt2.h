@@ -29,6 +29,10 @@ SL_API sl_status sl_gpt2_check(const sl_gpt2_shape *shape, uint32_t tp_size);
 /* Parameters without padding, the tied head counted once: 124,439,808 for "gpt2". */
 SL_API uint64_t sl_gpt2_parameter_count(const sl_gpt2_shape *shape);
 
+/* FLOPs of training on one token of a row of `seq`: 6 a parameter, and 6 layers * width * seq of
+ * causal attention (Chowdhery et al., PaLM, appendix B, which counts attention as not causal). */
+SL_API double sl_gpt2_token_flops(const sl_gpt2_shape *shape, uint64_t seq);
+
 /* The vocabulary padded to a multiple of 128 * tp_size. */
 SL_API uint64_t sl_gpt2_padded_vocab(const sl_gpt2_shape *shape, uint32_t tp_size);
 

@@ -25,6 +25,16 @@ static inline sl_status sl_bits_multiply(uint64_t a, uint64_t b, const char *wha
     return SL_OK;
 }
 
+static inline uint64_t sl_bits_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t sl_bits_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* ceil(a / b); b > 0. */
 static inline uint64_t sl_bits_divide_up(uint64_t a, uint64_t b)
 {

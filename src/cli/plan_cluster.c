@@ -174,13 +174,10 @@ static sl_cluster_resource find_binding(const sl_cluster_estimate *estimate)
     return (sl_cluster_resource)most;
 }
 
-/* FLOPs of the model a step, by the log's formula: 6 a parameter and token, and causal attention.
- */
+/* Of the model, in a step. */
 static double count_flops(const sl_cluster_job *job)
 {
-    const double tokens = (double)job->global_batch * job->seq;
-    return tokens * (6.0 * (double)sl_gpt2_parameter_count(&job->shape) +
-                     6.0 * job->shape.layers * (double)job->shape.width * job->seq);
+    return (double)job->global_batch * job->seq * sl_gpt2_token_flops(&job->shape, job->seq);
 }
 
 static const char *describe_state(const sl_cluster_estimate *estimate)

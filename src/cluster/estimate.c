@@ -1,5 +1,6 @@
 #include "estimate.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "comm/comm.h"
@@ -27,11 +28,6 @@ bool sl_cluster_is_runnable(const sl_cluster_candidate *candidate)
 {
     const sl_comm_layout *layout = &candidate->layout;
     return (uint64_t)layout->tensor * layout->data * layout->stages <= SL_COMM_RANKS_MAX;
-}
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
 }
 
 static bool is_in_layer_order(const sl_cluster_candidate *candidate)
@@ -230,7 +226,7 @@ typedef struct times {
 static double exposed_beside(double seconds, double pass, uint32_t layers)
 {
     const double one = seconds / (layers ? layers : 1);
-    return larger(one, seconds - (pass - pass / (layers ? layers : 1)));
+    return fmax(one, seconds - (pass - pass / (layers ? layers : 1)));
 }
 
 static double host_link_seconds(const sl_cluster *cluster, double bytes)
@@ -251,10 +247,10 @@ static void add_visits(const sl_cluster_job *job, const sl_cluster_candidate *ca
     const double grads = host_link_seconds(job->cluster, share_away(placement, SL_GROUP_GRAD) *
                                                              it->grad_bytes * it->elements);
     const double both_ways = stores_sums(candidate) ? grads : 0;
-    const double forward = larger(up, gather) / passes;
-    const double backward = larger(larger(up + both_ways, grads), gather) / passes;
-    out->forward = larger(it->forward, forward);
-    out->backward = larger(it->backward, backward);
+    const double forward = fmax(up, gather) / passes;
+    const double backward = fmax(fmax(up + both_ways, grads), gather) / passes;
+    out->forward = fmax(it->forward, forward);
+    out->backward = fmax(it->backward, backward);
     out->visits = out->forward - it->forward + out->backward - it->backward;
     out->copy_seconds += candidate->accumulate / passes * (2 * up + both_ways);
     out->data_exchange += 2 * gather * candidate->accumulate / passes;
@@ -291,7 +287,7 @@ static void add_update(const sl_cluster_job *job, const sl_layer_costs *parts,
                                                    on_disk / cluster->disk_write_rate);
     const double copies = host_link_seconds(cluster, away * it->param_bytes);
     out->copy_seconds += copies;
-    const double off = larger(larger(out->host_update, out->drive_seconds), copies);
+    const double off = fmax(fmax(out->host_update, out->drive_seconds), copies);
     out->update = out->device_update;
     if (off > 0)
         out->update += exposed_beside(off, out->forward, it->layers);
@@ -391,7 +387,7 @@ bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *parts,
         if (bytes[SL_TIER_DEVICE] > most[SL_TIER_DEVICE])
             estimate->fullest_stage = s;
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-            most[tier] = larger(most[tier], bytes[tier]);
+            most[tier] = fmax(most[tier], bytes[tier]);
     }
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         estimate->bytes[tier] = (uint64_t)most[tier];
@@ -423,7 +419,7 @@ static void set_shares(const sl_cluster_candidate *candidate, const survey *all,
     share[SL_CLUSTER_DATA] = all->tail - all->tail_update;
     for (int i = 0; i < SL_CLUSTER_SHARE_COUNT; i++)
         rest -= i == SL_CLUSTER_BUBBLE ? 0 : share[i];
-    share[SL_CLUSTER_BUBBLE] = larger(rest, 0);
+    share[SL_CLUSTER_BUBBLE] = fmax(rest, 0);
 }
 
 sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *parts,

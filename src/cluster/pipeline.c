@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
+
 typedef struct player {
     const sl_pipeline *pipeline;
     const sl_pipeline_observer *observer;
@@ -14,21 +16,16 @@ typedef struct player {
     double end;
 } player;
 
-static uint32_t smaller(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint32_t count_warm_up(const sl_pipeline *pipeline, uint32_t stage)
 {
     if (pipeline->is_gpipe)
         return pipeline->micro_batches;
-    return smaller(pipeline->micro_batches, pipeline->stage_count - 1 - stage);
+    return sl_bits_min(pipeline->micro_batches, pipeline->stage_count - 1 - stage);
 }
 
 uint32_t sl_pipeline_kept(const sl_pipeline *pipeline, uint32_t stage)
 {
-    return smaller(pipeline->micro_batches, count_warm_up(pipeline, stage) + 1);
+    return sl_bits_min(pipeline->micro_batches, count_warm_up(pipeline, stage) + 1);
 }
 
 /* Pass number `index` of a stage. */

@@ -75,15 +75,10 @@ static void set_bytes_of_all(sl_comm *comm, uint64_t send_bytes, uint64_t receiv
     }
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* What is left from `done` on, in pieces of at most `most`. */
 static uint64_t slice(uint64_t total, uint64_t done, uint64_t most)
 {
-    return done < total ? least(total - done, most) : 0;
+    return done < total ? sl_bits_min(total - done, most) : 0;
 }
 
 static char *at(const void *data, uint64_t index, uint64_t element_bytes)
@@ -209,7 +204,7 @@ sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t
         segment part = {types, at(data, done, stored_bytes), 0, each};
         part.count = slice(count, done, each * comm->size);
         uint64_t even = sl_bits_divide_up(part.count, comm->size);
-        part.each = least(each, sl_bits_round_up(even, ALIGN_ELEMENTS));
+        part.each = sl_bits_min(each, sl_bits_round_up(even, ALIGN_ELEMENTS));
         SL_TRY(reduce_segment(&it, &part));
         done += part.count;
     }
@@ -433,7 +428,7 @@ static sl_status compare_fact(sl_comm *comm, const fact_record *mine)
         /* Eight ranks at a time: a world has a thousand, and this takes no memory. */
         uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0}, count = slice(comm->size, first, 8);
         for (uint32_t i = 0; i <= comm->size; i++)
-            starts[i] = i <= first ? 0 : least(i - first, count) * sizeof(fact_record);
+            starts[i] = i <= first ? 0 : sl_bits_min(i - first, count) * sizeof(fact_record);
         SL_TRY(sl_comm_gather_pieces(comm, starts, mine, all));
         if (first == 0)
             differs[0] = all[0];

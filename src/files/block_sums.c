@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
+#include "base/bits.h"
 
 static uint64_t count_blocks(uint64_t file_bytes, uint64_t block_bytes)
 {
@@ -117,8 +114,8 @@ void sl_block_maker_note(sl_block_maker *maker, const void *data, uint64_t bytes
     const uint64_t block_bytes = maker->sums->block_bytes;
     for (uint64_t done = 0; done < bytes;) {
         const uint64_t index = maker->done_bytes / block_bytes;
-        const uint64_t end = smaller((index + 1) * block_bytes, maker->sums->file_bytes);
-        const uint64_t part = smaller(bytes - done, end - maker->done_bytes);
+        const uint64_t end = sl_bits_min((index + 1) * block_bytes, maker->sums->file_bytes);
+        const uint64_t part = sl_bits_min(bytes - done, end - maker->done_bytes);
         sl_hash_update_64(maker->stream, (const char *)data + done, part);
         done += part;
         maker->done_bytes += part;
@@ -141,7 +138,7 @@ void sl_block_maker_close(sl_block_maker *maker)
 sl_status sl_block_reader_open(sl_block_sums *sums, sl_block_reader **out_reader)
 {
     sl_block_reader *reader = calloc(1, sizeof *reader);
-    void *block = malloc(smaller(sums->block_bytes, sums->file_bytes) + 1);
+    void *block = malloc(sl_bits_min(sums->block_bytes, sums->file_bytes) + 1);
     if (!reader || !block) {
         free(reader);
         free(block);
@@ -165,7 +162,7 @@ void sl_block_reader_close(sl_block_reader *reader)
 
 static uint64_t count_bytes(const sl_block_sums *sums, uint64_t index)
 {
-    return smaller(sums->block_bytes, sums->file_bytes - index * sums->block_bytes);
+    return sl_bits_min(sums->block_bytes, sums->file_bytes - index * sums->block_bytes);
 }
 
 static sl_status compare(const sl_block_sums *sums, const sl_file *file, uint64_t index,
@@ -235,7 +232,7 @@ sl_status sl_block_reader_read(sl_block_reader *reader, const sl_file *file, uin
             continue;
         }
         SL_TRY(keep_block(reader, file, index));
-        part = smaller(bytes - done, count_bytes(sums, index) - within);
+        part = sl_bits_min(bytes - done, count_bytes(sums, index) - within);
         memcpy(to, reader->block + within, part);
     }
     return SL_OK;

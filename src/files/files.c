@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/heartbeat.h"
 
 enum {
@@ -300,11 +301,6 @@ void sl_files_close(sl_file *file)
 
 /* ---- reading and writing ---- */
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static sl_status fail_transfer(const sl_file *file, const char *what, uint64_t bytes,
                                uint64_t offset, int error)
 {
@@ -362,7 +358,7 @@ sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes,
     if (file->fd < 0)
         return read_resting(file, offset, bytes, data);
     while (done < bytes) {
-        ssize_t got = pread(file->fd, (char *)data + done, smaller(bytes - done, IO_BYTES_MAX),
+        ssize_t got = pread(file->fd, (char *)data + done, sl_bits_min(bytes - done, IO_BYTES_MAX),
                             (off_t)(offset + done));
         if (got < 0 && is_interrupted(&interruptions))
             continue;
@@ -384,7 +380,7 @@ sl_status sl_files_append(sl_file *file, uint64_t bytes, const void *data)
     uint64_t done = 0;
     uint32_t interruptions = 0;
     while (done < bytes) {
-        uint64_t part = smaller(bytes - done, IO_BYTES_MAX);
+        uint64_t part = sl_bits_min(bytes - done, IO_BYTES_MAX);
         ssize_t got = pwrite(file->fd, (const char *)data + done, part, (off_t)file->bytes);
         if (got < 0 && is_interrupted(&interruptions))
             continue;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "files/files.h"
 #include "tensors/elements.h"
 #include "tensors/full_tensors.h"
@@ -22,11 +23,6 @@ typedef struct window {
     float *band; /* [columns of the band, row_count] */
     uint64_t data_elements, band_elements;
 } window;
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* Elements of some columns, which are rows of the pieces: all of them, or a part of each. */
 static sl_status read_band(const window *self, uint64_t first_column, uint64_t column_count)
@@ -44,7 +40,7 @@ static sl_status read_band(const window *self, uint64_t first_column, uint64_t c
 static sl_status fill_window(window *self, uint64_t first_row)
 {
     const uint64_t columns = self->tensor.columns;
-    const uint64_t most = smaller(self->data_elements / columns, self->band_elements);
+    const uint64_t most = sl_bits_min(self->data_elements / columns, self->band_elements);
     if (most == 0)
         SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" has rows of %llu elements: at most %llu are read",
                 sl_files_show(sl_megatron_model_path(self->model)).text,
@@ -52,9 +48,9 @@ static sl_status fill_window(window *self, uint64_t first_row)
                 (unsigned long long)self->data_elements);
     self->first_row = first_row;
     assert(first_row < self->tensor.rows);
-    self->row_count = smaller(self->tensor.rows - first_row, most);
+    self->row_count = sl_bits_min(self->tensor.rows - first_row, most);
     for (uint64_t column = 0; column < columns;) {
-        const uint64_t count = smaller(columns - column, self->band_elements / self->row_count);
+        const uint64_t count = sl_bits_min(columns - column, self->band_elements / self->row_count);
         SL_TRY(read_band(self, column, count));
         sl_elements_lay_across(self->band, count, self->row_count, columns, self->data + column);
         column += count;
@@ -70,7 +66,7 @@ static sl_status read_across(window *self, uint64_t first, uint64_t count, float
         if (row < self->first_row || row >= self->first_row + self->row_count)
             SL_TRY(fill_window(self, row));
         const uint64_t at = first - self->first_row * columns;
-        const uint64_t part = smaller(count, self->row_count * columns - at);
+        const uint64_t part = sl_bits_min(count, self->row_count * columns - at);
         memcpy(data, self->data + at, part * sizeof *data);
         first += part;
         count -= part;
@@ -132,9 +128,9 @@ static sl_status open_window(const sl_megatron_model *model, uint64_t window_ele
 {
     const uint64_t width = sl_megatron_model_shape(model).width, largest = 4 * width * width;
     window self = {.model = model,
-                   .data_elements = smaller(largest, window_elements),
+                   .data_elements = sl_bits_min(largest, window_elements),
                    .band_elements =
-                       smaller(largest, 1 + window_elements / SL_MEGATRON_PIECES_BANDS)};
+                       sl_bits_min(largest, 1 + window_elements / SL_MEGATRON_PIECES_BANDS)};
     self.data = malloc(self.data_elements * sizeof *self.data);
     self.band = malloc(self.band_elements * sizeof *self.band);
     *out_window = self;
@@ -167,7 +163,7 @@ static sl_status hash_tensor(const sl_megatron_model *model, const sl_gpt2_tenso
 {
     const uint64_t element_count = tensor->rows * tensor->columns;
     for (uint64_t done = 0; done < element_count;) {
-        const uint64_t part = smaller(element_count - done, HASHED_ELEMENTS);
+        const uint64_t part = sl_bits_min(element_count - done, HASHED_ELEMENTS);
         SL_TRY(sl_megatron_model_read(model, tensor, done, part, data));
         sl_hash_update(stream, data, part * sizeof *data);
         done += part;

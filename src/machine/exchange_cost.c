@@ -1,11 +1,7 @@
 #include "exchange_cost.h"
 
+#include <math.h>
 #include <stdio.h>
-
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 static double link_rate(const sl_cluster_link *link)
 {
@@ -43,7 +39,7 @@ sl_exchange_cost sl_exchange_cost_of(const sl_cluster *cluster, const sl_comm_la
     cost.byte_seconds = near > 1 ? on_link / link_rate(&cluster->link) : 0;
     if (cost.leaves_node)
         cost.byte_seconds =
-            larger(cost.byte_seconds, off_node * cluster->node_gpus / link_rate(&cluster->network));
+            fmax(cost.byte_seconds, off_node * cluster->node_gpus / link_rate(&cluster->network));
     cost.seconds = slow_link->seconds * (is_ring ? size - 1 : 1);
     return cost;
 }

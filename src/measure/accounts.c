@@ -341,7 +341,6 @@ static void fill_ops(const filling *self, op_sums sums[2][SL_OP_COUNT])
 
 /* ---- the model ---- */
 
-/* 6 N a token for all parameters, and 6 L C T for causal attention. */
 static void fill_model(const filling *self)
 {
     const sl_gpt2_shape *shape = &self->source->trainer->shape;
@@ -356,9 +355,7 @@ static void fill_model(const filling *self)
     out->micro_batch = choice->micro_batch;
     out->accumulate = choice->accumulate;
     out->seq = task->seq;
-    out->model_flops =
-        6 * tokens *
-        ((double)out->parameter_count + (double)shape->layers * shape->width * task->seq);
+    out->model_flops = tokens * sl_gpt2_token_flops(shape, task->seq);
     out->tokens_per_s = 1e3 * tokens / out->step_ms;
     out->flop_rate = 1e3 * out->model_flops / out->step_ms;
     out->roof_flop_rate = out->is_machine_measured

@@ -105,6 +105,12 @@ uint64_t sl_gpt2_parameter_count(const sl_gpt2_shape *shape)
     return shape->layers * layer + 2 * width + (shape->vocab + (uint64_t)shape->context) * width;
 }
 
+double sl_gpt2_token_flops(const sl_gpt2_shape *shape, uint64_t seq)
+{
+    const double attention = (double)shape->layers * shape->width * (double)seq;
+    return 6 * ((double)sl_gpt2_parameter_count(shape) + attention);
+}
+
 uint64_t sl_gpt2_padded_vocab(const sl_gpt2_shape *shape, uint32_t tp_size)
 {
     return sl_bits_round_up(shape->vocab, (uint64_t)VOCAB_UNIT * tp_size);

@@ -33,11 +33,6 @@ static void write_name(const sl_emit *emit, const char *name, size_t bytes, char
         snprintf(out_name, bytes, "h.%u.%s", emit->layer, name);
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Sets this rank's range of the split axis, without the padding at its end. */
 static void set_local_range(const sl_emit *emit, const sl_layer_tensor *tensor,
                             sl_tensor_spec *spec)
@@ -47,8 +42,9 @@ static void set_local_range(const sl_emit *emit, const sl_layer_tensor *tensor,
         is_matrix && spec->split != SL_SPLIT_ROWS ? tensor->columns : tensor->rows;
     if (spec->split == SL_SPLIT_QKV)
         local_features /= 3;
-    const uint64_t first = smaller(emit->options->tp_rank * local_features, tensor->split_whole);
-    const uint64_t valid = smaller(local_features, tensor->split_whole - first);
+    const uint64_t first =
+        sl_bits_min(emit->options->tp_rank * local_features, tensor->split_whole);
+    const uint64_t valid = sl_bits_min(local_features, tensor->split_whole - first);
     if (spec->split == SL_SPLIT_ROWS) {
         spec->first_row = first;
         spec->valid_rows = valid;

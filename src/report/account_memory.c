@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/status.h"
 
 /* ---- objects alive at a tick ---- */
@@ -88,11 +89,6 @@ static sl_status keep_first(const void *items, uint32_t count, uint32_t limit, s
     return SL_OK;
 }
 
-static uint32_t smaller(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -142,7 +138,7 @@ static sl_status list_classes(const sl_account_object *objects, uint32_t count,
     }
     qsort(classes, count, sizeof *classes, by_name);
     tier->all_classes = merge_classes(classes, count);
-    tier->class_count = smaller(tier->all_classes, SL_ACCOUNT_CLASSES);
+    tier->class_count = sl_bits_min(tier->all_classes, SL_ACCOUNT_CLASSES);
     qsort(classes, tier->all_classes, sizeof *classes, by_class_bytes);
     sl_status status = keep_first(classes, tier->all_classes, SL_ACCOUNT_CLASSES, sizeof *classes,
                                   (void **)&tier->classes);
@@ -166,7 +162,7 @@ static sl_status list_holes(sl_account_object *objects, uint32_t count, sl_accou
             end = objects[i].offset + objects[i].bytes;
     }
     qsort(holes, tier->all_holes, sizeof *holes, by_hole_bytes);
-    tier->hole_count = smaller(tier->all_holes, SL_ACCOUNT_HOLES);
+    tier->hole_count = sl_bits_min(tier->all_holes, SL_ACCOUNT_HOLES);
     sl_status status =
         keep_first(holes, tier->all_holes, SL_ACCOUNT_HOLES, sizeof *holes, (void **)&tier->holes);
     free(holes);
@@ -178,7 +174,7 @@ static sl_status list_peak(const sl_account *account, sl_tier index, sl_account_
     sl_account_object *objects = NULL;
     SL_TRY(sl_account_list_objects(&account->request, index, tier->peak_tick, &objects,
                                    &tier->all_objects));
-    tier->object_count = smaller(tier->all_objects, SL_ACCOUNT_OBJECTS);
+    tier->object_count = sl_bits_min(tier->all_objects, SL_ACCOUNT_OBJECTS);
     sl_status status = keep_first(objects, tier->all_objects, SL_ACCOUNT_OBJECTS, sizeof *objects,
                                   (void **)&tier->objects);
     if (status == SL_OK)

@@ -6,6 +6,7 @@
  */
 #include "account_parts.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -152,11 +153,6 @@ static void list_stalls(sl_account *account, const command_record *records)
 
 /* ---- ops ---- */
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* The best rates among the ops of the program: of those with matrix products, and of the others. */
 static void find_roofs(sl_account *account)
 {
@@ -165,9 +161,9 @@ static void find_roofs(sl_account *account)
         const sl_op *op = &request->program->ops[i];
         const sl_op_rate *rate = &request->machine->op[op->kind][op->attrs.type];
         if (sl_op_flops(op->kind, &op->attrs) > 0)
-            account->flop_roof = larger(account->flop_roof, rate->flop_rate);
+            account->flop_roof = fmax(account->flop_roof, rate->flop_rate);
         else
-            account->byte_roof = larger(account->byte_roof, rate->byte_rate);
+            account->byte_roof = fmax(account->byte_roof, rate->byte_rate);
     }
 }
 
@@ -190,8 +186,8 @@ static void add_op(const sl_account *account, const sl_command *command,
     out_op->seconds += record->run_seconds;
     out_op->flops += record->repeat * flops;
     out_op->traffic_bytes += record->repeat * bytes;
-    out_op->roof_seconds += record->repeat * larger(seconds_at(flops, account->flop_roof),
-                                                    seconds_at(bytes, byte_roof));
+    out_op->roof_seconds +=
+        record->repeat * fmax(seconds_at(flops, account->flop_roof), seconds_at(bytes, byte_roof));
 }
 
 static int by_seconds(const void *left, const void *right)
@@ -223,13 +219,13 @@ sl_account_resource sl_account_find_bound(const sl_machine *machine,
 {
     sl_account_resource bound_by = SL_RESOURCE_COMPUTE;
     double update = lane_seconds[SL_LANE_HOST];
-    double disk = larger(lane_seconds[SL_LANE_READ], lane_seconds[SL_LANE_WRITE]);
+    double disk = fmax(lane_seconds[SL_LANE_READ], lane_seconds[SL_LANE_WRITE]);
     out_seconds[SL_RESOURCE_COMPUTE] =
         lane_seconds[SL_LANE_COMPUTE] + (machine->shares_cores ? update : 0);
     out_seconds[SL_RESOURCE_UPDATE] = machine->shares_cores ? 0 : update;
     out_seconds[SL_RESOURCE_H2D] = lane_seconds[SL_LANE_H2D];
     out_seconds[SL_RESOURCE_D2H] = lane_seconds[SL_LANE_D2H];
-    out_seconds[SL_RESOURCE_DISK] = larger(disk, seconds_at(disk_bytes, machine->mixed_disk_rate));
+    out_seconds[SL_RESOURCE_DISK] = fmax(disk, seconds_at(disk_bytes, machine->mixed_disk_rate));
     for (int resource = 0; resource < SL_RESOURCE_COUNT; resource++)
         if (out_seconds[resource] > out_seconds[bound_by])
             bound_by = (sl_account_resource)resource;

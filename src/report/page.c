@@ -197,17 +197,15 @@ sl_status sl_report_check(const char *path)
 
 sl_account_request sl_report_request(const sl_blueprint *blueprint)
 {
-    const sl_gpt2_shape *shape = &blueprint->task.shape;
     const sl_choice *choice = &blueprint->choice;
     sl_account_request request = {.program = blueprint->programs[0],
                                   .layout = blueprint->layout,
                                   .homes = blueprint->homes,
                                   .plan = blueprint->plans[0],
                                   .machine = &blueprint->machine};
-    double parameters = (double)sl_gpt2_parameter_count(shape);
-    double attention = (double)shape->layers * shape->width * blueprint->task.seq;
     request.tokens = (uint64_t)choice->micro_batch * choice->accumulate * blueprint->task.seq;
-    request.model_flops = 6 * (parameters + attention) * (double)request.tokens;
+    request.model_flops =
+        sl_gpt2_token_flops(&blueprint->task.shape, blueprint->task.seq) * (double)request.tokens;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         request.budget_bytes[tier] = blueprint->budget_bytes[tier];
     return request;

@@ -12,12 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SETTLE_ROUNDS = 6, GATHERS_AHEAD = 1 };
+#include "base/bits.h"
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
+enum { SETTLE_ROUNDS = 6, GATHERS_AHEAD = 1 };
 
 static uint64_t subtract(uint64_t a, uint64_t b)
 {
@@ -279,8 +276,8 @@ static bool split_otherwise(sl_blueprint *blueprint, const sl_shortage *shortage
     if (!caches_disk(blueprint))
         return false;
     if (shortage->tier == SL_TIER_DEVICE && shortage->needed_bytes < shared) {
-        *device_needs = larger(*device_needs, shortage->needed_bytes);
-        split_budgets(blueprint, larger(*device_needs, shared / 2));
+        *device_needs = sl_bits_max(*device_needs, shortage->needed_bytes);
+        split_budgets(blueprint, sl_bits_max(*device_needs, shared / 2));
         return blueprint->budget_bytes[SL_TIER_DEVICE] > device;
     }
     if (shortage->tier != SL_TIER_HOST || *device_needs == 0 || device <= *device_needs)
@@ -305,7 +302,7 @@ static sl_status settle_budgets(sl_blueprint *blueprint, sl_fit_failure *out_fai
         uint64_t device = sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE);
         if (device <= subtract(shared, host)) {
             budget[SL_TIER_HOST] = subtract(shared, budget[SL_TIER_DEVICE]);
-            budget[SL_TIER_HOST] = larger(budget[SL_TIER_HOST], host);
+            budget[SL_TIER_HOST] = sl_bits_max(budget[SL_TIER_HOST], host);
             budget[SL_TIER_DEVICE] = subtract(shared, budget[SL_TIER_HOST]);
             return SL_OK;
         }
@@ -604,7 +601,7 @@ uint64_t sl_blueprint_peak_bytes(const sl_blueprint *blueprint, sl_tier tier)
 {
     uint64_t peak = 0;
     for (uint32_t i = 0; i < blueprint->program_count; i++)
-        peak = larger(peak, blueprint->plans[i]->peak_bytes[tier]);
+        peak = sl_bits_max(peak, blueprint->plans[i]->peak_bytes[tier]);
     return peak;
 }
 
@@ -612,6 +609,6 @@ uint64_t sl_blueprint_live_peak_bytes(const sl_blueprint *blueprint, sl_tier tie
 {
     uint64_t peak = 0;
     for (uint32_t i = 0; i < blueprint->program_count; i++)
-        peak = larger(peak, blueprint->plans[i]->live_peak_bytes[tier]);
+        peak = sl_bits_max(peak, blueprint->plans[i]->live_peak_bytes[tier]);
     return peak;
 }

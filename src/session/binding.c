@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/hash.h"
 #include "base/limits.h"
 
@@ -47,11 +48,6 @@ static bool has_core(const sl_binding *it, int core)
     return (it->cores[core / 64] >> (core % 64) & 1) != 0;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* How many ranks of the machine may use a core. */
 static uint32_t count_sharers(const sl_binding *all, uint32_t rank_count, const sl_binding *mine,
                               int core)
@@ -76,9 +72,9 @@ sl_binding_share sl_binding_divide(const sl_binding *all, uint32_t rank_count, u
             cores += 1.0 / sharers;
     }
     uint32_t by_quota = mine->quota / share.rank_count;
-    share.worker_count = least((uint32_t)(cores + 1e-6), by_quota);
+    share.worker_count = sl_bits_min((uint32_t)(cores + 1e-6), by_quota);
     share.worker_count += share.worker_count == 0;
-    share.usable_cores = least(mine->quota, mine->starter_cores);
+    share.usable_cores = sl_bits_min(mine->quota, mine->starter_cores);
     return share;
 }
 

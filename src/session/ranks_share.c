@@ -1,4 +1,5 @@
 /* What the ranks of one machine share: its cores, memory and drive; see ranks.h. */
+#include "base/bits.h"
 #include "base/log.h"
 #include "binding.h"
 #include "ranks.h"
@@ -42,20 +43,15 @@ typedef struct resources {
     uint64_t shared_bytes, device_bytes, disk_bytes, worker_count;
 } resources;
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
 static sl_status find_least(const sl_ranks *ranks, resources *it)
 {
     resources all[SL_COMM_RANKS_MAX];
     SL_TRY(sl_comm_all_gather(ranks->world, sizeof *it, it, all));
     for (uint32_t rank = 0; rank < ranks->table.size; rank++) {
-        it->shared_bytes = smaller(it->shared_bytes, all[rank].shared_bytes);
-        it->device_bytes = smaller(it->device_bytes, all[rank].device_bytes);
-        it->disk_bytes = smaller(it->disk_bytes, all[rank].disk_bytes);
-        it->worker_count = smaller(it->worker_count, all[rank].worker_count);
+        it->shared_bytes = sl_bits_min(it->shared_bytes, all[rank].shared_bytes);
+        it->device_bytes = sl_bits_min(it->device_bytes, all[rank].device_bytes);
+        it->disk_bytes = sl_bits_min(it->disk_bytes, all[rank].disk_bytes);
+        it->worker_count = sl_bits_min(it->worker_count, all[rank].worker_count);
     }
     return SL_OK;
 }
@@ -87,7 +83,7 @@ static resources take_part(const sl_search *search, uint32_t count, uint64_t win
 {
     const sl_task *task = &search->task;
     const uint64_t part = task->shared_bytes / count;
-    return (resources){part - smaller(window_bytes, part), task->device_bytes,
+    return (resources){part - sl_bits_min(window_bytes, part), task->device_bytes,
                        search->disk_free_bytes / count, task->target.worker_count};
 }
 

@@ -6,10 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
+#include "base/bits.h"
 
 /* ---- finding the panels ---- */
 
@@ -113,7 +110,7 @@ static uint64_t count_buffer_elements(const sl_tensor_spec *tensors, uint32_t te
     for (uint32_t i = 0; i < tensor_count; i++)
         if (tensors[i].element_count > largest)
             largest = tensors[i].element_count;
-    return smaller(largest, SL_FULL_TENSORS_BUFFER_ELEMENTS);
+    return sl_bits_min(largest, SL_FULL_TENSORS_BUFFER_ELEMENTS);
 }
 
 sl_status sl_full_tensors_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
@@ -189,7 +186,7 @@ static sl_status load_panel(const sl_full_tensors *list, uint32_t tensor_index,
     const sl_tensor_spec *spec = &list->tensors[tensor_index];
     const sl_run run = sl_run_of_tensor(spec);
     for (uint64_t done = 0; done < spec->element_count; done += list->buffer_elements) {
-        const uint64_t part = smaller(spec->element_count - done, list->buffer_elements);
+        const uint64_t part = sl_bits_min(spec->element_count - done, list->buffer_elements);
         for (uint64_t at = done; at < done + part;) {
             const sl_run_piece piece = sl_run_piece_at(&run, at, done + part);
             SL_TRY(load_piece(reader, &piece, list->buffer + (at - done)));
@@ -261,7 +258,7 @@ static sl_status save_panel(const sl_full_tensors *list, uint32_t tensor_index, 
     const sl_tensor_spec *spec = &list->tensors[tensor_index];
     uint64_t count = spec->valid_rows * spec->shape[1];
     for (uint64_t done = 0; done < count; done += list->buffer_elements) {
-        uint64_t part = smaller(count - done, list->buffer_elements);
+        uint64_t part = sl_bits_min(count - done, list->buffer_elements);
         SL_TRY(io->read(io->user, group, tensor_index, done, part, list->buffer));
         SL_TRY(append_finite(spec->name, list->buffer, part, writer));
     }
@@ -376,7 +373,7 @@ static sl_status save_shared(const gathered *what, const sl_full_tensor *full,
     gathered it = *what;
     it.full = full;
     for (; it.first < element_count; it.first += it.count) {
-        it.count = smaller(element_count - it.first, it.part_elements);
+        it.count = sl_bits_min(element_count - it.first, it.part_elements);
         SL_TRY(save_part(&it, writer));
     }
     return check_cover(&it, element_count);
@@ -396,7 +393,7 @@ static sl_status open_parts(gathered *it)
             largest = count_elements(&it->list->items[i]);
     if (largest == 0)
         return SL_OK;
-    it->part_elements = smaller(largest, SL_FULL_TENSORS_PART_ELEMENTS);
+    it->part_elements = sl_bits_min(largest, SL_FULL_TENSORS_PART_ELEMENTS);
     it->part_elements += it->part_elements == 1; /* check_cover's counts take two each */
     it->own = calloc(it->part_elements, sizeof *it->own);
     it->parts = calloc(it->ranks->size, it->part_elements * sizeof *it->parts);

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/clock.h"
 #include "schedule.h"
 #include "session/replicas.h"
@@ -57,13 +58,9 @@ static sl_status draw_timeline(loop *run)
 
 /* ---- a step ---- */
 
-/* 6 N a token for all parameters, and 6 L C T for causal attention. */
 static double count_flops(const sl_trainer *trainer, uint64_t tokens)
 {
-    const sl_gpt2_shape *shape = &trainer->shape;
-    double parameters = (double)sl_gpt2_parameter_count(shape);
-    double attention = (double)shape->layers * (double)shape->width * (double)trainer->config->seq;
-    return 6 * (parameters + attention) * (double)tokens;
+    return sl_gpt2_token_flops(&trainer->shape, trainer->config->seq) * (double)tokens;
 }
 
 static void add_statistics(const sl_engine_statistics *from, sl_engine_statistics *to)
@@ -86,18 +83,13 @@ typedef struct rank_report {
 _Static_assert(sizeof(rank_report) <= SL_COMM_RECORD_BYTES, "a report is one record");
 _Static_assert((int)SL_REPORT_COMMS == (int)SL_COMM_GROUP_COUNT, "every communicator is told of");
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 static void merge_reports(void *sum, const void *other)
 {
     rank_report *to = sum;
     const rank_report *from = other;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        to->peak_bytes[tier] = larger(to->peak_bytes[tier], from->peak_bytes[tier]);
-        to->planned_bytes[tier] = larger(to->planned_bytes[tier], from->planned_bytes[tier]);
+        to->peak_bytes[tier] = sl_bits_max(to->peak_bytes[tier], from->peak_bytes[tier]);
+        to->planned_bytes[tier] = sl_bits_max(to->planned_bytes[tier], from->planned_bytes[tier]);
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         to->moved_bytes[lane] += from->moved_bytes[lane];
@@ -140,7 +132,7 @@ static void count_totals(loop *run, const sl_step_report *report)
     sl_end_report *end = &run->end;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         end->measured_peak_bytes[tier] =
-            larger(end->measured_peak_bytes[tier], report->peak_bytes[tier]);
+            sl_bits_max(end->measured_peak_bytes[tier], report->peak_bytes[tier]);
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         end->moved_bytes[lane] += report->moved_bytes[lane];
 }
