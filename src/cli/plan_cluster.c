@@ -42,7 +42,7 @@ static void fix_choices(const sl_config *config, sl_cluster_question *question)
                                           (int)config->accumulation, SL_CONFIG_ACCUMULATION_AUTO);
     question->is_gpipe = fixed_choice(config, SL_CONFIG_ROW_schedule,
                                       config->schedule == SL_SCHEDULE_GPIPE, SL_CLUSTER_OPEN);
-    question->draws = true;
+    question->plans = true;
 }
 
 /* The description says what there is, and the search chooses the rest. */
@@ -183,9 +183,9 @@ static double count_flops(const sl_cluster_job *job)
 static const char *describe_state(const sl_cluster_estimate *estimate)
 {
     const bool is_runnable = sl_cluster_is_runnable(&estimate->candidate);
-    if (estimate->is_drawn)
-        return is_runnable ? "the whole plan was drawn and verified"
-                           : "the whole plan was drawn and verified; more ranks than train takes";
+    if (estimate->is_planned)
+        return is_runnable ? "the whole plan was made and verified"
+                           : "the whole plan was made and verified; more ranks than train takes";
     return is_runnable ? "of its parts" : "of its parts; more ranks than train takes";
 }
 
@@ -290,9 +290,9 @@ static void print_answer(const sl_cluster_question *question, const sl_cluster_a
     print_stages(job, &answer->best[0].candidate);
     putchar('\n');
     sl_terminal_print(stdout, 2,
-                      "%" PRIu64 " ways were counted, %" PRIu64 " fit, %" PRIu64
-                      " were played; the best of each layout:",
-                      answer->considered, answer->fitting, answer->played);
+                      "%" PRIu64 " combinations were counted, %" PRIu64 " fit, %" PRIu64
+                      " were simulated; the best of each layout:",
+                      answer->considered, answer->fitting, answer->simulated);
     for (uint32_t i = 0; i < answer->count; i++) {
         const sl_cluster_estimate *it = &answer->best[i];
         describe_candidate(&it->candidate, text, sizeof text);
@@ -341,7 +341,7 @@ static json_t *format_candidate(const sl_cluster_estimate *it)
         list_bytes(it->budget), "fullest_stage", (int)it->fullest_stage, "predicted_step_ms",
         1e3 * it->step_seconds, "seconds", list_shares(it), "bound_by",
         sl_cluster_resource_name(find_binding(it)), "runnable",
-        (int)sl_cluster_is_runnable(candidate), "drawn", (int)it->is_drawn);
+        (int)sl_cluster_is_runnable(candidate), "drawn", (int)it->is_planned);
 }
 
 static sl_status format_answer(const sl_cluster_question *question, const sl_cluster_answer *answer,
@@ -357,7 +357,7 @@ static sl_status format_answer(const sl_cluster_question *question, const sl_clu
                   (json_int_t)sl_gpt2_parameter_count(&question->job.shape), "ranks",
                   (int)question->job.ranks, "global_batch", (json_int_t)question->job.global_batch,
                   "seq", (int)question->job.seq, "considered", (json_int_t)answer->considered,
-                  "fitting", (json_int_t)answer->fitting, "played", (json_int_t)answer->played,
+                  "fitting", (json_int_t)answer->fitting, "played", (json_int_t)answer->simulated,
                   "best", best, "assumed", cluster);
     SL_TRY(status);
     if (has_failed || !object) {

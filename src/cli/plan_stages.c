@@ -82,14 +82,14 @@ static sl_status draw(sl_trainer *trainer, uint32_t index, sl_plan_stages *stage
     return status;
 }
 
-static sl_status play(const sl_task *task, const sl_choice *choice, sl_plan_stages *stages)
+static sl_status simulate(const sl_task *task, const sl_choice *choice, sl_plan_stages *stages)
 {
     double *seconds = calloc((size_t)stages->count + 1, sizeof *seconds);
     if (!seconds)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u stages", stages->count);
     for (uint32_t s = 0; s < stages->count; s++)
         seconds[s] = stages->items[s].step_seconds;
-    sl_status status = sl_stage_steps_play(task, choice, seconds, &stages->step_seconds);
+    sl_status status = sl_stage_steps_simulate(task, choice, seconds, &stages->step_seconds);
     free(seconds);
     return status;
 }
@@ -110,7 +110,7 @@ static sl_status draw_all(sl_trainer *trainer, sl_plan_stages *stages, sl_refusa
         stage->step_seconds = twin->step_seconds;
     }
     trainer->search.task.stage_index = stages->shown;
-    return play(task, &stages->blueprint->choice, stages);
+    return simulate(task, &stages->blueprint->choice, stages);
 }
 
 sl_status sl_plan_stages_draw(sl_trainer *trainer, sl_plan_stages *out_stages,

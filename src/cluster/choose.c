@@ -28,7 +28,7 @@ typedef struct sampled {
     uint32_t tensor, micro_batch;
     sl_recompute recompute;
     bool stores_sums, is_possible;
-    sl_layer_costs parts;
+    sl_layer_costs costs;
 } sampled;
 
 typedef struct chooser {
@@ -65,7 +65,7 @@ static sl_status grow(void **list, uint64_t count, uint64_t *capacity, size_t si
     return SL_OK;
 }
 
-/* ---- parts, each planned once ---- */
+/* ---- costs of layers, each planned once ---- */
 
 static sampled *find_sample(const chooser *self, const sl_layer_cost_args *sample)
 {
@@ -92,7 +92,7 @@ static sl_status take_sample(chooser *self, const sl_cluster_candidate *candidat
     sampled *it = &self->samples[self->sample_count];
     *it = (sampled){
         sample.tensor_ranks, sample.micro_batch, sample.recompute, sample.stores_sums, true, {{0}}};
-    sl_status status = sl_layer_cost_measure(&sample, &it->parts);
+    sl_status status = sl_layer_cost_measure(&sample, &it->costs);
     if (status == SL_ERROR_USAGE)
         it->is_possible = false;
     else
@@ -118,7 +118,7 @@ static void note_miss(chooser *self, const sl_cluster_estimate *estimate, sl_tie
 }
 
 static sl_status add_candidate(chooser *self, const sl_cluster_candidate *candidate,
-                               const sl_layer_costs *parts, bool *out_fits)
+                               const sl_layer_costs *costs, bool *out_fits)
 {
     const sl_cluster_job *job = &self->question->job;
     sl_cluster_estimate estimate = {.candidate = *candidate};
@@ -126,11 +126,11 @@ static sl_status add_candidate(chooser *self, const sl_cluster_candidate *candid
     uint64_t missing;
     self->answer->considered++;
     *out_fits = false;
-    if (!sl_cluster_fits(job, parts, &estimate, &tier, &missing)) {
+    if (!sl_cluster_fits(job, costs, &estimate, &tier, &missing)) {
         note_miss(self, &estimate, tier, missing);
         return SL_OK;
     }
-    SL_TRY(sl_cluster_bound(job, parts, &estimate));
+    SL_TRY(sl_cluster_bound(job, costs, &estimate));
     *out_fits = true;
     SL_TRY(grow((void **)&self->estimates, self->estimate_count, &self->estimate_capacity,
                 sizeof *self->estimates));
@@ -151,7 +151,7 @@ static sl_status try_homes(chooser *self, sl_cluster_candidate *candidate)
     const sl_cluster_question *question = self->question;
     const sampled *sample;
     SL_TRY(take_sample(self, candidate, &sample));
-    const sl_layer_costs parts = sample->parts; /* the list may move */
+    const sl_layer_costs costs = sample->costs; /* the list may move */
     for (int zero = 0; sample->is_possible && zero <= 3; zero++) {
         if (!is_open_to(question->zero, zero) ||
             (zero > 0 && candidate->layout.data == 1 && question->zero == SL_CLUSTER_OPEN))
@@ -161,7 +161,7 @@ static sl_status try_homes(chooser *self, sl_cluster_candidate *candidate)
         for (uint32_t i = 0; i < HOME_COUNT && !fits; i++) {
             set_homes(i, &candidate->placement);
             if (may_live(question, i))
-                SL_TRY(add_candidate(self, candidate, &parts, &fits));
+                SL_TRY(add_candidate(self, candidate, &costs, &fits));
         }
     }
     return SL_OK;
@@ -285,7 +285,7 @@ static uint32_t find_layout(const sl_cluster_answer *answer, const sl_comm_layou
 
 /* Puts an estimate where it belongs; each layout stands once. */
 static void keep(sl_cluster_answer *answer, const sl_cluster_estimate *estimate,
-                 const sl_layer_costs *parts)
+                 const sl_layer_costs *costs)
 {
     uint32_t at = find_layout(answer, &estimate->candidate.layout);
     if (at == answer->count && answer->count < SL_CLUSTER_BEST)
@@ -293,10 +293,10 @@ static void keep(sl_cluster_answer *answer, const sl_cluster_estimate *estimate,
     at = at < answer->count ? at : answer->count - 1;
     for (; at > 0 && answer->best[at - 1].step_seconds > estimate->step_seconds; at--) {
         answer->best[at] = answer->best[at - 1];
-        answer->parts[at] = answer->parts[at - 1];
+        answer->costs[at] = answer->costs[at - 1];
     }
     answer->best[at] = *estimate;
-    answer->parts[at] = *parts;
+    answer->costs[at] = *costs;
 }
 
 /* The time that another one of this layout has to beat. */
@@ -331,13 +331,13 @@ static void take_plan(const sl_blueprint *blueprint, const sl_simulation *simula
     share[SL_CLUSTER_BUBBLE] = 0;
     rest -= exchange + share[SL_CLUSTER_VISITS];
     rest = rest > 0 ? rest : 0;
-    if (share[SL_CLUSTER_UPDATE] > rest) /* that of the parts, which knows no waits */
+    if (share[SL_CLUSTER_UPDATE] > rest) /* of the costs of layers, which know no waits */
         share[SL_CLUSTER_UPDATE] = rest;
     share[SL_CLUSTER_COMPUTE] = rest - share[SL_CLUSTER_UPDATE];
-    estimate->is_drawn = true;
+    estimate->is_planned = true;
 }
 
-static sl_status draw(const sl_cluster_job *job, sl_cluster_estimate *estimate)
+static sl_status plan_whole(const sl_cluster_job *job, sl_cluster_estimate *estimate)
 {
     const sl_cluster_candidate *candidate = &estimate->candidate;
     const sl_layer_cost_args sample = sl_cluster_sample_of(job, candidate);
@@ -366,24 +366,24 @@ static sl_status draw(const sl_cluster_job *job, sl_cluster_estimate *estimate)
 }
 
 /* One that does not fit as a whole plan is passed over. */
-static sl_status play(chooser *self, sl_cluster_estimate *estimate)
+static sl_status simulate(chooser *self, sl_cluster_estimate *estimate)
 {
     const sl_cluster_question *question = self->question;
     const sampled *sample;
     SL_TRY(take_sample(self, &estimate->candidate, &sample));
-    SL_TRY(sl_cluster_time(&question->job, &sample->parts, NULL, estimate));
-    self->answer->played++;
+    SL_TRY(sl_cluster_time(&question->job, &sample->costs, NULL, estimate));
+    self->answer->simulated++;
     if (estimate->step_seconds >= time_to_beat(self->answer, &estimate->candidate.layout))
         return SL_OK;
-    if (question->draws && estimate->candidate.layout.stages == 1) {
-        sl_status status = draw(&question->job, estimate);
+    if (question->plans && estimate->candidate.layout.stages == 1) {
+        sl_status status = plan_whole(&question->job, estimate);
         if (status == SL_ERROR_FIT)
             return SL_OK;
         SL_TRY(status);
         if (estimate->step_seconds >= time_to_beat(self->answer, &estimate->candidate.layout))
             return SL_OK;
     }
-    keep(self->answer, estimate, &sample->parts);
+    keep(self->answer, estimate, &sample->costs);
     return SL_OK;
 }
 
@@ -403,7 +403,7 @@ static sl_status choose(chooser *self)
     for (uint64_t i = 0; i < self->estimate_count; i++)
         if (self->estimates[i].bound_seconds <
             time_to_beat(self->answer, &self->estimates[i].candidate.layout))
-            SL_TRY(play(self, &self->estimates[i]));
+            SL_TRY(simulate(self, &self->estimates[i]));
     if (self->answer->count == 0)
         SL_FAIL(SL_ERROR_FIT, "nothing fits");
     return SL_OK;

@@ -1,8 +1,8 @@
-/* Finds the fastest ways to share a training over a described cluster.
+/* Finds the fastest combinations of options for training on a described cluster.
  *
- * All combinations of what was left open are counted: those whose fullest rank fits get a bound
- * that no schedule beats, and are played in its order until no other can be among the best. So the
- * answer is exact within the rules of estimate.h, and depends on the question alone.
+ * All combinations of the open options are counted. Each whose fullest rank fits gets a lower bound
+ * of its time; they are simulated in the order of that bound until no other can be among the best.
+ * So the answer is exact within the rules of estimate.h, and depends on the question alone.
  */
 #ifndef SL_CLUSTER_CHOOSE_H
 #define SL_CLUSTER_CHOOSE_H
@@ -17,7 +17,7 @@ typedef struct sl_cluster_question {
     uint32_t tensor, data, stages, micro_batch;
     /* What is fixed; SL_CLUSTER_OPEN: it is not. */
     int zero, recompute, policy, accumulation, is_gpipe;
-    bool draws; /* what this version can run is planned whole and verified */
+    bool plans; /* a candidate that this version can run is planned whole and verified */
 } sl_cluster_question;
 
 /* The candidate that misses least of those that do not fit. */
@@ -29,10 +29,10 @@ typedef struct sl_cluster_miss {
 
 typedef struct sl_cluster_answer {
     sl_cluster_estimate best[SL_CLUSTER_BEST]; /* each the best of its layout; the fastest first */
-    sl_layer_costs parts[SL_CLUSTER_BEST];
+    sl_layer_costs costs[SL_CLUSTER_BEST];
     uint32_t count;
-    uint64_t considered, fitting, played;
-    uint32_t sampled; /* parts that were planned */
+    uint64_t considered, fitting, simulated;
+    uint32_t sampled; /* layers that were planned */
     sl_cluster_miss miss;
 } sl_cluster_answer;
 

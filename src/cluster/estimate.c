@@ -138,20 +138,20 @@ static double count_kept(const sl_cluster_candidate *candidate, uint32_t index)
     return candidate->layout.stages == 1 ? 1 : sl_pipeline_kept(&pipeline, index);
 }
 
-static stage stage_at(const sl_cluster_job *job, const sl_layer_costs *parts,
+static stage stage_at(const sl_cluster_job *job, const sl_layer_costs *costs,
                       const sl_cluster_candidate *candidate, uint32_t index)
 {
     uint32_t first;
     stage out = {0};
     const uint32_t last = candidate->layout.stages - 1;
     sl_cluster_stage_layers(job->shape.layers, last + 1, index, &first, &out.layers);
-    add_part(&out, &parts->layer, out.layers);
+    add_part(&out, &costs->layer, out.layers);
     if (index == 0)
-        add_part(&out, &parts->embedding, 1);
+        add_part(&out, &costs->embedding, 1);
     if (index == last)
-        add_part(&out, &parts->head, 1);
+        add_part(&out, &costs->head, 1);
     if (index == last && last > 0)
-        out.elements += parts->tied_elements;
+        out.elements += costs->tied_elements;
     set_sharing(job, candidate, &out);
     out.kept = count_kept(candidate, index);
     return out;
@@ -168,27 +168,27 @@ static double states_in(const stage *it, const sl_policy_options *placement, sl_
 }
 
 /* Of what is elsewhere, on the device while it is used. */
-static double visiting_bytes(const stage *it, const sl_layer_costs *parts,
+static double visiting_bytes(const stage *it, const sl_layer_costs *costs,
                              const sl_policy_options *placement)
 {
     const double gathered = it->param_ranks > 1 ? 1 : share_away(placement, SL_GROUP_PARAM);
     const double grads = it->grad_ranks > 1 ? 1 : share_away(placement, SL_GROUP_GRAD);
-    return VISITING_LAYERS * parts->layer.elements *
+    return VISITING_LAYERS * costs->layer.elements *
            (gathered * it->param_bytes + grads * it->grad_bytes);
 }
 
-static void count_stage(const stage *it, const sl_layer_costs *parts,
+static void count_stage(const stage *it, const sl_layer_costs *costs,
                         const sl_cluster_candidate *candidate, double bytes[SL_TIER_COUNT])
 {
     const sl_policy_options *placement = &candidate->placement;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         bytes[tier] = states_in(it, placement, (sl_tier)tier);
-    bytes[SL_TIER_DEVICE] += visiting_bytes(it, parts, placement) + parts->working_bytes +
-                             it->kept * it->layers * parts->layer.saved_bytes;
+    bytes[SL_TIER_DEVICE] += visiting_bytes(it, costs, placement) + costs->working_bytes +
+                             it->kept * it->layers * costs->layer.saved_bytes;
     if (candidate->layout.stages > 1)
-        bytes[SL_TIER_DEVICE] += 2 * parts->boundary_bytes;
+        bytes[SL_TIER_DEVICE] += 2 * costs->boundary_bytes;
     if (share_of(placement, SL_GROUP_MOMENT1, SL_TIER_DISK) > 0) /* drives need a place between */
-        bytes[SL_TIER_HOST] += VISITING_LAYERS * parts->layer.elements *
+        bytes[SL_TIER_HOST] += VISITING_LAYERS * costs->layer.elements *
                                (it->moment_bytes / it->moment_ranks + it->param_bytes);
 }
 
@@ -272,7 +272,7 @@ static void add_sums(const sl_cluster_candidate *candidate, const sl_exchange_co
 
 /* What is updated off the device: gradients go down, parameters come up, states go from and to
  * drives, and the host computes; the slowest of them counts. */
-static void add_update(const sl_cluster_job *job, const sl_layer_costs *parts,
+static void add_update(const sl_cluster_job *job, const sl_layer_costs *costs,
                        const sl_cluster_candidate *candidate, const stage *it, times *out)
 {
     const sl_cluster *cluster = job->cluster;
@@ -280,8 +280,8 @@ static void add_update(const sl_cluster_job *job, const sl_layer_costs *parts,
     const double away = share_away(&candidate->placement, SL_GROUP_MOMENT1) * owned;
     const double on_disk =
         share_of(&candidate->placement, SL_GROUP_MOMENT1, SL_TIER_DISK) * owned * it->moment_bytes;
-    out->device_update = (owned - away) * parts->element_seconds;
-    out->host_update = away * parts->host_adamw_seconds;
+    out->device_update = (owned - away) * costs->element_seconds;
+    out->host_update = away * costs->host_adamw_seconds;
     if (on_disk > 0)
         out->drive_seconds = cluster->node_gpus * (on_disk / cluster->disk_read_rate +
                                                    on_disk / cluster->disk_write_rate);
@@ -293,7 +293,7 @@ static void add_update(const sl_cluster_job *job, const sl_layer_costs *parts,
         out->update += exposed_beside(off, out->forward, it->layers);
 }
 
-static times time_stage(const sl_cluster_job *job, const sl_layer_costs *parts,
+static times time_stage(const sl_cluster_job *job, const sl_layer_costs *costs,
                         const sl_cluster_candidate *candidate, const stage *it)
 {
     const sl_exchange_cost data =
@@ -302,12 +302,12 @@ static times time_stage(const sl_cluster_job *job, const sl_layer_costs *parts,
     times out = {.tensor_exchange = m * it->exchange};
     add_visits(job, candidate, &data, it, &out);
     add_sums(candidate, &data, it, &out);
-    add_update(job, parts, candidate, it, &out);
+    add_update(job, costs, candidate, it, &out);
     if (candidate->layout.stages > 1) {
         const double send =
-            sl_exchange_cost_send_seconds(job->cluster, &candidate->layout, parts->boundary_bytes);
+            sl_exchange_cost_send_seconds(job->cluster, &candidate->layout, costs->boundary_bytes);
         const double tied = sl_exchange_cost_send_seconds(job->cluster, &candidate->layout,
-                                                          4 * parts->tied_elements);
+                                                          4 * costs->tied_elements);
         out.send_seconds =
             m * send + tied; /* what comes goes the other way of a full-duplex link */
         out.data += tied;
@@ -349,7 +349,7 @@ typedef struct survey {
     double tail_update; /* of that */
 } survey;
 
-static sl_status survey_stages(const sl_cluster_job *job, const sl_layer_costs *parts,
+static sl_status survey_stages(const sl_cluster_job *job, const sl_layer_costs *costs,
                                const sl_cluster_candidate *candidate, survey *out)
 {
     const uint32_t count = candidate->layout.stages;
@@ -358,10 +358,10 @@ static sl_status survey_stages(const sl_cluster_job *job, const sl_layer_costs *
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u stages", count);
     out->pipeline = (sl_pipeline){
         out->stages, count, candidate->accumulate, candidate->is_gpipe,
-        sl_exchange_cost_send_seconds(job->cluster, &candidate->layout, parts->boundary_bytes)};
+        sl_exchange_cost_send_seconds(job->cluster, &candidate->layout, costs->boundary_bytes)};
     for (uint32_t s = 0; s < count; s++) {
-        const stage it = stage_at(job, parts, candidate, s);
-        const times time = time_stage(job, parts, candidate, &it);
+        const stage it = stage_at(job, costs, candidate, s);
+        const times time = time_stage(job, costs, candidate, &it);
         out->stages[s] = (sl_pipeline_stage){time.forward, time.backward};
         if (s == 0 || time.forward + time.backward > out->time.forward + out->time.backward) {
             out->busiest = it;
@@ -375,15 +375,15 @@ static sl_status survey_stages(const sl_cluster_job *job, const sl_layer_costs *
     return SL_OK;
 }
 
-bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *parts,
+bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *costs,
                      sl_cluster_estimate *estimate, sl_tier *out_tier, uint64_t *out_missing)
 {
     const sl_cluster_candidate *candidate = &estimate->candidate;
     double most[SL_TIER_COUNT] = {0};
     for (uint32_t s = 0; s < candidate->layout.stages; s++) {
         double bytes[SL_TIER_COUNT];
-        const stage it = stage_at(job, parts, candidate, s);
-        count_stage(&it, parts, candidate, bytes);
+        const stage it = stage_at(job, costs, candidate, s);
+        count_stage(&it, costs, candidate, bytes);
         if (bytes[SL_TIER_DEVICE] > most[SL_TIER_DEVICE])
             estimate->fullest_stage = s;
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
@@ -395,11 +395,11 @@ bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *parts,
     return check_budgets(estimate, out_tier, out_missing);
 }
 
-sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *parts,
+sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *costs,
                            sl_cluster_estimate *estimate)
 {
     survey all = {0};
-    sl_status status = survey_stages(job, parts, &estimate->candidate, &all);
+    sl_status status = survey_stages(job, costs, &estimate->candidate, &all);
     if (status == SL_OK)
         estimate->bound_seconds = sl_pipeline_bound(&all.pipeline) + all.tail;
     free(all.stages);
@@ -422,12 +422,12 @@ static void set_shares(const sl_cluster_candidate *candidate, const survey *all,
     share[SL_CLUSTER_BUBBLE] = fmax(rest, 0);
 }
 
-sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *parts,
+sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *costs,
                           const sl_pipeline_observer *observer, sl_cluster_estimate *estimate)
 {
     survey all = {0};
     double seconds = 0;
-    sl_status status = survey_stages(job, parts, &estimate->candidate, &all);
+    sl_status status = survey_stages(job, costs, &estimate->candidate, &all);
     if (status == SL_OK)
         status = sl_pipeline_play(&all.pipeline, observer, &seconds);
     if (status == SL_OK) {

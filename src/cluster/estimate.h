@@ -1,15 +1,16 @@
-/* What one way to share a training over a described cluster would cost: bytes of the fullest rank
- * by tier, and the time of a step.
+/* What one combination of options costs on a described cluster: bytes of the fullest rank by tier,
+ * and the time of a step.
  *
  * Arithmetic over layers that were planned and simulated (layer_cost.h), exchanges
- * (exchange_cost.h) and a pipeline that is played (pipeline.h). The rules that are neither:
+ * (exchange_cost.h) and a pipeline that is simulated (pipeline.h). The rules that are neither:
  *
  *   bytes   states of the stage's parameters, shared over D ranks from ZeRO 1, 2 and 3 on; saved
  *           activations of the micro-batches that a stage keeps; what a layer's passes take beside
  *           them; one buffer to receive and one to send; of what lives elsewhere, two layers that
  *           visit
- *   data    sums begin with the last micro-batch's backward pass and go on beside it: what is
- * longer shows, and always the last layer's part; gathers likewise beside the next forward pass
+ *   data    sums begin with the last micro-batch's backward pass and run beside it: the step waits
+ *           for what they take longer, at least for the last layer's sum; gathers likewise beside
+ *           the next forward pass
  *   update  what is updated on the host or streamed from drives hides behind the next step's first
  *           forward pass, but for one layer
  *   visits  parameters that are gathered (ZeRO 3) or that live elsewhere come once a pass of each
@@ -21,7 +22,6 @@
 #include "layer_cost.h"
 #include "pipeline.h"
 
-/* One way to do it. */
 typedef struct sl_cluster_candidate {
     sl_comm_layout layout;
     uint32_t micro_batch, accumulate; /* rows; micro-batches a step and data rank */
@@ -63,7 +63,7 @@ typedef struct sl_cluster_estimate {
     double step_seconds;
     double share_seconds[SL_CLUSTER_SHARE_COUNT];
     double busy_seconds[SL_CLUSTER_RESOURCE_COUNT];
-    bool is_drawn; /* bytes and time are those of the whole plan, verified, not of its parts */
+    bool is_planned; /* bytes and time are of the whole plan, verified, not put together */
 } sl_cluster_estimate;
 
 /* What is asked, the same for all candidates. */
@@ -85,15 +85,15 @@ void sl_cluster_stage_layers(uint32_t layers, uint32_t stages, uint32_t stage, u
 
 /* Fills in bytes and budgets; false: it does not fit, and *out_tier misses
  * *out_missing bytes. */
-bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *parts,
+bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *costs,
                      sl_cluster_estimate *estimate, sl_tier *out_tier, uint64_t *out_missing);
 
 /* Fills in a time that no schedule of the candidate beats. SL_ERROR_SYSTEM. */
-sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *parts,
+sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *costs,
                            sl_cluster_estimate *estimate);
 
 /* Plays the pipeline and fills in the times. `observer` may be NULL. */
-sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *parts,
+sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *costs,
                           const sl_pipeline_observer *observer, sl_cluster_estimate *estimate);
 
 /* Whether this version's train takes so many ranks. */

@@ -141,28 +141,28 @@ static double at_least_zero(double value)
     return value > 0 ? value : 0;
 }
 
-static void set_ends(const sl_layer_cost_args *sample, const sounding *one, sl_layer_costs *parts)
+static void set_ends(const sl_layer_cost_args *sample, const sounding *one, sl_layer_costs *costs)
 {
     const double width = sample->shape.width;
-    const double ends = one->elements - parts->layer.elements;
-    parts->tied_elements = (double)sl_gpt2_padded_vocab(&sample->shape, sample->tensor_ranks) /
+    const double ends = one->elements - costs->layer.elements;
+    costs->tied_elements = (double)sl_gpt2_padded_vocab(&sample->shape, sample->tensor_ranks) /
                            sample->tensor_ranks * width;
-    parts->head.elements = 2 * width;
-    parts->embedding.elements = at_least_zero(ends - parts->head.elements);
-    parts->embedding.forward_seconds = one->embedding_forward;
-    parts->embedding.backward_seconds = one->embedding_backward;
-    const double forward = one->forward_seconds - parts->layer.forward_seconds;
+    costs->head.elements = 2 * width;
+    costs->embedding.elements = at_least_zero(ends - costs->head.elements);
+    costs->embedding.forward_seconds = one->embedding_forward;
+    costs->embedding.backward_seconds = one->embedding_backward;
+    const double forward = one->forward_seconds - costs->layer.forward_seconds;
     const double both =
-        one->micro_seconds - parts->layer.forward_seconds - parts->layer.backward_seconds;
-    parts->head.forward_seconds = at_least_zero(forward - one->embedding_forward);
-    parts->head.backward_seconds = at_least_zero(both - forward - one->embedding_backward);
-    parts->head.exposed_seconds =
-        at_least_zero(one->exposed_seconds - parts->layer.exposed_seconds);
-    parts->head.exchange_seconds =
-        at_least_zero(one->exchange_seconds - parts->layer.exchange_seconds);
+        one->micro_seconds - costs->layer.forward_seconds - costs->layer.backward_seconds;
+    costs->head.forward_seconds = at_least_zero(forward - one->embedding_forward);
+    costs->head.backward_seconds = at_least_zero(both - forward - one->embedding_backward);
+    costs->head.exposed_seconds =
+        at_least_zero(one->exposed_seconds - costs->layer.exposed_seconds);
+    costs->head.exchange_seconds =
+        at_least_zero(one->exchange_seconds - costs->layer.exchange_seconds);
 }
 
-static void set_updates(const sl_layer_cost_args *sample, sl_layer_costs *parts)
+static void set_updates(const sl_layer_cost_args *sample, sl_layer_costs *costs)
 {
     enum { MANY = 1 << 26 }; /* elements, so that fixed costs are of a chunk, not of an element */
     const sl_comm_layout alone = {1, 1, 1};
@@ -171,20 +171,20 @@ static void set_updates(const sl_layer_cost_args *sample, sl_layer_costs *parts)
                                .type = (uint16_t)sample->type,
                                .grad_type =
                                    (uint16_t)(sample->stores_sums ? SL_TYPE_FP32 : sample->type)};
-    parts->element_seconds = (sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, false) +
+    costs->element_seconds = (sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, false) +
                               sl_machine_op_seconds(&machine, SL_OP_BLOCK_NORM, &attrs, false)) /
                              MANY;
-    parts->host_adamw_seconds = sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, true) / MANY;
+    costs->host_adamw_seconds = sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, true) / MANY;
 }
 
-sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs *out_parts)
+sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs *out_costs)
 {
     sounding one = {0}, two = {0}, three = {0};
-    sl_layer_costs parts = {0};
+    sl_layer_costs costs = {0};
     SL_TRY(sound(sample, 1, &one));
     SL_TRY(sound(sample, 2, &two));
     SL_TRY(sound_memory(sample, 3, &three));
-    sl_layer_cost *layer = &parts.layer;
+    sl_layer_cost *layer = &costs.layer;
     layer->elements = two.elements - one.elements;
     layer->forward_seconds = at_least_zero(two.forward_seconds - one.forward_seconds);
     layer->backward_seconds =
@@ -193,13 +193,13 @@ sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs
     layer->exchange_seconds = at_least_zero(two.exchange_seconds - one.exchange_seconds);
     layer->saved_bytes =
         at_least_zero(three.peak_bytes - two.peak_bytes - layer->elements * state_bytes(sample));
-    parts.working_bytes = at_least_zero(three.peak_bytes - three.elements * state_bytes(sample) -
+    costs.working_bytes = at_least_zero(three.peak_bytes - three.elements * state_bytes(sample) -
                                         3 * layer->saved_bytes);
-    parts.boundary_bytes = (double)sample->micro_batch * sample->seq * sample->shape.width *
+    costs.boundary_bytes = (double)sample->micro_batch * sample->seq * sample->shape.width *
                            (double)sl_type_bytes(sample->type) /
                            (sample->sequence_parallel ? sample->tensor_ranks : 1);
-    set_ends(sample, &one, &parts);
-    set_updates(sample, &parts);
-    *out_parts = parts;
+    set_ends(sample, &one, &costs);
+    set_updates(sample, &costs);
+    *out_costs = costs;
     return SL_OK;
 }

@@ -41,7 +41,7 @@ typedef struct sl_layer_cost_args {
 } sl_layer_cost_args;
 
 /* SL_ERROR_USAGE: the shape does not divide so; else failures of planning. */
-sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs *out_parts);
+sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs *out_costs);
 
 /* The task of a rank and the choice of a plan on the device alone, for so many layers. */
 sl_task sl_layer_cost_task(const sl_layer_cost_args *sample, const sl_comm_layout *layout,

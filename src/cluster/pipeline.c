@@ -5,7 +5,7 @@
 
 #include "base/bits.h"
 
-typedef struct player {
+typedef struct simulation {
     const sl_pipeline *pipeline;
     const sl_pipeline_observer *observer;
     uint32_t *next;     /* [stages] passes that have run */
@@ -14,7 +14,7 @@ typedef struct player {
     double *arrived[2]; /* [stages][micro_batches] of what a pass needs from its neighbour; < 0:
                            not yet. By is_backward. */
     double end;
-} player;
+} simulation;
 
 static uint32_t count_warm_up(const sl_pipeline *pipeline, uint32_t stage)
 {
@@ -45,13 +45,14 @@ static sl_pipeline_pass pass_at(const sl_pipeline *pipeline, uint32_t stage, uin
     return pass;
 }
 
-static double *arrival_of(const player *p, bool is_backward, uint32_t stage, uint32_t micro_batch)
+static double *arrival_of(const simulation *p, bool is_backward, uint32_t stage,
+                          uint32_t micro_batch)
 {
     return &p->arrived[is_backward][(size_t)stage * p->pipeline->micro_batches + micro_batch];
 }
 
 /* Where a pass sends what it made: the next stage, or the one before. */
-static void send_on(player *p, const sl_pipeline_pass *pass)
+static void send_on(simulation *p, const sl_pipeline_pass *pass)
 {
     const uint32_t last = p->pipeline->stage_count - 1;
     if (pass->is_backward ? pass->stage == 0 : pass->stage == last) {
@@ -66,7 +67,7 @@ static void send_on(player *p, const sl_pipeline_pass *pass)
 }
 
 /* Runs the next pass of a stage if what it needs has arrived. */
-static bool run_next(player *p, uint32_t stage)
+static bool run_next(simulation *p, uint32_t stage)
 {
     if (p->next[stage] == 2 * p->pipeline->micro_batches)
         return false;
@@ -86,7 +87,7 @@ static bool run_next(player *p, uint32_t stage)
     return true;
 }
 
-static void close_player(player *p)
+static void close_simulation(simulation *p)
 {
     free(p->next);
     free(p->free_since);
@@ -96,7 +97,7 @@ static void close_player(player *p)
     }
 }
 
-static sl_status open_player(const sl_pipeline *pipeline, player *p)
+static sl_status open_simulation(const sl_pipeline *pipeline, simulation *p)
 {
     const size_t stages = pipeline->stage_count;
     const size_t count = stages * pipeline->micro_batches;
@@ -117,7 +118,7 @@ static sl_status open_player(const sl_pipeline *pipeline, player *p)
     return SL_OK;
 }
 
-static void play(player *p)
+static void simulate(simulation *p)
 {
     for (bool has_moved = true; has_moved;) {
         has_moved = false;
@@ -130,16 +131,17 @@ static void play(player *p)
 sl_status sl_pipeline_play(const sl_pipeline *pipeline, const sl_pipeline_observer *observer,
                            double *out_seconds)
 {
-    player p = {.pipeline = pipeline, .observer = observer};
+    simulation p = {.pipeline = pipeline, .observer = observer};
     if ((uint64_t)pipeline->stage_count * pipeline->micro_batches > SL_PIPELINE_PASSES_MAX)
-        SL_FAIL(SL_ERROR_USAGE, "a pipeline of %u stages and %u micro-batches is too long to play",
+        SL_FAIL(SL_ERROR_USAGE,
+                "a pipeline of %u stages and %u micro-batches is too long to simulate",
                 pipeline->stage_count, pipeline->micro_batches);
-    sl_status status = open_player(pipeline, &p);
+    sl_status status = open_simulation(pipeline, &p);
     if (status == SL_OK) {
-        play(&p);
+        simulate(&p);
         *out_seconds = p.end;
     }
-    close_player(&p);
+    close_simulation(&p);
     return status;
 }
 

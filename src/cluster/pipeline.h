@@ -1,4 +1,4 @@
-/* The stages of a pipeline over the micro-batches of a step, played jointly.
+/* The stages of a pipeline over the micro-batches of a step, simulated together.
  *
  * A stage works in order; a pass starts when the stage is free and what it needs from its
  * neighbour has arrived. What is sent goes beside the work, one after the other on each way.

@@ -30,8 +30,8 @@ static sl_status play_passes(const sl_choice *choice, const sl_pipeline *pipelin
     return SL_OK;
 }
 
-sl_status sl_stage_steps_play(const sl_task *task, const sl_choice *choice,
-                              const double *step_seconds, double *out_seconds)
+sl_status sl_stage_steps_simulate(const sl_task *task, const sl_choice *choice,
+                                  const double *step_seconds, double *out_seconds)
 {
     const uint32_t count = task->stage_count > 1 ? task->stage_count : 1;
     sl_pipeline_stage *passes = calloc(count, sizeof *passes);

@@ -8,11 +8,11 @@
 void sl_stage_steps_layers(const sl_task *task, uint32_t index, uint32_t *out_first,
                            uint32_t *out_count);
 
-/* Plays the stages jointly. step_seconds [stage_count]: the prediction of each as if it waited for
- * no other; it is shared out evenly over micro-batches, a third of it forward, and what stages
+/* Simulates the stages together. step_seconds [stage_count]: the prediction of each as if it waited
+ * for no other; it is shared out evenly over micro-batches, a third of it forward, and what stages
  * give each other takes no time. Of very many micro-batches it is a lower bound. Without stages it
  * is that of the one. SL_ERROR_SYSTEM: no memory. */
-sl_status sl_stage_steps_play(const sl_task *task, const sl_choice *choice,
-                              const double *step_seconds, double *out_seconds);
+sl_status sl_stage_steps_simulate(const sl_task *task, const sl_choice *choice,
+                                  const double *step_seconds, double *out_seconds);
 
 #endif

@@ -259,8 +259,8 @@ static bool is_told(const merge *self, uint32_t row)
            (self->knows_given || is_among(row, resolved_rows, COUNT_OF(resolved_rows)));
 }
 
-/* True if an option was chosen for another one that is different now. */
-static bool has_lost_its_reason(const merge *self, uint32_t row)
+/* True if an option was chosen because of another option, which is different now. */
+static bool is_obsolete(const merge *self, uint32_t row)
 {
     for (size_t i = 0; i < COUNT_OF(dependent_rows); i++)
         if (dependent_rows[i][0] == row && is_changed(self, dependent_rows[i][1]))
@@ -277,13 +277,13 @@ static bool is_taken_over(const merge *self, uint32_t row)
 {
     bool is_kept =
         self->before->given[row] || is_among(row, resolved_rows, COUNT_OF(resolved_rows));
-    return is_kept && !self->given_now[row] && !has_lost_its_reason(self, row) &&
+    return is_kept && !self->given_now[row] && !is_obsolete(self, row) &&
            !is_among(row, written_rows, COUNT_OF(written_rows));
 }
 
-/* Nobody gave it now, but a foreign file that leaves it out stands for another value, which its
- * table shows: the run's own stays. */
-static bool is_outvoted(const merge *self, uint32_t row)
+/* True if nobody gave the option now, and the checkpoint's value overrides the default that a
+ * foreign file, which leaves the option out, stands for. The file's table shows that default. */
+static bool is_overridden(const merge *self, uint32_t row)
 {
     const json_t *was = find_value(self->was_values, row), *now = find_value(self->now_values, row);
     return is_taken_over(self, row) && was && now && !json_equal(was, now) &&
@@ -332,7 +332,7 @@ static sl_status describe_changes(const merge *self, char **out_changes)
     if (!stream)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
-        if (is_outvoted(self, row))
+        if (is_overridden(self, row))
             print_stays(stream, self, row);
         else if (is_told(self, row))
             print_change(stream, row, self->was_values, self->now_values);

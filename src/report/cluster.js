@@ -6,7 +6,7 @@ function tile(words, value) { return el('li', {}, el('b', {}, value), el('span',
 function filled(color) { return el('span', { class: 'swatch', style: 'background:' + color, 'aria-hidden': 'true' }); }
 function name(way) { return `TP ${way.tp} × DP ${way.dp} × PP ${way.pp}`; }
 function detail(way) { return `ZeRO ${way.zero}, ${count(way.accumulate)} micro-batches of ${way.micro_batch} rows, ${way.order}, recompute ${way.recompute}, ${way.placement}`; }
-function state(way) { return (way.drawn ? 'the whole plan was drawn and verified' : 'of its parts') + (way.runnable ? '' : '; more ranks than train takes'); }
+function state(way) { return (way.drawn ? 'the whole plan was made and verified' : 'of its parts') + (way.runnable ? '' : '; more ranks than train takes'); }
 
 const SHARES = [['compute', '--param'], ['tensor exchange', '--moment1'], ['visits', '--grad'], ['bubble', '--grid'], ['data exchange', '--moment2'], ['update', '--master']];
 const FORWARD = 'var(--moment1)', BACKWARD = 'var(--param)', TAIL = 'var(--master)';
@@ -32,7 +32,7 @@ function shareBar(way, most) {
 }
 const slowest = Math.max(...plan.best.map((way) => way.predicted_step_ms / 1e3));
 main.append(el('h2', {}, 'The best ways'),
-  el('p', { class: 'quiet' }, `${count(plan.considered)} ways were counted, ${count(plan.fitting)} fit; the best of each layout.`),
+  el('p', { class: 'quiet' }, `${count(plan.considered)} combinations were counted, ${count(plan.fitting)} fit; the best of each layout.`),
   el('ul', { class: 'legend' }, ...SHARES.map(([share, color]) => el('li', {}, filled(`var(${color})`), share))),
   table('The best ways', [['layout', 'text'], ['where the step goes', 'text'], ['step'], ['device'], ['host'], ['disk']], plan.best.map((way) =>
     [name(way), shareBar(way, slowest), seconds(way.predicted_step_ms / 1e3), bytes(way.peak_bytes.device), bytes(way.peak_bytes.host), bytes(way.peak_bytes.disk)])),

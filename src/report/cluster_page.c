@@ -81,15 +81,15 @@ static json_t *list_windows(const drawing *self)
 static sl_status draw_pipeline(const sl_cluster_question *question, const sl_cluster_answer *answer,
                                json_t **out_picture)
 {
-    sl_cluster_estimate estimate = answer->best[0]; /* of its parts, also where a plan was drawn */
+    sl_cluster_estimate estimate = answer->best[0]; /* put together, also where a plan was made */
     const uint32_t stages = estimate.candidate.layout.stages;
     double end = 0;
     drawing self = {.passes = json_array()};
     const sl_pipeline_observer watch = {note_end, &end}, draw = {draw_pass, &self};
-    sl_status status = sl_cluster_time(&question->job, &answer->parts[0], &watch, &estimate);
+    sl_status status = sl_cluster_time(&question->job, &answer->costs[0], &watch, &estimate);
     if (status == SL_OK) {
         set_windows(&estimate.candidate, end, estimate.step_seconds, &self);
-        status = sl_cluster_time(&question->job, &answer->parts[0], &draw, &estimate);
+        status = sl_cluster_time(&question->job, &answer->costs[0], &draw, &estimate);
     }
     *out_picture =
         json_pack("{s:i, s:i, s:f, s:f, s:o, s:o, s:o}", "stages", (int)stages, "micro_batches",

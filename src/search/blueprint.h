@@ -13,10 +13,11 @@
 #include "sluice/gpt2.h"
 
 typedef enum sl_work {
-    SL_WORK_TRAIN, /* program 0: a training step; 1, if wanted: the loss of a micro-batch; then of
-                      the rows that are left, of all data but the test's and of the test's, each
-                      if there are some and their number is another */
-    SL_WORK_EVALUATE, /* program 0: the loss of a micro-batch; program 1: of the rows that are left
+    SL_WORK_TRAIN,    /* program 0: a training step. With evaluation, 1: the loss of a micro-batch;
+                         then the loss of the last, smaller micro-batch of the evaluation data, and of
+                         that of the test data if it has another number of rows; each is left out
+                         where the rows divide */
+    SL_WORK_EVALUATE, /* program 0: the loss of a micro-batch; program 1: of the last, smaller one
                        */
     SL_WORK_GENERATE  /* program 0: one more token of each of micro_batch rows; then, where there is
                          one, the prompt, of one row; then, likewise, a piece of all rows */

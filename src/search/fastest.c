@@ -376,9 +376,9 @@ static sl_status refine_pace(improvement *self)
 
 /* ---- what to show beside the best ---- */
 
-/* Whoever asks for the best three gets them, also where the bound made others needless: what
- * differs from the best in one thing is planned, and cannot win, for a run that shows nothing must
- * take the same plan. */
+/* A caller that asks for the best three gets three, also where the bound made other plans needless:
+ * neighbours of the best, which differ from it in one choice, are planned for show. They cannot
+ * replace the best, because a run that shows nothing must take the same plan. */
 static sl_status show_others(const improvement *self)
 {
     static const uint32_t homes[] = {SL_CANDIDATES_LEAST_ON_DEVICE, 4, 11, 10, 12};

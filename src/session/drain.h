@@ -2,8 +2,8 @@
  * walked in its order, and of two neighbours' next exchanges those that fit are over. Pure: knows
  * programs, and no communicator.
  *
- * An exchange is over when both have come to it, as where nothing is buffered; so what drains here
- * drains with any buffers, and when one exchange at a time is made.
+ * An exchange ends only when both stages have reached it, as if nothing were buffered. Lists that
+ * end under this rule end with buffers of any size too.
  */
 #ifndef SL_SESSION_DRAIN_H
 #define SL_SESSION_DRAIN_H

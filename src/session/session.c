@@ -163,7 +163,7 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
     return SL_OK;
 }
 
-/* Of what several ranks have, the first of them answers. */
+/* Where several ranks store the same elements, the first of these ranks answers for them. */
 static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_index,
                                   uint64_t first_element, uint64_t element_count,
                                   uint64_t *out_first)

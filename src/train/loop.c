@@ -41,9 +41,9 @@ typedef struct loop {
     bool has_others;           /* ranks, which stop together: by what each step's norm carried */
     bool must_stop;            /* with other ranks: one of them asked */
     uint64_t evaluated_step;   /* UINT64_MAX: none yet */
-    sl_engine_statistics late; /* of updates that ended after their step was told of */
-    double checkpoint_ms;      /* of saves after the step told of last */
-    uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* told of */
+    sl_engine_statistics late; /* of updates that finished after their step had been logged */
+    double checkpoint_ms;      /* of saves after the step that was logged last */
+    uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* logged */
     bool has_timeline_failed;
     sl_end_report end;
 } loop;

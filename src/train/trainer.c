@@ -146,7 +146,7 @@ static sl_status open_sinks(sl_trainer *trainer)
     return sl_logs_open(&trainer->logs, trainer->config, trainer->state.step + 1, &trainer->sinks);
 }
 
-/* Of all stages: what the slowest rank of each is predicted to take alone, played jointly. */
+/* Of all stages: what the slowest rank of each is predicted to take alone, simulated together. */
 static sl_status predict_stages(const sl_trainer *trainer, const sl_blueprint *blueprint,
                                 double own, double *out_seconds)
 {
@@ -157,7 +157,7 @@ static sl_status predict_stages(const sl_trainer *trainer, const sl_blueprint *b
         double *stage = &stages[i / (ranks->layout.tensor * ranks->layout.data)];
         *stage = all[i] > *stage ? all[i] : *stage;
     }
-    return sl_stage_steps_play(&blueprint->task, &blueprint->choice, stages, out_seconds);
+    return sl_stage_steps_simulate(&blueprint->task, &blueprint->choice, stages, out_seconds);
 }
 
 static sl_status predict(sl_trainer *trainer, const sl_blueprint *blueprint)

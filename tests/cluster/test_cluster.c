@@ -259,12 +259,12 @@ static sl_cluster_question small_question(const sl_cluster *cluster)
                                  .is_gpipe = SL_CLUSTER_OPEN};
 }
 
-/* The whole plan, drawn and verified, against the sum of parts. */
+/* The whole plan, made and verified, against the costs of layers put together. */
 static void parts_when_compared_with_the_whole_plan_then_bytes_and_time_agree(void **state)
 {
     (void)state;
     const sl_cluster cluster = load_example("dgx-a100-80gb.json");
-    static sl_cluster_answer parts, whole;
+    static sl_cluster_answer costs, whole;
     for (int recompute = 0; recompute < 3; recompute++)
         for (uint32_t b = 1; b <= 4; b += 3) {
             sl_cluster_question question = small_question(&cluster);
@@ -275,13 +275,13 @@ static void parts_when_compared_with_the_whole_plan_then_bytes_and_time_agree(vo
             question.recompute = recompute;
             question.policy = SL_POLICY_DEVICE;
             question.accumulation = SL_ACCUMULATE_MICRO;
-            assert_int_equal(sl_cluster_choose(&question, &parts), SL_OK);
-            question.draws = true;
+            assert_int_equal(sl_cluster_choose(&question, &costs), SL_OK);
+            question.plans = true;
             assert_int_equal(sl_cluster_choose(&question, &whole), SL_OK);
-            assert_true(whole.best[0].is_drawn && !parts.best[0].is_drawn);
-            const double bytes = (double)parts.best[0].bytes[SL_TIER_DEVICE] /
+            assert_true(whole.best[0].is_planned && !costs.best[0].is_planned);
+            const double bytes = (double)costs.best[0].bytes[SL_TIER_DEVICE] /
                                  (double)whole.best[0].bytes[SL_TIER_DEVICE];
-            const double time = parts.best[0].step_seconds / whole.best[0].step_seconds;
+            const double time = costs.best[0].step_seconds / whole.best[0].step_seconds;
             print_message("recompute %d, %u rows: bytes %.3f, time %.3f of the whole plan's\n",
                           recompute, b, bytes, time);
             assert_true(bytes > 0.9 && bytes < 1.1);
