@@ -339,9 +339,5 @@ int main(void)
                                         begin, end),
         cmocka_unit_test_setup_teardown(ranks_when_there_are_too_few_gpus_are_refused, begin, end),
     };
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
-    scratch_close(&disk);
-    return failures;
+    return cmocka_run_group_tests(tests, open_disk, close_disk);
 }

@@ -53,6 +53,22 @@ static const rank_hooks *run_hooks; /* NULL: none */
 static scratch_path disk;
 static char disk_dir[SCRATCH_PATH_BYTES + 16]; /* "disk-dir=..." */
 
+/* The set-up of a program whose runs have a disk tier. */
+static inline int open_disk(void **state)
+{
+    (void)state;
+    disk = scratch_open();
+    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
+    return 0;
+}
+
+static inline int close_disk(void **state)
+{
+    (void)state;
+    scratch_close(&disk);
+    return 0;
+}
+
 /* ---- a run: one rank, or many as threads ---- */
 
 /* What a test plants in the blueprint of a rank. */
@@ -684,6 +700,28 @@ static inline void compare_same_runs(ranks_run *first, ranks_run *second, int st
     check_peaks(second);
     close_run(first);
     close_run(second);
+}
+
+/* Policies other than `device`, in other orders of work, give the bits of `device`. `common`: an
+ * option of all runs, or NULL. */
+static inline void check_policies(uint32_t size, const char *precision, const char *common)
+{
+    static const char *const others[][SETTINGS_MAX] = {
+        {"policy=host"},
+        {"policy=nvme", disk_dir, "nvme-params=1", "nvme-grads=1", "recompute=full",
+         "accumulation=layer", "chunk-size=40960"},
+        {"policy=static", disk_dir, "nvme-params=0.5", "offload-optimizer=0.5",
+         "recompute=selective", "threads=2"}};
+    const char *const plain[] = {"policy=device", precision, "accumulate=3", common, NULL};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const char *settings[SETTINGS_MAX];
+        size_t count = 0;
+        for (; others[i][count]; count++)
+            settings[count] = others[i][count];
+        memcpy(settings + count, plain + 1, sizeof plain - sizeof plain[0]);
+        compare_same_runs(open_run(size, plain, NULL), open_run(size, settings, NULL), 3,
+                          others[i][0]);
+    }
 }
 
 /* The device's budget that a refusal asks for, of the first rank. */

@@ -379,21 +379,6 @@ static void checkpoint_when_the_layout_changes_then_is_the_same(void **state)
     scratch_close(&directory);
 }
 
-static int open_disk(void **state)
-{
-    (void)state;
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    return 0;
-}
-
-static int close_disk(void **state)
-{
-    (void)state;
-    scratch_close(&disk);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -108,21 +108,6 @@ static void losses_in_bf16_when_on_many_ranks_part_as_those_of_nudged_runs(void 
     check_layouts(precision, 4 * worst);
 }
 
-static int open_disk(void **state)
-{
-    (void)state;
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    return 0;
-}
-
-static int close_disk(void **state)
-{
-    (void)state;
-    scratch_close(&disk);
-    return 0;
-}
-
 int main(void)
 {
     const char *given = getenv("SL_TEST_SEED");

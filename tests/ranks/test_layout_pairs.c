@@ -110,21 +110,6 @@ static void checkpoints_when_of_any_layout_go_on_in_any_other(void **state)
         assert_true(sum.pairs >= 2 * 100 && sum.of_two_axes >= 2 * 60);
 }
 
-static int open_disk(void **state)
-{
-    (void)state;
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    return 0;
-}
-
-static int close_disk(void **state)
-{
-    (void)state;
-    scratch_close(&disk);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -415,21 +415,6 @@ static void checkpoints_when_of_any_stages_then_are_equal_and_go_on_anywhere(voi
     scratch_close(&from);
 }
 
-static int open_disk(void **state)
-{
-    (void)state;
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    return 0;
-}
-
-static int close_disk(void **state)
-{
-    (void)state;
-    scratch_close(&disk);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -147,21 +147,6 @@ static void runs_when_placed_at_random_then_have_the_bits_of_their_topology(void
         check_random(seed);
 }
 
-static int open_disk(void **state)
-{
-    (void)state;
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    return 0;
-}
-
-static int close_disk(void **state)
-{
-    (void)state;
-    scratch_close(&disk);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

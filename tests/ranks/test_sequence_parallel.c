@@ -106,34 +106,7 @@ static void losses_over_fifty_steps_then_stay_together(void **state)
 static void policies_when_rows_are_shared_then_give_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const others[][SETTINGS_MAX] = {
-        {SHARED, "policy=host", "precision=bf16", "accumulate=3", NULL},
-        {SHARED, "policy=nvme", disk_dir, "nvme-params=1", "nvme-grads=1", "recompute=full",
-         "precision=bf16", "accumulate=3", "accumulation=layer", "chunk-size=40960", NULL},
-        {SHARED, "policy=static", disk_dir, "nvme-params=0.5", "offload-optimizer=0.5",
-         "recompute=selective", "precision=bf16", "accumulate=3", "threads=2", NULL}};
-    static const char *const first[] = {SHARED, "policy=device", "precision=bf16", "accumulate=3",
-                                        NULL};
-    ranks_run *plain = open_run(3, first, NULL);
-    for (int step = 0; step < 3; step++)
-        take_step(plain);
-    whole_model *params = read_model(plain, SL_GROUP_PARAM);
-    whole_model *moments = read_model(plain, SL_GROUP_MOMENT2);
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        ranks_run *run = open_run(3, others[i], NULL);
-        for (int step = 0; step < 3; step++)
-            take_step(run);
-        whole_model *found = read_model(run, SL_GROUP_PARAM);
-        whole_model *found_moments = read_model(run, SL_GROUP_MOMENT2);
-        if (!is_same(params, found) || !is_same(moments, found_moments))
-            fail_msg("policy %zu changes bits", i);
-        free_model(found);
-        free_model(found_moments);
-        close_run(run);
-    }
-    free_model(params);
-    free_model(moments);
-    close_run(plain);
+    check_policies(3, "precision=bf16", SHARED);
 }
 
 /* A layer scatters the sums of two products forward and of two inputs backward. It gathers two
@@ -237,9 +210,5 @@ int main(void)
         cmocka_unit_test(memory_when_rows_are_shared_then_is_less),
         cmocka_unit_test(faults_when_planted_then_are_found),
     };
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    int failures = cmocka_run_group_tests(tests, NULL, NULL);
-    scratch_close(&disk);
-    return failures;
+    return cmocka_run_group_tests(tests, open_disk, close_disk);
 }

@@ -494,21 +494,6 @@ static void runs_when_a_fault_is_planted_then_differ(void **state)
     assert_true(find_damage(skip_sum) > 100 * fp32_bound);
 }
 
-static int open_disk(void **state)
-{
-    (void)state;
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    return 0;
-}
-
-static int close_disk(void **state)
-{
-    (void)state;
-    scratch_close(&disk);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

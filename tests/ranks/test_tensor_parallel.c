@@ -75,36 +75,8 @@ static void losses_over_fifty_steps_when_split_then_stay_together(void **state)
 static void policies_when_split_then_give_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const others[][SETTINGS_MAX] = {
-        {"policy=host", "precision=fp32", "accumulate=3", NULL},
-        {"policy=nvme", disk_dir, "nvme-params=1", "nvme-grads=1", "recompute=full",
-         "precision=fp32", "accumulate=3", "accumulation=layer", "chunk-size=40960", NULL},
-        {"policy=static", disk_dir, "nvme-params=0.5", "offload-optimizer=0.5",
-         "recompute=selective", "precision=fp32", "accumulate=3", "threads=2", NULL}};
-    static const char *const first[] = {"policy=device", "precision=fp32", "accumulate=3", NULL};
-    for (uint32_t size = is_full() ? 2 : 3; size <= (is_full() ? RANKS_MAX : 3); size++) {
-        ranks_run *plain = open_run(size, first, NULL);
-        for (int step = 0; step < 3; step++)
-            take_step(plain);
-        whole_model *params = read_model(plain, SL_GROUP_PARAM);
-        whole_model *moments = read_model(plain, SL_GROUP_MOMENT2);
-        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-            ranks_run *run = open_run(size, others[i], NULL);
-            for (int step = 0; step < 3; step++)
-                take_step(run);
-            assert_true(run->rank[0].loss == plain->rank[0].loss);
-            whole_model *found = read_model(run, SL_GROUP_PARAM);
-            whole_model *found_moments = read_model(run, SL_GROUP_MOMENT2);
-            if (!is_same(params, found) || !is_same(moments, found_moments))
-                fail_msg("%u ranks: policy %zu changes bits", size, i);
-            free_model(found);
-            free_model(found_moments);
-            close_run(run);
-        }
-        free_model(params);
-        free_model(moments);
-        close_run(plain);
-    }
+    for (uint32_t size = is_full() ? 2 : 3; size <= (is_full() ? RANKS_MAX : 3); size++)
+        check_policies(size, "precision=fp32", NULL);
 }
 
 /* ---- activations kept together ---- */
@@ -401,9 +373,5 @@ int main(void)
         cmocka_unit_test(checkpoint_when_ranks_change_then_is_the_same),
         cmocka_unit_test(session_when_there_are_no_other_ranks_then_is_refused),
     };
-    disk = scratch_open();
-    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
-    int failures = cmocka_run_group_tests(tests, NULL, NULL);
-    scratch_close(&disk);
-    return failures;
+    return cmocka_run_group_tests(tests, open_disk, close_disk);
 }
