@@ -12,15 +12,17 @@
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
 
+/* A last micro-batch of an evaluation may be smaller than the others: it has a program of its own.
+ */
 typedef enum sl_work {
-    SL_WORK_TRAIN,    /* program 0: a training step. With evaluation, 1: the loss of a micro-batch;
-                         then the loss of the last, smaller micro-batch of the evaluation data, and of
-                         that of the test data if it has another number of rows; each is left out
-                         where the rows divide */
-    SL_WORK_EVALUATE, /* program 0: the loss of a micro-batch; program 1: of the last, smaller one
-                       */
-    SL_WORK_GENERATE  /* program 0: one more token of each of micro_batch rows; then, where there is
-                         one, the prompt, of one row; then, likewise, a piece of all rows */
+    /* Program 0: a training step. With evaluation then: the loss of a micro-batch; of the last one
+     * of the evaluation data, and of the test data, where these are smaller and differ. */
+    SL_WORK_TRAIN,
+    /* Program 0: the loss of a micro-batch; 1: of the last one, where it is smaller. */
+    SL_WORK_EVALUATE,
+    /* Program 0: one more token of each of micro_batch rows; then, where there is one, the prompt,
+     * of one row; then, likewise, a piece of all rows. */
+    SL_WORK_GENERATE
 } sl_work;
 
 typedef struct sl_task {

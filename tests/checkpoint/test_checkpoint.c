@@ -17,33 +17,8 @@
 #include "command/sealed_manifest.h"
 #include "files/hostile_files.h"
 #include "foreign/weights.h"
+#include "scratch_case.h"
 #include "sluice/log.h"
-
-static char remarks[8192];
-
-static void keep_remark(sl_log_level level, const char *line, void *user)
-{
-    size_t used = strlen(remarks);
-    (void)level, (void)user;
-    snprintf(remarks + used, sizeof remarks - used, "%s\n", line);
-}
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    remarks[0] = '\0';
-    sl_log_set_callback(keep_remark, NULL);
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    sl_log_set_callback(NULL, NULL);
-    scratch_close(*state);
-    return 0;
-}
 
 static void must_save(const char *directory, uint64_t step, uint32_t keep, uint64_t content)
 {
@@ -568,7 +543,8 @@ static void step_when_saved_again_then_replaced(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
+#define TEST(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, open_scratch_and_log, close_scratch_and_log)
     const struct CMUnitTest tests[] = {
         TEST(checkpoint_when_loaded_then_bit_equal),
         TEST(checkpoint_when_made_then_private_and_named_by_latest),

@@ -22,7 +22,7 @@
 #include "cluster/choose.h"
 #include "machine/exchange_cost.h"
 #include "report/cluster_page.h"
-#include "scratch_dir.h"
+#include "scratch_case.h"
 
 static sl_cluster load_example(const char *name)
 {
@@ -431,23 +431,6 @@ static void description_when_an_example_then_it_is_read(void **state)
         snprintf(name, sizeof name, "../machines/%s.json", machines[i]);
         assert_int_equal(load_example(name).node_gpus, 1);
     }
-}
-
-static scratch_path scratch;
-
-static int enter_scratch(void **state)
-{
-    (void)state;
-    scratch = scratch_open();
-    return chdir(scratch.text);
-}
-
-static int leave_scratch(void **state)
-{
-    (void)state;
-    int result = chdir("/");
-    scratch_close(&scratch);
-    return result;
 }
 
 int main(void)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "scratch_dir.h"
+#include "scratch_case.h"
 #include "train/loop.h"
 #include "train/preparation.h"
 
@@ -42,6 +42,15 @@ static inline void run_write_text(void)
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = (char)("the lock of a gate\n"[scratch_below(&state, 19)]);
     scratch_write("text", text, sizeof text);
+}
+
+/* The set-up of a program whose runs read it. */
+static inline int enter_with_text(void **state)
+{
+    if (enter_scratch(state) != 0)
+        return 1;
+    run_write_text();
+    return 0;
 }
 
 static inline sl_status run_digest(const sl_session *session, sl_hash_value *out_digest)

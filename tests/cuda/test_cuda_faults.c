@@ -284,26 +284,6 @@ static void launch_when_it_breaks_the_context_then_names_the_op_and_nothing_is_l
     assert_true(run_same(&good, &resumed));
 }
 
-static scratch_path scratch;
-
-static int enter_scratch(void **state)
-{
-    (void)state;
-    scratch = scratch_open();
-    if (chdir(scratch.text) != 0)
-        return 1;
-    run_write_text();
-    return 0;
-}
-
-static int leave_scratch(void **state)
-{
-    (void)state;
-    int result = chdir("/");
-    scratch_close(&scratch);
-    return result;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,5 +294,5 @@ int main(void)
         cmocka_unit_test(wait_for_a_step_when_it_fails_then_the_run_ends_and_says_for_what),
         cmocka_unit_test(launch_when_it_breaks_the_context_then_names_the_op_and_nothing_is_lost),
     };
-    return cmocka_run_group_tests_name("faults", tests, enter_scratch, leave_scratch);
+    return cmocka_run_group_tests_name("faults", tests, enter_with_text, leave_scratch);
 }

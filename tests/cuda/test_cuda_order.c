@@ -8,6 +8,7 @@
  * pair. SL_TEST_SEED repeats them. Whole runs are in test_cuda_order_runs.c. */
 #define _GNU_SOURCE
 #include "order_kinds.h"
+#include "scratch_case.h"
 
 /* ---- each kind, with and without ---- */
 
@@ -291,23 +292,6 @@ static void cost_when_a_run_is_longer_then_grows_as_it_does(void **state)
 }
 
 /* ---- set-up ---- */
-
-static scratch_path scratch;
-
-static int enter_scratch(void **state)
-{
-    (void)state;
-    scratch = scratch_open();
-    return chdir(scratch.text) != 0;
-}
-
-static int leave_scratch(void **state)
-{
-    (void)state;
-    int result = chdir("/");
-    scratch_close(&scratch);
-    return result;
-}
 
 int main(void)
 {

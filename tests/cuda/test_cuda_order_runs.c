@@ -182,26 +182,6 @@ static void waits_when_a_single_one_is_missing_then_most_runs_are_found_out(void
 
 /* ---- set-up ---- */
 
-static scratch_path scratch;
-
-static int enter_scratch(void **state)
-{
-    (void)state;
-    scratch = scratch_open();
-    if (chdir(scratch.text) != 0)
-        return 1;
-    run_write_text();
-    return 0;
-}
-
-static int leave_scratch(void **state)
-{
-    (void)state;
-    int result = chdir("/");
-    scratch_close(&scratch);
-    return result;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,5 +190,5 @@ int main(void)
         cmocka_unit_test(waits_when_a_kind_makes_no_order_then_the_run_is_found_out),
         cmocka_unit_test(waits_when_a_single_one_is_missing_then_most_runs_are_found_out),
     };
-    return cmocka_run_group_tests_name("order of runs", tests, enter_scratch, leave_scratch);
+    return cmocka_run_group_tests_name("order of runs", tests, enter_with_text, leave_scratch);
 }

@@ -560,26 +560,6 @@ static void updates_when_the_host_is_slow_then_run_on_the_device_unless_told_oth
 
 /* ---- set-up ---- */
 
-static scratch_path scratch;
-
-static int enter_scratch(void **state)
-{
-    (void)state;
-    scratch = scratch_open();
-    if (chdir(scratch.text) != 0)
-        return 1;
-    run_write_text();
-    return 0;
-}
-
-static int leave_scratch(void **state)
-{
-    (void)state;
-    int result = chdir("/");
-    scratch_close(&scratch);
-    return result;
-}
-
 static int start_over(void **state)
 {
     (void)state;
@@ -612,5 +592,5 @@ int main(void)
         AFRESH(device_when_auto_then_is_the_gpu_and_computes_in_bf16),
         AFRESH(device_when_there_is_none_then_auto_is_the_cpu_and_a_plan_needs_memory),
     };
-    return cmocka_run_group_tests_name("runs", tests, enter_scratch, leave_scratch);
+    return cmocka_run_group_tests_name("runs", tests, enter_with_text, leave_scratch);
 }

@@ -12,27 +12,8 @@
 
 #include "command/megatron_pair.h"
 #include "files/token_documents.h"
+#include "scratch_case.h"
 #include "text/token_writer.h"
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    scratch_close(*state);
-    return 0;
-}
-
-static void must(sl_status status)
-{
-    if (status != SL_OK)
-        fail_msg("%s", sl_status_message());
-}
 
 static sl_tokens *must_open(const char *const *paths, uint32_t count)
 {

@@ -12,34 +12,10 @@
 
 #include "files/hostile_files.h"
 #include "files/tokens.h"
+#include "scratch_case.h"
 #include "skip.h"
 #include "sluice/log.h"
 #include "text/token_writer.h"
-
-static char last_remark[1024];
-
-static void keep_remark(sl_log_level level, const char *line, void *user)
-{
-    (void)level, (void)user;
-    snprintf(last_remark, sizeof last_remark, "%s", line);
-}
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    last_remark[0] = '\0';
-    sl_log_set_callback(keep_remark, NULL);
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    sl_log_set_callback(NULL, NULL);
-    scratch_close(*state);
-    return 0;
-}
 
 static sl_tokens *must_open(const char *path, uint32_t vocab)
 {
@@ -76,7 +52,7 @@ static void text_when_read_then_bytes_and_end(void **state)
     assert_int_equal(sl_tokens_vocab_needed(tokens), 257);
     assert_int_equal(sl_tokens_read(tokens, 0, 5, ids), SL_OK);
     assert_memory_equal(ids, expected, sizeof expected);
-    assert_string_equal(last_remark, "");
+    assert_string_equal(remarks, "");
     sl_tokens_close(tokens);
 }
 
@@ -86,7 +62,7 @@ static void text_with_nul_when_opened_then_remark(void **state)
     scratch_path path = scratch_join(directory->text, "tokens.dat");
     scratch_write(path.text, "a\0b\0", 4);
     sl_tokens_close(must_open(path.text, 0));
-    assert_non_null(strstr(last_remark, "NUL bytes"));
+    assert_non_null(strstr(remarks, "NUL bytes"));
 }
 
 static void text_when_vocabulary_is_small_then_usage_error(void **state)
@@ -523,7 +499,8 @@ static void pair_when_its_ids_cannot_be_named_then_no_index_is_there(void **stat
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
+#define TEST(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, open_scratch_and_log, close_scratch_and_log)
     const struct CMUnitTest tests[] = {
         TEST(pair_when_its_ids_cannot_be_named_then_no_index_is_there),
         TEST(text_when_read_then_bytes_and_end),

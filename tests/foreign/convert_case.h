@@ -51,7 +51,7 @@ static inline sl_status convert_with(const char *from, const char *to, sl_conver
 static inline void convert(const char *from, const char *to, sl_convert_format format,
                            sl_encoding encoding)
 {
-    text_must(convert_with(from, to, (sl_convert_args){.format = format, .encoding = encoding}));
+    must(convert_with(from, to, (sl_convert_args){.format = format, .encoding = encoding}));
 }
 
 /* Fails unless a Hugging Face directory has the parameters of a model, bit for bit. */
@@ -60,9 +60,9 @@ static inline void assert_has_model(const char *directory, const tiny_model *mod
     sl_gpt2_shape shape;
     tiny_model *read = tiny_open(model->shape);
     sl_tensor_io io = tiny_io(read);
-    text_must(sl_weights_read_config(directory, &shape));
+    must(sl_weights_read_config(directory, &shape));
     assert_memory_equal(&shape, &model->shape, sizeof shape);
-    text_must(sl_weights_import(directory, read->tensors, read->tensor_count, &io));
+    must(sl_weights_import(directory, read->tensors, read->tensor_count, &io));
     assert_true(tiny_equal(model, read, only_parameters));
     tiny_close(read);
 }

@@ -73,11 +73,11 @@ static void halves_when_encoded_then_nearest_even(void **state)
         uint16_t half;
         memcpy(&value, &bits, sizeof value);
         if (fabsf(value) < 65504) {
-            text_must(sl_encoding_encode(SL_ENCODING_FP16, &value, 1, &half));
+            must(sl_encoding_encode(SL_ENCODING_FP16, &value, 1, &half));
             assert_int_equal(half, nearest_fp16(value));
         }
         if (fabsf(value) < 3e38f) {
-            text_must(sl_encoding_encode(SL_ENCODING_BF16, &value, 1, &half));
+            must(sl_encoding_encode(SL_ENCODING_BF16, &value, 1, &half));
             assert_int_equal(half, nearest_bf16(value));
             sl_encoding_decode(SL_ENCODING_BF16, &half, 1, &again);
             assert_true(fabsf(again - value) <= fabsf(value) / 256 + 1e-38f);
@@ -134,7 +134,7 @@ static void blocks_when_encoded_then_as_q8_0_is_defined(void **state)
             data[j] = (float)(size * ((double)scratch_below(&draw, 2001) / 1000 - 1));
         if (i % 50 == 0)
             memset(data, 0, 32 * sizeof *data);
-        text_must(sl_encoding_encode(SL_ENCODING_Q8_0, data, 64, stored));
+        must(sl_encoding_encode(SL_ENCODING_Q8_0, data, 64, stored));
         check_block(data, stored);
         check_block(data + 32, stored + 34);
     }
@@ -152,7 +152,7 @@ static void checkpoint_when_converted_and_back_then_every_bit(void **state)
     scratch_path hf = scratch_join(scratch.text, "hf"), bin = scratch_join(scratch.text, "m.bin");
     scratch_path again = scratch_join(scratch.text, "again"),
                  last = scratch_join(scratch.text, "l.bin");
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     convert(from.text, hf.text, SL_CONVERT_HF, SL_ENCODING_FP32);
     assert_has_model(hf.text, model);
     convert(from.text, bin.text, SL_CONVERT_LLMC, SL_ENCODING_FP32);
@@ -178,9 +178,9 @@ static void weights_when_converted_then_one_file(void **state)
     scratch_path from = scratch_join(scratch.text, "saved");
     char *config;
     scratch_path file = scratch_join(scratch.text, "model.safetensors");
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     convert(from.text, file.text, SL_CONVERT_WEIGHTS, SL_ENCODING_FP32);
-    text_must(sl_weights_format_config(&case_shape, "float32", case_shape.vocab - 1, &config));
+    must(sl_weights_format_config(&case_shape, "float32", case_shape.vocab - 1, &config));
     scratch_write(scratch_join(scratch.text, "config.json").text, config, strlen(config));
     free(config);
     assert_has_model(scratch.text, model);
@@ -199,9 +199,9 @@ static uint32_t check_shards(const char *from, const char *to, const tiny_model 
                              uint64_t most)
 {
     sl_model_files *files;
-    text_must(convert_with(from, to, (sl_convert_args){.shard_bytes = most}));
+    must(convert_with(from, to, (sl_convert_args){.shard_bytes = most}));
     assert_has_model(to, model);
-    text_must(sl_model_files_open(to, &files));
+    must(sl_model_files_open(to, &files));
     uint32_t count = files->file_count;
     for (uint32_t i = 0; i < count; i++) {
         const sl_safetensors *file = files->files[i];
@@ -224,7 +224,7 @@ static void shards_when_of_any_size_then_the_same_model(void **state)
     tiny_model *model = open_model(case_shape, 6, true);
     uint32_t tensors = sl_gpt2_tensors_count(&case_shape), last = UINT32_MAX;
     uint64_t sizes[12] = {1};
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     for (uint32_t i = 1; i < 11; i++)
         sizes[i] = sizes[i - 1] * 2 + 64 + scratch_below(&random, 64);
     sizes[11] = UINT64_MAX;
@@ -236,8 +236,8 @@ static void shards_when_of_any_size_then_the_same_model(void **state)
         assert_true(i > 0 || count == tensors);
         assert_true(count <= last && (i < 11 || count == 1));
         scratch_path bin = scratch_join(scratch.text, "m.bin");
-        text_must(convert_with(to.text, bin.text,
-                               (sl_convert_args){.format = SL_CONVERT_LLMC, .overwrites = true}));
+        must(convert_with(to.text, bin.text,
+                          (sl_convert_args){.format = SL_CONVERT_LLMC, .overwrites = true}));
         last = count;
     }
     tiny_close(model);
@@ -255,7 +255,7 @@ static void tensors_when_larger_than_a_block_then_every_bit(void **state)
     scratch_path from = scratch_join(scratch.text, "saved"), bin = scratch_join(scratch.text, "m");
     scratch_path hf = scratch_join(scratch.text, "hf");
     assert_true(4ull * shape.width * shape.width > SL_CONVERT_BLOCK_ELEMENTS);
-    text_must(case_save_model(from.text, 1, 0, model));
+    must(case_save_model(from.text, 1, 0, model));
     convert(from.text, bin.text, SL_CONVERT_LLMC, SL_ENCODING_FP32);
     convert(bin.text, hf.text, SL_CONVERT_HF, SL_ENCODING_FP32);
     assert_has_model(hf.text, model);
@@ -308,7 +308,7 @@ static void llmc_when_written_then_its_layout(void **state)
     tiny_model *model = open_model(shape, 6, false);
     scratch_path from = scratch_join(scratch.text, "saved"), bin = scratch_join(scratch.text, "m");
     size_t bytes;
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     convert(from.text, bin.text, SL_CONVERT_LLMC, SL_ENCODING_BF16);
     char *file = scratch_read(bin.text, &bytes);
     int32_t words[256], expected[256] = {20240326, 5, 5, 130, 3, 3, 12, 256};
@@ -355,9 +355,9 @@ static void llmc_when_good_then_read(void **state)
     sl_llmc_model *model = NULL;
     float data[2];
     hostile_model_write(&hostile_model_good, path.text);
-    text_must(sl_llmc_model_open(AT_FDCWD, NULL, path.text, &model));
+    must(sl_llmc_model_open(AT_FDCWD, NULL, path.text, &model));
     uint64_t count = (model->file.bytes - 1024) / 4;
-    text_must(sl_llmc_model_read(model, count - 2, 2, data));
+    must(sl_llmc_model_read(model, count - 2, 2, data));
     assert_int_equal(sl_llmc_model_read(model, count - 1, 2, data), SL_ERROR_USAGE);
     assert_int_equal(sl_llmc_model_read(model, count + 1, 0, data), SL_ERROR_USAGE);
     sl_llmc_model_close(model);
@@ -420,7 +420,7 @@ static void check_gguf_tensor(gguf_cursor *self, const unsigned char *start,
         unsigned char bytes[1024];
         for (uint64_t j = 0; j < inner; j++)
             row[j] = is_linear(name) ? data[j * columns + i] : data[i * columns + j];
-        text_must(sl_encoding_encode(stored, row, inner, bytes));
+        must(sl_encoding_encode(stored, row, inner, bytes));
         uint64_t count = sl_encoding_bytes(stored, inner);
         assert_true(at + count <= self->end);
         assert_memory_equal(at, bytes, count);
@@ -460,14 +460,14 @@ static void gguf_when_written_then_every_value_and_block(void **state)
     tiny_model *model = open_model(shape, 8, false);
     scratch_path from = scratch_join(scratch.text, "saved");
     sl_vocabulary *vocabulary = text_open(TEXT_FIXTURES);
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     for (int i = 0; i < 4; i++) {
         char lines[1 << 14], type[64];
         scratch_path to = scratch_join(scratch.text, sl_encoding_name((sl_encoding)i));
-        text_must(convert_with(from.text, to.text,
-                               (sl_convert_args){.format = SL_CONVERT_GGUF,
-                                                 .encoding = (sl_encoding)i,
-                                                 .vocabulary = vocabulary}));
+        must(convert_with(from.text, to.text,
+                          (sl_convert_args){.format = SL_CONVERT_GGUF,
+                                            .encoding = (sl_encoding)i,
+                                            .vocabulary = vocabulary}));
         check_gguf(to.text, model, (sl_encoding)i, lines, sizeof lines);
         snprintf(type, sizeof type, "general.file_type=%s\n", file_types[i]);
         assert_line(lines, type);
@@ -501,7 +501,7 @@ static void gguf_when_rows_are_no_blocks_then_fp16(void **state)
     scratch_path scratch = scratch_open();
     tiny_model *model = open_model(shape, 9, false);
     scratch_path from = scratch_join(scratch.text, "saved"), to = scratch_join(scratch.text, "a");
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     convert(from.text, to.text, SL_CONVERT_GGUF, SL_ENCODING_Q8_0);
     check_gguf(to.text, model, SL_ENCODING_Q8_0, lines, sizeof lines);
     assert_line(lines, "tokenizer.ggml.model=no_vocab\n");
@@ -535,16 +535,16 @@ static void files_when_of_known_weights_then_known_bytes(void **state)
     tiny_model *model = open_model(shape, 21, false);
     scratch_path from = scratch_join(scratch.text, "saved");
     sl_vocabulary *vocabulary = text_open(TEXT_FIXTURES);
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     bool is_same = true;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char hash[40];
         size_t bytes;
         scratch_path to = scratch_join(scratch.text, cases[i].name);
-        text_must(convert_with(from.text, to.text,
-                               (sl_convert_args){.format = cases[i].format,
-                                                 .encoding = cases[i].encoding,
-                                                 .vocabulary = vocabulary}));
+        must(convert_with(from.text, to.text,
+                          (sl_convert_args){.format = cases[i].format,
+                                            .encoding = cases[i].encoding,
+                                            .vocabulary = vocabulary}));
         if (cases[i].format == SL_CONVERT_HF)
             to = scratch_join(to.text, "model.safetensors");
         char *data = scratch_read(to.text, &bytes);
@@ -584,8 +584,8 @@ static void conversion_when_stopped_anywhere_then_nothing_is_left(void **state)
     scratch_path other = scratch_join(scratch.text, "to_tokenizer.bin");
     sl_vocabulary *bytes = NULL;
     tiny_model *model = open_model(case_shape, 3, false);
-    text_must(sl_vocabulary_of_bytes(&bytes));
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(sl_vocabulary_of_bytes(&bytes));
+    must(case_save_model(from.text, 7, 0, model));
     for (int format = 0; format < 4; format++) {
         uint64_t count = 0;
         for (uint64_t at = 1; at <= 16; at++, count++) {
@@ -623,16 +623,16 @@ static void tokenizer_when_its_model_gets_no_name_then_it_has_none(void **state)
     scratch_path to = scratch_join(scratch.text, "to.bin");
     sl_vocabulary *bytes = NULL;
     tiny_model *model = open_model(shape, 3, false);
-    text_must(sl_vocabulary_of_bytes(&bytes));
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(sl_vocabulary_of_bytes(&bytes));
+    must(case_save_model(from.text, 7, 0, model));
     const sl_convert_args args = {
         .format = SL_CONVERT_LLMC, .vocabulary = bytes, .progress = take_place, .user = &to};
     assert_int_equal(convert_with(from.text, to.text, args), SL_ERROR_IO);
     assert_non_null(strstr(sl_status_message(), "cannot be named"));
     assert_int_equal(case_count(scratch.text, ""), 2); /* what was there and what came */
     unlink(to.text);
-    text_must(convert_with(from.text, to.text,
-                           (sl_convert_args){.format = SL_CONVERT_LLMC, .vocabulary = bytes}));
+    must(convert_with(from.text, to.text,
+                      (sl_convert_args){.format = SL_CONVERT_LLMC, .vocabulary = bytes}));
     assert_int_equal(case_count(scratch.text, ""), 3);
     sl_vocabulary_close(bytes);
     tiny_close(model);
@@ -655,9 +655,9 @@ static void directory_when_it_gets_a_file_meanwhile_then_that_stays(void **state
     tiny_model *model = open_model(case_shape, 3, false);
     char left[64];
     size_t bytes;
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     convert(from.text, hf.text, SL_CONVERT_HF, SL_ENCODING_FP32);
-    text_must(convert_with(
+    must(convert_with(
         from.text, hf.text,
         (sl_convert_args){
             .format = SL_CONVERT_HF, .overwrites = true, .progress = add_file, .user = hf.text}));
@@ -698,7 +698,7 @@ static void remains_when_next_converted_then_only_unfinished_ones_go(void **stat
     scratch_path scratch = scratch_open();
     scratch_path from = scratch_join(scratch.text, "saved"), hf = scratch_join(scratch.text, "hf");
     tiny_model *model = open_model(case_shape, 3, false);
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         scratch_path path = scratch_join(scratch.text, rows[i].name);
         assert_int_equal(mkdir(path.text, 0700), 0);
@@ -711,7 +711,7 @@ static void remains_when_next_converted_then_only_unfinished_ones_go(void **stat
     scratch_path mark = scratch_join(scratch_join(scratch.text, rows[2].name).text, SL_OUTPUT_MARK);
     const int lock = open(mark.text, O_RDONLY);
     assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
-    text_must(convert_over(from.text, hf.text, SL_CONVERT_HF, false));
+    must(convert_over(from.text, hf.text, SL_CONVERT_HF, false));
     close(lock);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         scratch_path path = scratch_join(scratch.text, rows[i].name);
@@ -733,22 +733,22 @@ static void places_when_taken_then_kept_unless_given_up(void **state)
     scratch_path file = scratch_join(scratch.text, "file"), foreign = scratch_join(hf.text, "mine");
     tiny_model *model = open_model(case_shape, 3, false);
     size_t bytes;
-    text_must(case_save_model(from.text, 7, 0, model));
+    must(case_save_model(from.text, 7, 0, model));
     scratch_write(file.text, "before", 6);
     assert_int_equal(convert_over(from.text, file.text, SL_CONVERT_GGUF, false), SL_ERROR_USAGE);
     assert_non_null(strstr(sl_status_message(), "--overwrite"));
     assert_int_equal(convert_over(from.text, file.text, SL_CONVERT_HF, true), SL_ERROR_USAGE);
     free(scratch_read(file.text, &bytes));
     assert_int_equal(bytes, 6);
-    text_must(convert_over(from.text, file.text, SL_CONVERT_GGUF, true));
-    text_must(convert_over(from.text, hf.text, SL_CONVERT_HF, false));
+    must(convert_over(from.text, file.text, SL_CONVERT_GGUF, true));
+    must(convert_over(from.text, hf.text, SL_CONVERT_HF, false));
     assert_int_equal(convert_over(from.text, hf.text, SL_CONVERT_HF, false), SL_ERROR_USAGE);
     assert_int_equal(convert_over(from.text, hf.text, SL_CONVERT_LLMC, true), SL_ERROR_USAGE);
     scratch_write(foreign.text, "mine", 4);
     assert_int_equal(convert_over(from.text, hf.text, SL_CONVERT_HF, true), SL_ERROR_USAGE);
     assert_non_null(strstr(sl_status_message(), "holds mine"));
     unlink(foreign.text);
-    text_must(convert_over(from.text, hf.text, SL_CONVERT_HF, true));
+    must(convert_over(from.text, hf.text, SL_CONVERT_HF, true));
     assert_has_model(hf.text, model);
     scratch_path deep = scratch_join(scratch.text, "no/where");
     assert_int_equal(convert_over(from.text, deep.text, SL_CONVERT_HF, false), SL_ERROR_MISSING);
@@ -764,9 +764,9 @@ static void types_when_a_format_lacks_them_then_refused(void **state)
     assert_int_equal(sl_convert_check(SL_CONVERT_WEIGHTS, SL_ENCODING_Q8_0), SL_ERROR_USAGE);
     assert_int_equal(sl_convert_check(SL_CONVERT_LLMC, SL_ENCODING_Q8_0), SL_ERROR_USAGE);
     assert_int_equal(sl_convert_check(SL_CONVERT_LLMC, SL_ENCODING_FP16), SL_ERROR_USAGE);
-    text_must(sl_convert_check(SL_CONVERT_LLMC, SL_ENCODING_BF16));
-    text_must(sl_convert_check(SL_CONVERT_HF, SL_ENCODING_FP16));
-    text_must(sl_convert_check(SL_CONVERT_GGUF, SL_ENCODING_Q8_0));
+    must(sl_convert_check(SL_CONVERT_LLMC, SL_ENCODING_BF16));
+    must(sl_convert_check(SL_CONVERT_HF, SL_ENCODING_FP16));
+    must(sl_convert_check(SL_CONVERT_GGUF, SL_ENCODING_Q8_0));
 }
 
 int main(void)

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "foreign/convert/convert.h"
 #include "foreign/megatron_pieces.h"
+#include "scratch_case.h"
 #include "text/text_case.h"
 #include "torch_case.h"
 
@@ -23,20 +24,6 @@ static const sl_gpt2_shape golden_shape = {
     .layers = 2, .width = 8, .heads = 2, .context = 8, .vocab = 40};
 
 static const char golden[] = SL_TEST_SOURCE_DIRECTORY "/golden/megatron";
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    scratch_close(*state);
-    return 0;
-}
 
 static void run_shell(const char *format, const char *a, const char *b)
 {
@@ -72,7 +59,7 @@ static void assert_golden(const sl_model_reader *reader)
         uint64_t count = tensor.rows * tensor.columns;
         for (uint64_t first = 0; first < count; first += 7) { /* runs across all borders */
             uint64_t part = count - first < 61 ? count - first : 61;
-            text_must(sl_model_reader_read(reader, &tensor, first, part, data));
+            must(sl_model_reader_read(reader, &tensor, first, part, data));
             for (uint64_t j = 0; j < part; j++)
                 if (data[j] != golden_value(&tensor, lay_index_across(&tensor, first + j)))
                     fail_msg("%s: element %llu is %g", sl_gpt2_tensors_name(&tensor).text,
@@ -88,7 +75,7 @@ static void pieces_when_of_pytorch_then_same_weights(void **state)
                                         "core-2x2/iter_0000007"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         sl_model_reader reader;
-        text_must(sl_model_reader_open(scratch_join(golden, names[i]).text, false, &reader));
+        must(sl_model_reader_open(scratch_join(golden, names[i]).text, false, &reader));
         assert_non_null(strstr(reader.kind, "Megatron-LM's pieces"));
         assert_golden(&reader);
         sl_model_reader_close(&reader);
@@ -127,7 +114,7 @@ static void assert_imported(const sl_megatron_model *model, uint64_t window_elem
         to.data[i] = calloc(specs[i].element_count, sizeof *to.data[i]);
         count += specs[i].element_count;
     }
-    text_must(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
+    must(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
     assert_int_equal(to.written, count);
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++) {
         const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&golden_shape, i);
@@ -146,7 +133,7 @@ static void pieces_when_imported_then_in_the_programs_order(void **state)
     static const uint64_t windows[] = {32, 33, 70, 100, 8 * 32, SL_MEGATRON_PIECES_WINDOW_ELEMENTS};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         sl_megatron_model *model;
-        text_must(sl_megatron_model_open(scratch_join(golden, names[i]).text, &model));
+        must(sl_megatron_model_open(scratch_join(golden, names[i]).text, &model));
         for (size_t j = 0; j < sizeof windows / sizeof windows[0]; j++)
             assert_imported(model, windows[j]);
         sl_megatron_model_close(model);
@@ -164,7 +151,7 @@ static void pieces_when_a_row_is_beyond_memory_then_refused(void **state)
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++)
         to.data[i] = element;
     sl_gpt2_tensors_specify(&golden_shape, specs);
-    text_must(sl_megatron_model_open(scratch_join(golden, "core-2x2").text, &model));
+    must(sl_megatron_model_open(scratch_join(golden, "core-2x2").text, &model));
     assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 23, &io),
                      SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "rows of 24 elements: at most 23 are read"));
@@ -187,11 +174,11 @@ static void convert(const char *from, const char *to, sl_convert_args args)
 {
     sl_model_reader reader;
     sl_convert_report report;
-    text_must(sl_model_reader_open(from, false, &reader));
+    must(sl_model_reader_open(from, false, &reader));
     args.reader = &reader;
     args.to = to;
     args.overwrites = true;
-    text_must(sl_convert_run(&args, &report));
+    must(sl_convert_run(&args, &report));
     assert_int_equal(report.tensor_count, sl_gpt2_tensors_count(&reader.shape));
     sl_model_reader_close(&reader);
 }
@@ -200,15 +187,15 @@ static void convert(const char *from, const char *to, sl_convert_args args)
 static void assert_same(const char *path, const char *other)
 {
     sl_model_reader a, b;
-    text_must(sl_model_reader_open(path, false, &a));
-    text_must(sl_model_reader_open(other, false, &b));
+    must(sl_model_reader_open(path, false, &a));
+    must(sl_model_reader_open(other, false, &b));
     assert_memory_equal(&a.shape, &b.shape, sizeof a.shape);
     for (uint32_t i = 0; i < sl_gpt2_tensors_count(&a.shape); i++) {
         const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&a.shape, i);
         uint64_t count = tensor.rows * tensor.columns;
         float *left = calloc(count, sizeof *left), *right = calloc(count, sizeof *right);
-        text_must(sl_model_reader_read(&a, &tensor, 0, count, left));
-        text_must(sl_model_reader_read(&b, &tensor, 0, count, right));
+        must(sl_model_reader_read(&a, &tensor, 0, count, left));
+        must(sl_model_reader_read(&b, &tensor, 0, count, right));
         for (uint64_t j = 0; j < count; j++) {
             uint64_t from_left = a.is_out_in ? j : lay_index_across(&tensor, j);
             uint64_t from_right = b.is_out_in ? j : lay_index_across(&tensor, j);
@@ -230,7 +217,7 @@ static void write_llmc(const char *path, const sl_gpt2_shape *shape, uint64_t *d
     int32_t words[SL_LLMC_HEADER_WORDS];
     uint64_t count;
     FILE *file = fopen(path, "wb");
-    text_must(sl_llmc_check(&llmc, &count));
+    must(sl_llmc_check(&llmc, &count));
     sl_llmc_format_header(&llmc, SL_ENCODING_FP32, words);
     fwrite(words, 1, sizeof words, file);
     for (uint64_t i = 0; i < count; i++) {
@@ -292,7 +279,7 @@ static sl_status try_convert(const char *from, const char *to, const sl_convert_
 {
     sl_model_reader reader;
     sl_convert_report report;
-    text_must(sl_model_reader_open(from, false, &reader));
+    must(sl_model_reader_open(from, false, &reader));
     sl_convert_args all = *args;
     all.reader = &reader;
     all.to = to;
@@ -313,7 +300,7 @@ static void output_when_it_cannot_be_then_refused(void **state)
     assert_non_null(strstr(sl_status_message(), "--pp 3"));
     assert_false(scratch_exists(to.text));
     args.pp_size = 2;
-    text_must(try_convert(from.text, to.text, &args));
+    must(try_convert(from.text, to.text, &args));
     assert_int_equal(try_convert(from.text, to.text, &args), SL_ERROR_USAGE); /* it is there */
     args.overwrites = true;
     run_shell("touch %s/release/mp_rank_00_000/mine%s", to.text, "");
@@ -329,7 +316,7 @@ static void output_when_it_cannot_be_then_refused(void **state)
     assert_int_equal(try_convert(from.text, iteration.text, &args), SL_ERROR_USAGE);
     run_shell("rm -r %s%s", iteration.text, ""); /* with optimizer states */
     args.tp_size = 2;
-    text_must(try_convert(from.text, to.text, &args));
+    must(try_convert(from.text, to.text, &args));
     assert_same(from.text, to.text);
     run_shell("test $(ls %s | wc -l) = %s", directory->text, "1"); /* no temporary */
 }
@@ -522,7 +509,7 @@ static void pieces_when_without_checksums_then_a_warning(void **state)
         sl_status status =
             sl_model_reader_open(scratch_join(golden, rows[i].name).text, false, &reader);
         sl_log_set_callback(NULL, NULL);
-        text_must(status);
+        must(status);
         sl_model_reader_close(&reader);
         if (unchecked_remarks != rows[i].remarks)
             fail_msg("%s: %d remarks", rows[i].name, unchecked_remarks);

@@ -11,27 +11,8 @@
 
 #include "foreign/torch/torch_file.h"
 #include "foreign/torch/torch_writer.h"
+#include "scratch_case.h"
 #include "torch_case.h"
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    scratch_close(*state);
-    return 0;
-}
-
-static void must(sl_status status)
-{
-    if (status != SL_OK)
-        fail_msg("%s", sl_status_message());
-}
 
 static scratch_path write_file(void **state, const torch_bytes *bytes)
 {

@@ -17,7 +17,7 @@
 
 #include "base/workers.h"
 #include "machine/profile.h"
-#include "scratch_dir.h"
+#include "scratch_case.h"
 
 enum { WORKERS = 3 };
 
@@ -452,23 +452,6 @@ static void path_when_no_directory_is_absolute_then_missing(void **state)
 }
 
 /* ---- set-up: a directory of its own to stand in ---- */
-
-static scratch_path scratch;
-
-static int enter_scratch(void **state)
-{
-    (void)state;
-    scratch = scratch_open();
-    return chdir(scratch.text);
-}
-
-static int leave_scratch(void **state)
-{
-    (void)state;
-    int result = chdir("/");
-    scratch_close(&scratch);
-    return result;
-}
 
 int main(void)
 {

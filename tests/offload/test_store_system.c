@@ -26,26 +26,13 @@
 
 #include "offload/backoff.h"
 #include "offload/transport.h"
+#include "scratch_case.h"
 #include "skip.h"
 #include "store_case.h"
 
 enum { MIB = 1 << 20, BYTES = 12 * MIB, HANG_SECONDS = 120, SKIPPED = 77, NOBODY = 65534 };
 enum { LIMIT_MS = 200, STOP_MS = 2 * LIMIT_MS, STOPS = 4 };
 enum { ONCE = 5 * MIB, ONCE_LIMIT = 7 * MIB }; /* below the usual 8 MiB: it may not be raised */
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    scratch_close(*state);
-    return 0;
-}
 
 /* Runs `body` in a child; skips the test where it says so. */
 static void run_child(int (*body)(const char *directory), void **state, const char *why_skipped)

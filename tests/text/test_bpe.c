@@ -235,8 +235,8 @@ static void learning_when_told_to_stop_then_between_merges(void **state)
     const sl_learn_watch watch = {stop_at_260, &seen};
     sl_word_counts *counts = NULL;
     sl_vocabulary *learnt = NULL;
-    text_must(sl_word_counts_open(&counts));
-    text_must(sl_word_counts_add_text(counts, text, sizeof text - 1));
+    must(sl_word_counts_open(&counts));
+    must(sl_word_counts_add_text(counts, text, sizeof text - 1));
     assert_int_equal(sl_learn_vocabulary(counts, 500, &watch, &learnt), SL_ERROR_SYSTEM);
     assert_int_equal(seen, 260);
     assert_null(learnt);
@@ -247,9 +247,9 @@ static sl_vocabulary *learn(const char *text, uint64_t bytes, uint32_t token_cou
 {
     sl_word_counts *counts = NULL;
     sl_vocabulary *learnt = NULL;
-    text_must(sl_word_counts_open(&counts));
-    text_must(sl_word_counts_add_text(counts, text, bytes));
-    text_must(sl_learn_vocabulary(counts, token_count, NULL, &learnt));
+    must(sl_word_counts_open(&counts));
+    must(sl_word_counts_add_text(counts, text, bytes));
+    must(sl_learn_vocabulary(counts, token_count, NULL, &learnt));
     sl_word_counts_close(counts);
     return learnt;
 }
@@ -261,8 +261,8 @@ static void learning_when_from_the_reference_text_then_its_vocabulary(void **sta
     char first[SL_VOCABULARY_NAME_BYTES], second[SL_VOCABULARY_NAME_BYTES];
     char *corpus = scratch_read(TEXT_FIXTURES "corpus.txt", &bytes);
     sl_vocabulary *learnt = learn(corpus, bytes, sl_vocabulary_count(fixture));
-    text_must(sl_vocabulary_name(learnt, first));
-    text_must(sl_vocabulary_name(fixture, second));
+    must(sl_vocabulary_name(learnt, first));
+    must(sl_vocabulary_name(fixture, second));
     assert_string_equal(first, second);
     sl_vocabulary_close(learnt);
     free(corpus);
@@ -299,12 +299,12 @@ static void learning_when_counts_are_added_then_the_order_is_the_same(void **sta
         sl_vocabulary *learnt = NULL;
         uint64_t cut = sl_words_last_cut(corpus, bytes / 2, 0);
         for (int i = 0; i < 2; i++)
-            text_must(sl_word_counts_open(&counts[i]));
-        text_must(sl_word_counts_add_text(counts[order], corpus, cut));
-        text_must(sl_word_counts_add_text(counts[!order], corpus + cut, bytes - cut));
-        text_must(sl_word_counts_add(counts[0], counts[1]));
-        text_must(sl_learn_vocabulary(counts[0], 500, NULL, &learnt));
-        text_must(sl_vocabulary_name(learnt, names[order]));
+            must(sl_word_counts_open(&counts[i]));
+        must(sl_word_counts_add_text(counts[order], corpus, cut));
+        must(sl_word_counts_add_text(counts[!order], corpus + cut, bytes - cut));
+        must(sl_word_counts_add(counts[0], counts[1]));
+        must(sl_learn_vocabulary(counts[0], 500, NULL, &learnt));
+        must(sl_vocabulary_name(learnt, names[order]));
         sl_vocabulary_close(learnt);
         sl_word_counts_close(counts[0]);
         sl_word_counts_close(counts[1]);

@@ -13,43 +13,12 @@
 #include <sys/resource.h>
 
 #include "files/tokens.h"
-#include "scratch_dir.h"
+#include "scratch_case.h"
 #include "sluice/log.h"
 #include "text/text_files.h"
 #include "text/token_cache.h"
 
 enum { MANY_FILES = 300, DESCRIPTORS = 64 };
-
-static char last_remark[1024];
-
-static void keep_remark(sl_log_level level, const char *line, void *user)
-{
-    (void)level, (void)user;
-    snprintf(last_remark, sizeof last_remark, "%s", line);
-}
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    last_remark[0] = '\0';
-    sl_log_set_callback(keep_remark, NULL);
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    sl_log_set_callback(NULL, NULL);
-    scratch_close(*state);
-    return 0;
-}
-
-static void must(sl_status status)
-{
-    if (status != SL_OK)
-        fail_msg("%s", sl_status_message());
-}
 
 static void put(const scratch_path *directory, const char *name, const void *data, size_t bytes)
 {
@@ -91,8 +60,8 @@ static void directory_when_not_all_is_text_then_the_rest_is_counted(void **state
     put(directory, "d", late, sizeof late); /* a NUL byte where no one looks */
     put_text(directory, "e.bin", "a name alone");
     assert_names(directory, false, "a.txt d ");
-    assert_non_null(strstr(last_remark, ": 2 of 5 files are passed over"));
-    assert_non_null(strstr(last_remark, "/c.png"));
+    assert_non_null(strstr(remarks, ": 2 of 5 files are passed over"));
+    assert_non_null(strstr(remarks, "/c.png"));
     assert_names(directory, true, "a.txt d ");
     put(directory, "f.bin", llmc, sizeof llmc);
     put(directory, "g.bin", "\1\0\2\0", 4);
@@ -108,7 +77,7 @@ static void directory_when_there_is_no_text_then_names_tell_tokens(void **state)
     put_text(directory, "b", "");
     put(directory, "meta.pkl", "\0", 1);
     assert_names(directory, true, "a.bin ");
-    assert_non_null(strstr(last_remark, ": 1 of 3 files are passed over"));
+    assert_non_null(strstr(remarks, ": 1 of 3 files are passed over"));
     assert_int_equal(sl_text_files_add(&list, directory->text, false), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "of its 3 files none is text"));
     assert_int_equal(list.count, 0);
@@ -124,7 +93,7 @@ static void file_when_named_then_taken(void **state)
     must(sl_text_files_add(&list, scratch_join(directory->text, "c.png").text, false));
     must(sl_text_files_add(&list, scratch_join(directory->text, "missing").text, false));
     assert_int_equal(list.count, 2);
-    assert_string_equal(last_remark, "");
+    assert_string_equal(remarks, "");
     sl_file_list_clear(&list);
 }
 
@@ -239,7 +208,8 @@ static void text_when_compared_with_what_is_kept_then_told(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
+#define CASE(name)                                                                                 \
+    cmocka_unit_test_setup_teardown(name, open_scratch_and_log, close_scratch_and_log)
     const struct CMUnitTest tests[] = {
         CASE(directory_when_not_all_is_text_then_the_rest_is_counted),
         CASE(directory_when_there_is_no_text_then_names_tell_tokens),

@@ -9,21 +9,15 @@
 
 #include <cmocka.h>
 
-#include "scratch_dir.h"
+#include "scratch_case.h"
 #include "text/bpe.h"
 
 #define TEXT_FIXTURES SL_TEST_SOURCE_DIRECTORY "/reference/bpe/"
 
-static inline void text_must(sl_status status)
-{
-    if (status != SL_OK)
-        fail_msg("%s", sl_status_message());
-}
-
 static inline sl_vocabulary *text_open(const char *directory)
 {
     sl_vocabulary *vocabulary = NULL;
-    text_must(sl_vocabulary_read(directory, &vocabulary));
+    must(sl_vocabulary_read(directory, &vocabulary));
     return vocabulary;
 }
 
@@ -33,8 +27,8 @@ static inline sl_ids text_encode(const sl_vocabulary *vocabulary, const char *te
 {
     sl_bpe *bpe = NULL;
     sl_ids ids = {0};
-    text_must(sl_bpe_open(vocabulary, cache_slots, &bpe));
-    text_must(sl_bpe_encode(bpe, text, bytes, &ids));
+    must(sl_bpe_open(vocabulary, cache_slots, &bpe));
+    must(sl_bpe_encode(bpe, text, bytes, &ids));
     sl_bpe_close(bpe);
     return ids;
 }

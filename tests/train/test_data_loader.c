@@ -13,28 +13,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "scratch_dir.h"
+#include "scratch_case.h"
 #include "train/data/data_loader.h"
-
-static int open_scratch(void **state)
-{
-    static scratch_path directory;
-    directory = scratch_open();
-    *state = &directory;
-    return 0;
-}
-
-static int close_scratch(void **state)
-{
-    scratch_close(*state);
-    return 0;
-}
-
-static void must(sl_status status)
-{
-    if (status != SL_OK)
-        fail_msg("%s", sl_status_message());
-}
 
 /* ---- permutations ---- */
 
