@@ -14,7 +14,7 @@
 #include "comm/environment.h"
 #include "comm/window.h"
 #include "config/config_json.h"
-#include "drain.h"
+#include "exchange_order.h"
 #include "kernels/kernels.h"
 #include "sluice/version.h"
 
@@ -610,27 +610,28 @@ static sl_status agree_on_plans(const sl_ranks *ranks, const sl_blueprint *bluep
 
 /* The lists of all ranks, of `most` entries each: one of each stage is looked at, whose others have
  * the same plan. */
-static sl_status check_lists(const sl_ranks *ranks, const sl_drain_op *all, const uint32_t *counts,
-                             uint32_t most)
+static sl_status check_lists(const sl_ranks *ranks, const sl_exchange_order_op *all,
+                             const uint32_t *counts, uint32_t most)
 {
-    sl_drain_list stages[SL_COMM_RANKS_MAX];
+    sl_exchange_order_list stages[SL_COMM_RANKS_MAX];
     const uint32_t ranks_a_stage = ranks->table.size / ranks->layout.stages;
     for (uint32_t s = 0; s < ranks->layout.stages; s++) {
         const uint32_t rank = s * ranks_a_stage;
-        stages[s] = (sl_drain_list){all + (uint64_t)rank * most, counts[rank]};
+        stages[s] = (sl_exchange_order_list){all + (uint64_t)rank * most, counts[rank]};
     }
-    return sl_drain_check(stages, ranks->layout.stages);
+    return sl_exchange_order_check(stages, ranks->layout.stages);
 }
 
-static sl_status gather_lists(const sl_ranks *ranks, const sl_drain_op *mine, uint32_t count)
+static sl_status gather_lists(const sl_ranks *ranks, const sl_exchange_order_op *mine,
+                              uint32_t count)
 {
     uint32_t counts[SL_COMM_RANKS_MAX], most = 1;
     const uint32_t size = ranks->table.size;
     SL_TRY(sl_comm_all_gather(ranks->world, sizeof count, &count, counts));
     for (uint32_t rank = 0; rank < size; rank++)
         most = counts[rank] > most ? counts[rank] : most;
-    sl_drain_op *all = calloc((uint64_t)size * most, sizeof *all);
-    sl_drain_op *own = calloc(most, sizeof *own);
+    sl_exchange_order_op *all = calloc((uint64_t)size * most, sizeof *all);
+    sl_exchange_order_op *own = calloc(most, sizeof *own);
     sl_status status = SL_OK;
     if (all == NULL || own == NULL) {
         status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for what %u ranks exchange", size);
@@ -649,11 +650,11 @@ free_both:
 /* What stages exchange in a step comes to its end, in every plan's order. */
 static sl_status check_drain(const sl_ranks *ranks, const sl_blueprint *blueprint)
 {
-    sl_drain_op *ops;
+    sl_exchange_order_op *ops;
     uint32_t count;
     if (ranks->layout.stages == 1)
         return SL_OK;
-    SL_TRY(sl_drain_find(blueprint->programs[0], &ops, &count));
+    SL_TRY(sl_exchange_order_find(blueprint->programs[0], &ops, &count));
     const sl_status status = gather_lists(ranks, ops, count);
     free(ops);
     return status;

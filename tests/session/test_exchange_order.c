@@ -2,11 +2,11 @@
  * those that do not are refused; a schedule waits for more than it has to.
  *
  * Whole steps of all stages, derived and not run: of up to 8 stages and 40 micro-batches, in all
- * orders, every list drains with exchanges that end only when both sides have come to them. Each
- * planted mismatch is refused. The same steps are played jointly, with an attention that takes a
- * while and everything else none: what is waited for is (p - 1)/m of the ideal time; in layer
- * order, where all but a stage's last layer end before it hands anything on, so much as plans
- * predict.
+ * orders, every list comes to its end with exchanges that end only when both sides have reached
+ * them. Each planted mismatch is refused. The same steps are simulated together, with an attention
+ * that takes a while and everything else none: what is waited for is (p - 1)/m of the ideal time;
+ * in layer order, where all but a stage's last layer end before it hands anything on, so much as
+ * plans predict.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +20,7 @@
 
 #include "base/status.h"
 #include "cluster/pipeline.h"
-#include "session/drain.h"
+#include "session/exchange_order.h"
 #include "sluice/chunk.h"
 #include "sluice/gpt2.h"
 
@@ -36,8 +36,8 @@ static bool is_full(void)
 typedef struct pipeline {
     uint32_t stage_count;
     sl_program *steps[STAGES_MAX];
-    sl_drain_op *ops[STAGES_MAX];
-    sl_drain_list lists[STAGES_MAX];
+    sl_exchange_order_op *ops[STAGES_MAX];
+    sl_exchange_order_list lists[STAGES_MAX];
 } pipeline;
 
 static sl_program *derive_stage(uint32_t stage_count, uint32_t stage,
@@ -66,7 +66,8 @@ static pipeline open_pipeline(uint32_t stage_count, uint32_t micro_batches, orde
     pipeline it = {.stage_count = stage_count};
     for (uint32_t s = 0; s < stage_count; s++) {
         it.steps[s] = derive_stage(stage_count, s, &options);
-        assert_int_equal(sl_drain_find(it.steps[s], &it.ops[s], &it.lists[s].count), SL_OK);
+        assert_int_equal(sl_exchange_order_find(it.steps[s], &it.ops[s], &it.lists[s].count),
+                         SL_OK);
         it.lists[s].ops = it.ops[s];
     }
     return it;
@@ -92,7 +93,7 @@ static void exchanges_when_of_a_derived_step_then_drain(void **state)
                 continue;
             for (int order = 0; order < ORDERS; order++) {
                 pipeline it = open_pipeline(p, count, (order_of_stages)order);
-                if (sl_drain_check(it.lists, p) != SL_OK)
+                if (sl_exchange_order_check(it.lists, p) != SL_OK)
                     fail_msg("%u stages, %u micro-batches, order %d: %s", p, count, order,
                              sl_status_message());
                 close_pipeline(&it);
@@ -101,7 +102,7 @@ static void exchanges_when_of_a_derived_step_then_drain(void **state)
 }
 
 /* The first exchange of a stage that goes both ways. */
-static sl_drain_op *find_swap(pipeline *it, uint32_t stage)
+static sl_exchange_order_op *find_swap(pipeline *it, uint32_t stage)
 {
     for (uint32_t o = 0; o < it->lists[stage].count; o++)
         if (it->ops[stage][o].given_bytes > 0 && it->ops[stage][o].taken_bytes > 0)
@@ -112,7 +113,7 @@ static sl_drain_op *find_swap(pipeline *it, uint32_t stage)
 
 static void refuse(pipeline *it, const char *part)
 {
-    assert_int_equal(sl_drain_check(it->lists, it->stage_count), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_exchange_order_check(it->lists, it->stage_count), SL_ERROR_INTERNAL);
     if (strstr(sl_status_message(), part) == NULL)
         fail_msg("\"%s\" does not say \"%s\"", sl_status_message(), part);
     close_pipeline(it);
@@ -147,17 +148,17 @@ static void exchanges_when_both_stages_give_first_then_are_refused(void **state)
 {
     (void)state;
     const uint32_t other[] = {1, 0};
-    sl_drain_op ops[2][2];
-    sl_drain_list lists[2];
+    sl_exchange_order_op ops[2][2];
+    sl_exchange_order_list lists[2];
     for (uint32_t s = 0; s < 2; s++) {
-        ops[s][0] = (sl_drain_op){.peer = other[s], .repeat = 1, .given_bytes = 8};
-        ops[s][1] = (sl_drain_op){.peer = other[s], .repeat = 1, .taken_bytes = 8};
-        lists[s] = (sl_drain_list){ops[s], 2};
+        ops[s][0] = (sl_exchange_order_op){.peer = other[s], .repeat = 1, .given_bytes = 8};
+        ops[s][1] = (sl_exchange_order_op){.peer = other[s], .repeat = 1, .taken_bytes = 8};
+        lists[s] = (sl_exchange_order_list){ops[s], 2};
     }
-    assert_int_equal(sl_drain_check(lists, 2), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_exchange_order_check(lists, 2), SL_ERROR_INTERNAL);
     ops[0][0].taken_bytes = ops[1][0].taken_bytes = 8;
     lists[0].count = lists[1].count = 1;
-    assert_int_equal(sl_drain_check(lists, 2), SL_OK);
+    assert_int_equal(sl_exchange_order_check(lists, 2), SL_OK);
 }
 
 /* ---- time ----

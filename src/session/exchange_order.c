@@ -1,4 +1,4 @@
-#include "drain.h"
+#include "exchange_order.h"
 
 #include <stdlib.h>
 
@@ -16,10 +16,10 @@ static bool is_joint(const sl_op *op)
     return op->kind == SL_OP_EXCHANGE || op->kind == SL_OP_ALL_REDUCE_NORM;
 }
 
-static sl_drain_op describe_op(const sl_program *step, const sl_op *op, uint32_t section)
+static sl_exchange_order_op describe_op(const sl_program *step, const sl_op *op, uint32_t section)
 {
     enum { GIVEN, TAKEN };
-    sl_drain_op it = {
+    sl_exchange_order_op it = {
         .peer = SL_NONE, .section = section, .repeat = sl_program_section(step, section).repeat};
     if (op->kind != SL_OP_EXCHANGE)
         return it;
@@ -29,12 +29,13 @@ static sl_drain_op describe_op(const sl_program *step, const sl_op *op, uint32_t
     return it;
 }
 
-sl_status sl_drain_find(const sl_program *step, sl_drain_op **out_ops, uint32_t *out_count)
+sl_status sl_exchange_order_find(const sl_program *step, sl_exchange_order_op **out_ops,
+                                 uint32_t *out_count)
 {
     uint32_t count = 0;
     for (uint32_t o = 0; o < step->op_count; o++)
         count += is_joint(&step->ops[o]);
-    sl_drain_op *ops = calloc((uint64_t)count + 1, sizeof *ops);
+    sl_exchange_order_op *ops = calloc((uint64_t)count + 1, sizeof *ops);
     if (ops == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to list %u exchanges", count);
     count = 0;
@@ -52,21 +53,21 @@ sl_status sl_drain_find(const sl_program *step, sl_drain_op **out_ops, uint32_t 
 /* ---- all stages ---- */
 
 typedef struct cursor {
-    const sl_drain_list *list;
+    const sl_exchange_order_list *list;
     uint32_t next;       /* op; the list's count: all are over */
     uint32_t first;      /* op of the section that `next` is in */
     uint32_t repetition; /* of it */
     uint64_t number;     /* of exchanges that are over */
 } cursor;
 
-static const sl_drain_op *head_of(const cursor *it)
+static const sl_exchange_order_op *head_of(const cursor *it)
 {
     return it->next < it->list->count ? &it->list->ops[it->next] : NULL;
 }
 
 static void pop_head(cursor *it)
 {
-    const sl_drain_op *op = head_of(it);
+    const sl_exchange_order_op *op = head_of(it);
     it->next++;
     it->number++;
     if (head_of(it) != NULL && head_of(it)->section == op->section)
@@ -82,7 +83,7 @@ static void pop_head(cursor *it)
 
 static sl_status refuse_pair(const cursor *stages, uint32_t stage, uint32_t peer)
 {
-    const sl_drain_op *a = head_of(&stages[stage]), *b = head_of(&stages[peer]);
+    const sl_exchange_order_op *a = head_of(&stages[stage]), *b = head_of(&stages[peer]);
     SL_FAIL(SL_ERROR_INTERNAL,
             "exchange %llu of stage %u gives %llu bytes to stage %u and takes %llu, exchange %llu "
             "of which takes %llu and gives %llu",
@@ -94,14 +95,14 @@ static sl_status refuse_pair(const cursor *stages, uint32_t stage, uint32_t peer
 /* Ends the next exchange of a stage if its peer has come to it, too. */
 static sl_status try_pair(cursor *stages, uint32_t stage_count, uint32_t stage, bool *has_moved)
 {
-    const sl_drain_op *mine = head_of(&stages[stage]);
+    const sl_exchange_order_op *mine = head_of(&stages[stage]);
     if (mine == NULL || mine->peer == SL_NONE)
         return SL_OK;
     if (mine->peer >= stage_count || mine->peer == stage)
         SL_FAIL(SL_ERROR_INTERNAL, "stage %u exchanges with stage %u of %u", stage, mine->peer,
                 stage_count);
     const uint32_t peer = mine->peer;
-    const sl_drain_op *theirs = head_of(&stages[peer]);
+    const sl_exchange_order_op *theirs = head_of(&stages[peer]);
     if (theirs == NULL || theirs->peer != stage)
         return SL_OK;
     if (mine->given_bytes != theirs->taken_bytes || mine->taken_bytes != theirs->given_bytes)
@@ -126,7 +127,7 @@ static void try_all(cursor *stages, uint32_t stage_count, bool *has_moved)
 static sl_status check_end(const cursor *stages, uint32_t stage_count)
 {
     for (uint32_t s = 0; s < stage_count; s++) {
-        const sl_drain_op *op = head_of(&stages[s]);
+        const sl_exchange_order_op *op = head_of(&stages[s]);
         if (op == NULL)
             continue;
         if (op->peer == SL_NONE)
@@ -140,7 +141,7 @@ static sl_status check_end(const cursor *stages, uint32_t stage_count)
     return SL_OK;
 }
 
-static sl_status drain(cursor *stages, uint32_t stage_count)
+static sl_status walk(cursor *stages, uint32_t stage_count)
 {
     for (bool has_moved = true; has_moved;) {
         has_moved = false;
@@ -151,14 +152,14 @@ static sl_status drain(cursor *stages, uint32_t stage_count)
     return check_end(stages, stage_count);
 }
 
-sl_status sl_drain_check(const sl_drain_list *stages, uint32_t stage_count)
+sl_status sl_exchange_order_check(const sl_exchange_order_list *stages, uint32_t stage_count)
 {
     cursor *cursors = calloc((uint64_t)stage_count + 1, sizeof *cursors);
     if (cursors == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %u stages", stage_count);
     for (uint32_t s = 0; s < stage_count; s++)
         cursors[s] = (cursor){.list = &stages[s]};
-    const sl_status status = drain(cursors, stage_count);
+    const sl_status status = walk(cursors, stage_count);
     free(cursors);
     return status;
 }
