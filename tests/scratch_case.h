@@ -71,4 +71,16 @@ static inline void must(sl_status status)
         fail_msg("%s", sl_status_message());
 }
 
+/* The status, a piece of the message, and nothing in it that a terminal would obey. */
+static inline void must_fail(const char *what, sl_status status, sl_status expected,
+                             const char *fragment)
+{
+    if (status != expected || !strstr(sl_status_message(), fragment))
+        fail_msg("%s: status %d, message \"%s\", expected \"%s\"", what, status,
+                 status ? sl_status_message() : "", fragment);
+    for (const char *byte = sl_status_message(); *byte; byte++)
+        if ((unsigned char)*byte < 0x20 || (unsigned char)*byte > 0x7e)
+            fail_msg("%s: the message holds byte %02x", what, (unsigned char)*byte);
+}
+
 #endif

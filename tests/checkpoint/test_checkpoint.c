@@ -38,9 +38,7 @@ static void must_refuse(const char *path, sl_status expected, const char *fragme
 {
     sl_checkpoint *checkpoint = NULL;
     sl_status status = sl_checkpoint_open(path, &checkpoint);
-    if (status != expected || !strstr(sl_status_message(), fragment))
-        fail_msg("status %d, message \"%s\", expected \"%s\"", status,
-                 status ? sl_status_message() : "", fragment);
+    must_fail(path, status, expected, fragment);
     assert_null(checkpoint);
 }
 

@@ -52,7 +52,7 @@ static void hostile_when_opened_then_told(void **state)
         allocation_counter_start();
         sl_status status = open_hostile(row, folder.text);
         allocation_counter_stop();
-        expect_failure(row->what, status, expected, row->fragment);
+        must_fail(row->what, status, expected, row->fragment);
         if (allocation_counter_bytes > MEMORY_BYTES + MEMORY_PER_BYTE * row->text_bytes)
             fail_msg("%s: took %llu bytes of memory for %zu of text", row->what,
                      (unsigned long long)allocation_counter_bytes, row->text_bytes);
@@ -70,7 +70,7 @@ static void short_files_when_opened_then_told(void **state)
     for (size_t bytes = 0; bytes < 8; bytes++) {
         scratch_write(path.text, "\0\0\0\0\0\0\0\0", bytes);
         sl_status status = sl_safetensors_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file);
-        expect_failure("short", status, SL_ERROR_DATA, "too few for a safetensors file");
+        must_fail("short", status, SL_ERROR_DATA, "too few for a safetensors file");
     }
 }
 
@@ -83,13 +83,12 @@ static void no_regular_file_when_opened_then_refused(void **state)
     fifo = scratch_join(directory->text, "fifo");
     scratch_path link = scratch_join(directory->text, "link");
     scratch_need(mkfifo(fifo.text, 0600) == 0 && symlink("a", link.text) == 0, "set-up");
-    expect_failure("fifo", sl_safetensors_open(AT_FDCWD, NULL, fifo.text, SL_LINKS_FOLLOW, &file),
-                   SL_ERROR_DATA, "is a FIFO");
-    expect_failure("device",
-                   sl_safetensors_open(AT_FDCWD, NULL, "/dev/zero", SL_LINKS_FOLLOW, &file),
-                   SL_ERROR_DATA, "device");
-    expect_failure("link", sl_safetensors_open(AT_FDCWD, NULL, link.text, SL_LINKS_REFUSE, &file),
-                   SL_ERROR_DATA, "symbolic link");
+    must_fail("fifo", sl_safetensors_open(AT_FDCWD, NULL, fifo.text, SL_LINKS_FOLLOW, &file),
+              SL_ERROR_DATA, "is a FIFO");
+    must_fail("device", sl_safetensors_open(AT_FDCWD, NULL, "/dev/zero", SL_LINKS_FOLLOW, &file),
+              SL_ERROR_DATA, "device");
+    must_fail("link", sl_safetensors_open(AT_FDCWD, NULL, link.text, SL_LINKS_REFUSE, &file),
+              SL_ERROR_DATA, "symbolic link");
     sl_safetensors_close(must_open(link.text));
     sl_safetensors_close(NULL);
 }
@@ -154,7 +153,7 @@ static void every_dtype_when_opened_then_known(void **state)
         if (readable)
             assert_int_equal(status, SL_OK);
         else
-            expect_failure(rows[i].name, status, SL_ERROR_DATA, rows[i].name);
+            must_fail(rows[i].name, status, SL_ERROR_DATA, rows[i].name);
         sl_safetensors_close(file);
     }
 }
@@ -176,8 +175,7 @@ static void read_when_range_is_outside_then_usage_error(void **state)
     assert_int_equal(sl_safetensors_read(file, tensor, 2, 2, values), SL_ERROR_USAGE);
     assert_int_equal(sl_safetensors_read(file, tensor, UINT64_MAX, 2, values), SL_ERROR_USAGE);
     scratch_need(truncate(path.text, (off_t)file->file.bytes - 1) == 0, path.text);
-    expect_failure("cut", sl_safetensors_read(file, tensor, 0, 3, values), SL_ERROR_DATA,
-                   "ends at");
+    must_fail("cut", sl_safetensors_read(file, tensor, 0, 3, values), SL_ERROR_DATA, "ends at");
     sl_safetensors_close(file);
 }
 

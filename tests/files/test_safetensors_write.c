@@ -59,20 +59,17 @@ static void writer_when_misused_then_refused(void **state)
     static const sl_safetensors_plan large[] = {{"a", 2, {1ull << 32, 1ull << 31}}};
     static const sl_safetensors_plan sum[] = {{"a", 1, {1ull << 60}}, {"b", 1, {1ull << 60}}};
     sl_safetensors_writer *writer = NULL;
-    expect_failure("twice",
-                   sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, twice, 2, &writer),
-                   SL_ERROR_USAGE, "two tensors");
+    must_fail("twice", sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, twice, 2, &writer),
+              SL_ERROR_USAGE, "two tensors");
     unlink(path.text);
-    expect_failure("large",
-                   sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, large, 1, &writer),
-                   SL_ERROR_USAGE, "overflows");
+    must_fail("large", sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, large, 1, &writer),
+              SL_ERROR_USAGE, "overflows");
     unlink(path.text);
-    expect_failure("sum", sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, sum, 2, &writer),
-                   SL_ERROR_USAGE, "overflows");
+    must_fail("sum", sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, sum, 2, &writer),
+              SL_ERROR_USAGE, "overflows");
     /* The file is there now: another writer must not take it over. */
-    expect_failure("exists",
-                   sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, twice, 1, &writer),
-                   SL_ERROR_IO, "cannot be made");
+    must_fail("exists", sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, twice, 1, &writer),
+              SL_ERROR_IO, "cannot be made");
     sl_safetensors_writer_close(NULL);
 }
 

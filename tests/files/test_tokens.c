@@ -30,9 +30,7 @@ static void must_refuse(const char *path, sl_status expected, const char *fragme
 {
     sl_tokens *tokens = NULL;
     sl_status status = sl_tokens_open(&path, 1, 0, &tokens);
-    if (status != expected || !strstr(sl_status_message(), fragment))
-        fail_msg("%s: status %d, message \"%s\", expected \"%s\"", path, status,
-                 status ? sl_status_message() : "", fragment);
+    must_fail(path, status, expected, fragment);
     assert_null(tokens);
 }
 

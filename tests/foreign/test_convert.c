@@ -341,8 +341,7 @@ static void llmc_when_hostile_then_refused(void **state)
         sl_llmc_model *model = NULL;
         hostile_model_write(&hostile_models[i], path.text);
         sl_status status = sl_llmc_model_open(AT_FDCWD, NULL, path.text, &model);
-        if (status != SL_ERROR_DATA || !strstr(sl_status_message(), hostile_models[i].fragment))
-            fail_msg("%s: status %d: %s", hostile_models[i].what, (int)status, sl_status_message());
+        must_fail(hostile_models[i].what, status, SL_ERROR_DATA, hostile_models[i].fragment);
     }
     scratch_close(&scratch);
 }

@@ -327,9 +327,7 @@ static void refuse(const char *what, const char *path, sl_status expected, const
 {
     sl_model_reader reader;
     sl_status status = sl_model_reader_open(path, false, &reader);
-    if (status != expected || !strstr(sl_status_message(), fragment))
-        fail_msg("%s: status %d, \"%s\" is not in \"%s\"", what, (int)status, fragment,
-                 status ? sl_status_message() : "");
+    must_fail(what, status, expected, fragment);
 }
 
 static void pieces_when_something_is_missing_then_refused(void **state)

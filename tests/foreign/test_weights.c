@@ -175,8 +175,8 @@ static void directories_when_wrong_then_told_before_any_write(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         tiny_model *read = tiny_open(tiny_shape);
         export_model(model, &rows[i].options, path.text);
-        expect_failure(rows[i].fragment, import_into(read, directory->text), SL_ERROR_DATA,
-                       rows[i].fragment);
+        must_fail(rows[i].fragment, import_into(read, directory->text), SL_ERROR_DATA,
+                  rows[i].fragment);
         assert_int_equal(read->calls, 0);
         tiny_close(read);
     }
@@ -205,12 +205,11 @@ static void import_when_tensor_is_split_then_usage_error(void **state)
         sl_tensor_spec kept = model->tensors[i];
         if (strcmp(kept.name, "h.0.attn.c_attn.weight") == 0) {
             model->tensors[i].shape[1] /= 2;
-            expect_failure("columns", import_into(model, directory->text), SL_ERROR_USAGE,
-                           "panels");
+            must_fail("columns", import_into(model, directory->text), SL_ERROR_USAGE, "panels");
         }
         if (strcmp(kept.name, "wte.weight") == 0) {
             model->tensors[i].valid_rows--;
-            expect_failure("rows", import_into(model, directory->text), SL_ERROR_USAGE, "panels");
+            must_fail("rows", import_into(model, directory->text), SL_ERROR_USAGE, "panels");
         }
         model->tensors[i] = kept;
     }
@@ -263,14 +262,14 @@ static void import_when_files_are_missing_then_told(void **state)
     const scratch_path *directory = *state;
     tiny_model *model = draw_model();
     sl_gpt2_shape shape;
-    expect_failure("none", import_into(model, directory->text), SL_ERROR_MISSING, "holds neither");
+    must_fail("none", import_into(model, directory->text), SL_ERROR_MISSING, "holds neither");
     scratch_path none = scratch_join(directory->text, "none");
-    expect_failure("none", import_into(model, none.text), SL_ERROR_MISSING, "cannot be opened");
-    expect_failure("none", sl_weights_read_config(none.text, &shape), SL_ERROR_MISSING, "none");
-    expect_failure("none", sl_weights_read_config(directory->text, &shape), SL_ERROR_MISSING,
-                   "config.json");
+    must_fail("none", import_into(model, none.text), SL_ERROR_MISSING, "cannot be opened");
+    must_fail("none", sl_weights_read_config(none.text, &shape), SL_ERROR_MISSING, "none");
+    must_fail("none", sl_weights_read_config(directory->text, &shape), SL_ERROR_MISSING,
+              "config.json");
     scratch_write(none.text, "", 0);
-    expect_failure("file", import_into(model, none.text), SL_ERROR_DATA, "not a directory");
+    must_fail("file", import_into(model, none.text), SL_ERROR_DATA, "not a directory");
     tiny_close(model);
 }
 
