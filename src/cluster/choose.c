@@ -82,7 +82,7 @@ static sampled *find_sample(const chooser *self, const sl_layer_cost_args *sampl
 static sl_status take_sample(chooser *self, const sl_cluster_candidate *candidate,
                              const sampled **out_sampled)
 {
-    const sl_layer_cost_args sample = sl_cluster_sample_of(&self->question->job, candidate);
+    const sl_layer_cost_args sample = sl_cluster_layer_args(&self->question->job, candidate);
     uint64_t capacity = self->sample_capacity;
     *out_sampled = find_sample(self, &sample);
     if (*out_sampled)
@@ -340,7 +340,7 @@ static void take_plan(const sl_blueprint *blueprint, const sl_simulation *simula
 static sl_status plan_whole(const sl_cluster_job *job, sl_cluster_estimate *estimate)
 {
     const sl_cluster_candidate *candidate = &estimate->candidate;
-    const sl_layer_cost_args sample = sl_cluster_sample_of(job, candidate);
+    const sl_layer_cost_args sample = sl_cluster_layer_args(job, candidate);
     sl_task task = sl_layer_cost_task(&sample, &candidate->layout, job->shape.layers);
     const sl_choice choice = {.prefetch = SL_PREFETCH_AUTO,
                               .micro_batch = candidate->micro_batch,

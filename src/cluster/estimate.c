@@ -40,8 +40,8 @@ static bool stores_sums(const sl_cluster_candidate *candidate)
     return candidate->accumulate > 1 && !is_in_layer_order(candidate);
 }
 
-sl_layer_cost_args sl_cluster_sample_of(const sl_cluster_job *job,
-                                        const sl_cluster_candidate *candidate)
+sl_layer_cost_args sl_cluster_layer_args(const sl_cluster_job *job,
+                                         const sl_cluster_candidate *candidate)
 {
     return (sl_layer_cost_args){
         .cluster = job->cluster,

@@ -76,8 +76,8 @@ typedef struct sl_cluster_job {
     bool sequence_parallel, partition_activations;
 } sl_cluster_job;
 
-sl_layer_cost_args sl_cluster_sample_of(const sl_cluster_job *job,
-                                        const sl_cluster_candidate *candidate);
+sl_layer_cost_args sl_cluster_layer_args(const sl_cluster_job *job,
+                                         const sl_cluster_candidate *candidate);
 
 /* Layers of a stage: as many each, and one more for the first ones where they do not divide. */
 void sl_cluster_stage_layers(uint32_t layers, uint32_t stages, uint32_t stage, uint32_t *out_first,
@@ -92,7 +92,7 @@ bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *costs,
 sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *costs,
                            sl_cluster_estimate *estimate);
 
-/* Plays the pipeline and fills in the times. `observer` may be NULL. */
+/* Simulates the pipeline and fills in the times. `observer` may be NULL. */
 sl_status sl_cluster_time(const sl_cluster_job *job, const sl_layer_costs *costs,
                           const sl_pipeline_observer *observer, sl_cluster_estimate *estimate);
 

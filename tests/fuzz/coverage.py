@@ -43,6 +43,7 @@ READERS = {
     "config": {
         "src/config/config.c": AllBut(["sl_config_cuda"]),
         "src/config/config_json.c": [],
+        "src/foreign/deepspeed/config_file.c": [],
         "src/config/units.c": [
             "parse_front", "parse_unit", "sl_units_parse_count", "sl_units_parse_real",
             "sl_units_parse_size"
