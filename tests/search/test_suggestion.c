@@ -1,6 +1,8 @@
 /* What could be wrong here: what cannot fit is not refused, or only after memory was taken; the
- * refusal suggests nothing, or options that do not fit. Suggestions are taken from their text, as
- * a user would copy them, and planned again behind the options that were refused. */
+ * refusal suggests nothing, or options that do not fit, or its search plans without a bound.
+ * Suggestions are taken from their text, as a user would copy them, and planned again behind the
+ * options that were refused. The linker puts functions of this program between the search and the
+ * planner (--wrap): they see what bounds the plans of each search for suggestions. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <setjmp.h>
@@ -17,6 +19,63 @@
 #include "search/search.h"
 
 enum { SETTING_BYTES = 64, SETTING_MAX = 32 };
+
+/* ---- what bounds the plans ---- */
+
+enum {
+    KINDS_MAX = 5
+}; /* of changes: micro-batch, homes, disk, budget, budget beyond the machine */
+
+static const uint64_t work_of_a_kind = 1 << 20; /* ops and uses that plans may visit */
+
+/* Of one search for suggestions. */
+static struct {
+    bool is_running;
+    uint32_t plans, unbounded_plans;
+    uint32_t kinds; /* how often a plan had the whole work left, and the plan before it had not */
+    uint64_t latest_left;
+} bounds;
+
+sl_status __real_sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
+                               sl_shortage *out_shortage);
+sl_status __wrap_sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
+                               sl_shortage *out_shortage);
+sl_status __wrap_sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
+                               sl_shortage *out_shortage)
+{
+    if (bounds.is_running) {
+        const uint64_t left = request->work_left ? *request->work_left : UINT64_MAX;
+        bounds.plans++;
+        bounds.unbounded_plans += left > work_of_a_kind;
+        bounds.kinds += left == work_of_a_kind && bounds.latest_left != work_of_a_kind;
+        bounds.latest_left = left;
+    }
+    const sl_status status = __real_sl_plan_build(request, out_plan, out_shortage);
+    if (bounds.is_running && request->work_left)
+        bounds.latest_left = *request->work_left;
+    return status;
+}
+
+sl_status __real_sl_search_suggest(const sl_search *search, sl_refusal *refusal);
+sl_status __wrap_sl_search_suggest(const sl_search *search, sl_refusal *refusal);
+sl_status __wrap_sl_search_suggest(const sl_search *search, sl_refusal *refusal)
+{
+    memset(&bounds, 0, sizeof bounds);
+    bounds.is_running = true;
+    const sl_status status = __real_sl_search_suggest(search, refusal);
+    bounds.is_running = false;
+    return status;
+}
+
+/* All plans of a kind take from one number, which is filled once a kind. */
+static void check_bounds(void)
+{
+    assert_true(bounds.plans > 0);
+    assert_int_equal(bounds.unbounded_plans, 0);
+    assert_in_range(bounds.kinds, 1, KINDS_MAX);
+}
+
+/* ---- what is refused ---- */
 
 /* Settings as --set takes them; later ones win. */
 typedef struct settings {
@@ -105,6 +164,7 @@ static bool refuse(const sl_gpt2_shape *shape, const settings *list)
         return false;
     if (status != SL_ERROR_FIT || refusal.suggestion_count == 0)
         fail_msg("status %d: %s", status, sl_status_message());
+    check_bounds();
     assert_true(refusal.suggestion_count <= SL_SEARCH_SUGGESTIONS);
     for (uint32_t i = 0; i < refusal.suggestion_count; i++)
         assert_non_null(strstr(sl_status_message(), refusal.suggestions[i].options));
