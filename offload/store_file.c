@@ -21,6 +21,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/interruptions.h"
 #include "store.h"
 
 enum { NAME_TRIES = 100, OWN_MODE = 0600 };
@@ -178,10 +179,11 @@ static sl_status reserve_space(sl_store_file *file, uint64_t bytes)
     if (bytes > INT64_MAX)
         return fail_reservation(file, bytes, strerror(EFBIG));
     SL_TRY(check_file_limit(file, bytes));
+    uint32_t interruptions = 0;
     int result;
     do {
         result = fallocate(file->fd, 0, 0, (off_t)bytes);
-    } while (result != 0 && errno == EINTR);
+    } while (result != 0 && sl_interruptions_allow(&interruptions));
     file->is_reserved = result == 0;
     if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
         return fail_reservation(file, bytes, strerror(errno));

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/interruptions.h"
 #include "base/log.h"
 #include "files/files.h"
 #include "steps.h"
@@ -49,10 +50,11 @@ static sl_status refuse_second(int file, const char *path)
 
 static sl_status lock_file(int file, const char *path)
 {
+    uint32_t interruptions = 0;
     int result;
     do
         result = flock(file, LOCK_EX | LOCK_NB);
-    while (result < 0 && errno == EINTR);
+    while (result < 0 && sl_interruptions_allow(&interruptions));
     if (result == 0)
         return SL_OK;
     if (errno == EWOULDBLOCK)

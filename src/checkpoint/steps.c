@@ -18,6 +18,7 @@
 
 #include "base/hash.h"
 #include "base/heartbeat.h"
+#include "base/interruptions.h"
 #include "base/log.h"
 #include "files/files.h"
 #include "manifest.h"
@@ -173,10 +174,11 @@ typedef enum lock_result { LOCK_TAKEN, LOCK_OF_ANOTHER, LOCK_NONE } lock_result;
 
 static lock_result take_lock(int inside)
 {
+    uint32_t interruptions = 0;
     int result;
     do
         result = flock(inside, LOCK_EX | LOCK_NB);
-    while (result < 0 && errno == EINTR);
+    while (result < 0 && sl_interruptions_allow(&interruptions));
     if (result == 0)
         return LOCK_TAKEN;
     return errno == EWOULDBLOCK ? LOCK_OF_ANOTHER : LOCK_NONE;

@@ -15,11 +15,11 @@
 
 #include "base/bits.h"
 #include "base/heartbeat.h"
+#include "base/interruptions.h"
 
 enum {
-    IO_BYTES_MAX = 1 << 30,  /* one read or write moves less than 2 GiB on Linux */
-    PUSH_BYTES = 32 << 20,   /* written back together */
-    INTERRUPTIONS_MAX = 1000 /* of one call by signals, in a row */
+    IO_BYTES_MAX = 1 << 30, /* one read or write moves less than 2 GiB on Linux */
+    PUSH_BYTES = 32 << 20   /* written back together */
 };
 
 /* ---- text for people ---- */
@@ -344,13 +344,6 @@ static sl_status read_resting(const sl_file *file, uint64_t offset, uint64_t byt
     return status;
 }
 
-/* True if a call that has just failed was interrupted by a signal and is to be tried again. A file
- * system may return EINTR for ever: the tries are counted. */
-static bool is_interrupted(uint32_t *count)
-{
-    return errno == EINTR && ++*count < INTERRUPTIONS_MAX;
-}
-
 sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes, void *data)
 {
     uint64_t done = 0;
@@ -360,7 +353,7 @@ sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes,
     while (done < bytes) {
         ssize_t got = pread(file->fd, (char *)data + done, sl_bits_min(bytes - done, IO_BYTES_MAX),
                             (off_t)(offset + done));
-        if (got < 0 && is_interrupted(&interruptions))
+        if (got < 0 && sl_interruptions_allow(&interruptions))
             continue;
         if (got < 0)
             return fail_transfer(file, "reading", bytes - done, offset + done, errno);
@@ -382,7 +375,7 @@ sl_status sl_files_append(sl_file *file, uint64_t bytes, const void *data)
     while (done < bytes) {
         uint64_t part = sl_bits_min(bytes - done, IO_BYTES_MAX);
         ssize_t got = pwrite(file->fd, (const char *)data + done, part, (off_t)file->bytes);
-        if (got < 0 && is_interrupted(&interruptions))
+        if (got < 0 && sl_interruptions_allow(&interruptions))
             continue;
         if (got <= 0)
             return fail_transfer(file, "writing", bytes - done, file->bytes, got ? errno : EIO);
@@ -400,7 +393,7 @@ sl_status sl_files_reserve(const sl_file *file, uint64_t bytes)
     uint32_t interruptions = 0;
     do
         result = fallocate(file->fd, 0, 0, (off_t)bytes);
-    while (result < 0 && is_interrupted(&interruptions));
+    while (result < 0 && sl_interruptions_allow(&interruptions));
     if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
         return SL_OK;
     return fail_transfer(file, "reserving", bytes, 0, errno);

@@ -9,10 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/interruptions.h"
 #include "base/log.h"
 #include "files.h"
 
-enum { PERMISSIONS = 0666 /* less the umask */, START_BYTES_MAX = 64, INTERRUPTIONS_MAX = 1000 };
+enum { PERMISSIONS = 0666 /* less the umask */, START_BYTES_MAX = 64 };
 
 /* A run that was killed may have left half a line at the end, which the next record would join. */
 static void cut_half_line(int fd, const char *path)
@@ -148,7 +149,7 @@ sl_status sl_log_file_write(const sl_log_file *file, const void *record, size_t 
     uint32_t interruptions = 0;
     for (size_t done = 0; file->fd >= 0 && done < bytes;) {
         ssize_t count = write(file->fd, from + done, bytes - done);
-        if (count < 0 && errno == EINTR && ++interruptions < INTERRUPTIONS_MAX)
+        if (count < 0 && sl_interruptions_allow(&interruptions))
             continue;
         if (count < 0) {
             int error = errno;

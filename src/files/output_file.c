@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/interruptions.h"
+
 enum { BUFFER_BYTES = 1 << 16, START_BYTES_MAX = 256, LINKS_MAX = 16 };
 
 /* ---- names ---- */
@@ -155,9 +157,10 @@ static ssize_t write_sink(void *cookie, const char *bytes, size_t byte_count)
 {
     struct sl_output_sink *sink = cookie;
     size_t done = 0;
+    uint32_t interruptions = 0;
     while (done < byte_count) {
         const ssize_t count = write(sink->fd, bytes + done, byte_count - done);
-        if (count < 0 && errno == EINTR)
+        if (count < 0 && sl_interruptions_allow(&interruptions))
             continue;
         if (count <= 0) {
             if (sink->error == 0)

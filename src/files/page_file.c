@@ -2,9 +2,10 @@
 #define _GNU_SOURCE /* memmem */
 #include "page_file.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/interruptions.h"
 
 enum { START_BYTES = 1024, NEEDLE_BYTES = 128 };
 
@@ -30,10 +31,11 @@ static bool holds_run(int fd, const char *run)
     char start[START_BYTES], needle[NEEDLE_BYTES];
     const size_t head_bytes = strlen(sl_page_file_start);
     const size_t length = (size_t)snprintf(needle, sizeof needle, of_run, run);
+    uint32_t interruptions = 0;
     ssize_t count;
     do
         count = pread(fd, start, sizeof start, 0);
-    while (count < 0 && errno == EINTR);
+    while (count < 0 && sl_interruptions_allow(&interruptions));
     return count >= (ssize_t)head_bytes && memcmp(start, sl_page_file_start, head_bytes) == 0 &&
            memmem(start, (size_t)count, needle, length) != NULL;
 }

@@ -1,16 +1,19 @@
 /* A library to be loaded before others: in the rank REFUSE_RANK, call number REFUSE_AT of a kind
  * fails as the system's would, once. REFUSE_KIND is memory, read or write; calls of it are counted
  * into the file REFUSE_COUNT. Of kind interrupt, reads and writes at a place are interrupted from
- * that number on; of kind interrupt-file, all writes to files with SLOW_PATH in their names that
- * are not at a place; of kind slow, reads, writes and syncs of files with SLOW_PATH in their names
- * take SLOW_MS more, as on a slow disk. */
+ * that number on; of kind interrupt-file, calls on files with SLOW_PATH in their names: writes that
+ * are not at a place, locks and reservations; of kind interrupt-read, reads at a place of such
+ * files; of kind slow, reads, writes and syncs of files with SLOW_PATH in their names take SLOW_MS
+ * more, as on a slow disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,12 +65,12 @@ static bool is_interrupted(void)
            __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST) >= refused_at;
 }
 
-static bool is_interrupted_file(int file)
+static bool is_interrupted_file(const char *kind, int file)
 {
     const char *part = getenv("SLOW_PATH");
     if (!is_read)
         read_wishes();
-    return wanted && strcmp(wanted, "interrupt-file") == 0 && part && has_slow_name(file, part);
+    return wanted && strcmp(wanted, kind) == 0 && part && has_slow_name(file, part);
 }
 
 static bool is_refused(const char *kind)
@@ -170,7 +173,7 @@ ssize_t pread(int file, void *data, size_t bytes, off_t offset)
 {
     FIND_REAL(pread);
     slow_down(file);
-    if (is_interrupted())
+    if (is_interrupted() || is_interrupted_file("interrupt-read", file))
         FAIL_WITH(EINTR, -1);
     if (is_refused("read"))
         FAIL_WITH(EIO, -1);
@@ -180,7 +183,7 @@ ssize_t pread(int file, void *data, size_t bytes, off_t offset)
 ssize_t write(int file, const void *data, size_t bytes)
 {
     FIND_REAL(write);
-    if (is_interrupted_file(file))
+    if (is_interrupted_file("interrupt-file", file))
         FAIL_WITH(EINTR, -1);
     if (file > STDERR_FILENO && is_refused("write"))
         FAIL_WITH(ENOSPC, -1);
@@ -196,6 +199,22 @@ ssize_t pwrite(int file, const void *data, size_t bytes, off_t offset)
     if (is_refused("write"))
         FAIL_WITH(ENOSPC, -1);
     return real(file, data, bytes, offset);
+}
+
+int flock(int file, int operation)
+{
+    FIND_REAL(flock);
+    if (is_interrupted_file("interrupt-file", file))
+        FAIL_WITH(EINTR, -1);
+    return real(file, operation);
+}
+
+int fallocate(int file, int mode, off_t offset, off_t bytes)
+{
+    FIND_REAL(fallocate);
+    if (is_interrupted_file("interrupt-file", file))
+        FAIL_WITH(EINTR, -1);
+    return real(file, mode, offset, bytes);
 }
 
 int fsync(int file)

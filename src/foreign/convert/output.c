@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/interruptions.h"
 #include "base/log.h"
 #include "foreign/megatron_tensors.h"
 
@@ -112,10 +113,11 @@ static sl_status remove_entry(const char *path, const FTSENT *entry)
 
 static bool take_lock(int mark)
 {
+    uint32_t interruptions = 0;
     int result;
     do
         result = flock(mark, LOCK_EX | LOCK_NB);
-    while (result != 0 && errno == EINTR);
+    while (result != 0 && sl_interruptions_allow(&interruptions));
     return result == 0;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/interruptions.h"
 #include "columns.h"
 #include "files/json_file.h"
 
@@ -138,10 +139,11 @@ static bool holds_start(int fd, const char *run)
     const size_t length =
         (size_t)snprintf(needle, sizeof needle, "\n{\"event\":\"start\",\"run\":\"%.64s\"", run);
     size_t kept = 1;
+    uint32_t interruptions = 0;
     part[0] = '\n'; /* before the first line */
     for (off_t at = 0;;) {
         const ssize_t count = pread(fd, part + kept, sizeof part - kept, at);
-        if (count < 0 && errno == EINTR)
+        if (count < 0 && sl_interruptions_allow(&interruptions))
             continue;
         if (count <= 0)
             return false;
