@@ -160,7 +160,8 @@ static sl_status count_op(sl_step *step, const sl_schedule_row *row, uint32_t in
     if (returned != SL_NONE)
         count_use(step, row->returns, row->section, tape->ops[returned].operand[TAKEN]);
     step->copies[index]++;
-    return sl_sums_count(step, index);
+    sl_sums_count(step, index);
+    return SL_OK;
 }
 
 static sl_status count_nothing(sl_step *step)

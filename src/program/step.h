@@ -85,9 +85,8 @@ sl_status sl_step_add_value(sl_step *step, const char *prefix, const char *name,
 /* True if operand `operand_index` of a tape op contributes to the gradient of a parameter. */
 bool sl_sums_is_contribution(const sl_tape *tape, const sl_op *tape_op, uint32_t operand_index);
 
-/* Counts the contributions of a copy of tape op `index`; before anything is emitted. Refuses an op
- * whose contributions are not all written or all added (SL_ERROR_INTERNAL). */
-sl_status sl_sums_count(sl_step *step, uint32_t index);
+/* Counts the contributions of a copy of tape op `index`; before anything is emitted. */
+void sl_sums_count(sl_step *step, uint32_t index);
 
 /* When all contributions are counted: which chunks they complete. */
 void sl_sums_open(sl_step *step);
