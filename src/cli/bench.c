@@ -118,6 +118,13 @@ static sl_status save_profile(const sl_config *config, sl_bench *bench, const js
 
 /* ---- the run ---- */
 
+static sl_status check_outputs(const sl_config *config)
+{
+    if (config->report)
+        SL_TRY(sl_report_check(config->report, SL_PAGE_BENCH));
+    return config->output ? sl_profile_check_output(config->output) : SL_OK;
+}
+
 static sl_status print_bench(const sl_config *config, const sl_bench *bench, const json_t *object)
 {
     if (config->report)
@@ -134,8 +141,8 @@ static sl_status print_bench(const sl_config *config, const sl_bench *bench, con
 }
 
 /* Returns why no profile is written; NULL: one is written. A profile with only some rates would be
- * mistaken for a complete one, and a quick bench is less exact than a full one. A file that the
- * user names by --output may be replaced. */
+ * mistaken for a complete one, and a quick bench is less exact than a full one. A profile
+ * that the user names by --output may be replaced. */
 static const char *find_objection(const sl_config *config, const sl_bench_options *options,
                                   const sl_profile *old)
 {
@@ -183,7 +190,8 @@ static sl_status measure_machine(const sl_config *config)
                                 .is_quick = config->quick,
                                 .progress = config->quiet ? NULL : print_progress};
     SL_TRY(parse_figures(config, &options.figures));
-    if (config->against) /* a wrong file is said before a minute has passed */
+    SL_TRY(check_outputs(config)); /* wrong files are said before a minute has passed */
+    if (config->against)
         SL_TRY(sl_bench_compare(&bench, config->against));
     const bool has_old = load_base(config, &options, &old);
     if (options.figures && has_old)

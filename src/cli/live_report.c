@@ -138,7 +138,7 @@ sl_status sl_live_report_open(const sl_trainer *trainer, sl_sinks *sinks)
                                     .close = close_report};
     if (!trainer->config->report || !sl_ranks_is_first(&trainer->ranks))
         return SL_OK;
-    SL_TRY(sl_report_check(trainer->config->report));
+    SL_TRY(sl_report_check(trainer->config->report, SL_PAGE_PLAN));
     live_report *live = calloc(1, sizeof *live);
     if (!live)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");

@@ -431,7 +431,7 @@ sl_status sl_plan_cluster(sl_config *config)
     SL_TRY(sl_cluster_load(config->cluster, &cluster));
     SL_TRY(make_question(config, &cluster, &question));
     if (config->report)
-        SL_TRY(sl_report_check(config->report));
+        SL_TRY(sl_report_check(config->report, SL_PAGE_CLUSTER));
     sl_cluster_answer *answer = calloc(1, sizeof *answer);
     if (!answer)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");

@@ -100,7 +100,7 @@ static const char *name_json(const sl_config *config)
 static sl_status check_outputs(const sl_config *config)
 {
     if (config->report)
-        SL_TRY(sl_report_check(config->report));
+        SL_TRY(sl_report_check(config->report, SL_PAGE_PLAN));
     return config->profile_json ? sl_output_file_check(&json_kind, name_json(config)) : SL_OK;
 }
 

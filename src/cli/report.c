@@ -45,7 +45,7 @@ static sl_status write_report(const sl_config *config)
     if (count > SL_HISTORY_PAGE_RUNS_MAX)
         SL_FAIL(SL_ERROR_USAGE, "%u logs: a page overlays at most %d runs", count,
                 SL_HISTORY_PAGE_RUNS_MAX);
-    SL_TRY(sl_report_check(config->output));
+    SL_TRY(sl_report_check(config->output, SL_PAGE_RUNS));
     sl_history *runs = calloc(count, sizeof *runs);
     if (!runs)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the runs");

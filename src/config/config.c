@@ -144,7 +144,8 @@ static sl_status set_text(char **field, const char *text)
 static sl_status check_range(const sl_config_row *row, double value)
 {
     if (row->low < row->high && (value < row->low || value > row->high))
-        SL_FAIL(SL_ERROR_USAGE, "%g is not in the range %g to %g", value, row->low, row->high);
+        SL_FAIL(SL_ERROR_USAGE, "%.10g is not in the range %.10g to %.10g", value, row->low,
+                row->high);
     return SL_OK;
 }
 

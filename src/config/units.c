@@ -13,13 +13,17 @@ static const char unit_letters[] = "KMGT";
 
 static sl_status parse_front(const char *text, double *out_value, const char **out_rest)
 {
+    if (text[0] == '-' && isdigit((unsigned char)text[1]))
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is below 0", text);
     if (!isdigit((unsigned char)text[0]) && text[0] != '.')
         SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a number", text);
     char *end;
     errno = 0;
     double value = strtod(text, &end);
     bool is_hexadecimal = text[0] == '0' && toupper((unsigned char)text[1]) == 'X';
-    if (end == text || !isfinite(value) || is_hexadecimal)
+    if (isinf(value))
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is too large", text);
+    if (end == text || is_hexadecimal)
         SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a number", text);
     *out_value = value;
     *out_rest = end;
@@ -40,7 +44,9 @@ sl_status sl_units_parse_count(const char *text, uint64_t *out_count)
     double value;
     const char *rest;
     SL_TRY(parse_front(text, &value, &rest));
-    if (*rest != '\0' || value != floor(value) || value > 0x1p53)
+    if (*rest == '\0' && value > 0x1p53)
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is too large", text);
+    if (*rest != '\0' || value != floor(value))
         SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a whole number", text);
     *out_count = (uint64_t)value;
     return SL_OK;

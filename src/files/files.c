@@ -80,7 +80,8 @@ static sl_status fail_open(const char *path, int error)
     else if (error == EMFILE || error == ENFILE || error == ENOMEM)
         status = SL_ERROR_SYSTEM;
     else if (error == ELOOP)
-        SL_FAIL(SL_ERROR_DATA, "%s: a symbolic link is not followed here",
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: is a symbolic link that is not followed here, or one of a circle",
                 sl_files_show(path).text);
     SL_FAIL(status, "%s: cannot be opened: %s", sl_files_show(path).text, strerror(error));
 }
@@ -179,8 +180,9 @@ sl_status sl_files_open(int directory, const char *directory_path, const char *n
     return SL_OK;
 }
 
+/* `shown` is the name in messages; NULL: the file's own. */
 static sl_status create_with(int directory, const char *directory_path, const char *name,
-                             mode_t mode, sl_file *out_file)
+                             const char *shown, mode_t mode, sl_file *out_file)
 {
     sl_file file = {.fd = -1};
     SL_TRY(sl_files_join_path(directory_path, name, &file.path));
@@ -188,8 +190,8 @@ static sl_status create_with(int directory, const char *directory_path, const ch
     file.fd = openat(directory, name, flags, mode);
     if (file.fd < 0) {
         int error = errno;
-        sl_status_fail(SL_ERROR_IO, "%s: cannot be made: %s", sl_files_show(file.path).text,
-                       strerror(error));
+        sl_status_fail(SL_ERROR_IO, "%s: cannot be made: %s",
+                       sl_files_show(shown ? shown : file.path).text, strerror(error));
         sl_files_close(&file);
         return SL_ERROR_IO;
     }
@@ -200,13 +202,13 @@ static sl_status create_with(int directory, const char *directory_path, const ch
 sl_status sl_files_create(int directory, const char *directory_path, const char *name,
                           sl_file *out_file)
 {
-    return create_with(directory, directory_path, name, 0600, out_file);
+    return create_with(directory, directory_path, name, NULL, 0600, out_file);
 }
 
 sl_status sl_files_create_shared(int directory, const char *directory_path, const char *name,
                                  sl_file *out_file)
 {
-    return create_with(directory, directory_path, name, 0666, out_file);
+    return create_with(directory, directory_path, name, NULL, 0666, out_file);
 }
 
 /* ---- files without a name ---- */
@@ -247,7 +249,7 @@ static sl_status create_unseen_with(const char *name, mode_t mode, sl_file *out_
         *out_file = (sl_file){.fd = fd, .path = path, .is_unseen = true};
         return SL_OK;
     }
-    sl_status status = create_with(AT_FDCWD, NULL, path, mode, out_file);
+    sl_status status = create_with(AT_FDCWD, NULL, path, name, mode, out_file);
     free(path);
     return status;
 }

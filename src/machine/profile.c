@@ -19,12 +19,16 @@
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
+#include "files/output_file.h"
 #include "kernels/kernels.h"
 #include "sluice/version.h"
 
 /* ---- the file ---- */
 
 enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 20, THREADS_MAX = 65536 };
+
+/* Behind it stands the number of the format (format_profile). */
+#define PROFILE_START "{\n \"sluice_machine\": "
 
 enum { RATE_MIN = 1 }; /* a byte a second: less is no machine */
 
@@ -153,18 +157,38 @@ static sl_status replace_in(const char *parent, const char *name, const char *te
     return status;
 }
 
+/* Splits a path; free *out_parent. */
+static sl_status split_path(const char *path, char **out_parent, const char **out_name)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t parent_bytes = slash == path ? 1 : slash ? (size_t)(slash - path) : 0;
+    *out_parent = slash ? strndup(path, parent_bytes) : strdup(".");
+    if (!*out_parent)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    *out_name = slash ? slash + 1 : path;
+    return SL_OK;
+}
+
 static sl_status save_text(const char *path, const char *text)
 {
-    char *parent = strdup(path);
-    if (!parent)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    char *slash = strrchr(parent, '/');
-    const char *name = slash ? path + (slash - parent) + 1 : path;
-    if (slash)
-        slash[slash == parent] = '\0';
-    sl_status status = replace_in(slash ? parent : ".", name, text);
+    char *parent;
+    const char *name;
+    SL_TRY(split_path(path, &parent, &name));
+    sl_status status = replace_in(parent, name, text);
     free(parent);
     return status;
+}
+
+sl_status sl_profile_check_output(const char *path)
+{
+    static const sl_output_file_kind kind = {
+        .option = "--output", .noun = "machine profile", .start = PROFILE_START};
+    char *parent;
+    const char *name;
+    SL_TRY(split_path(path, &parent, &name));
+    sl_status status = sl_files_make_directories(parent);
+    free(parent);
+    return status == SL_OK ? sl_output_file_check(&kind, path) : status;
 }
 
 sl_status sl_profile_save(const sl_profile *profile, const char *path, const json_t *report)

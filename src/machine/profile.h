@@ -52,6 +52,11 @@ sl_status sl_profile_find_path(sl_device_kind device, uint32_t worker_count, cha
 /* Fills in who this machine is, and a guess of its rates. */
 void sl_profile_init(sl_profile *profile, const sl_profile_subject *subject);
 
+/* Whether a profile may be put at a path that a user gives by --output, before a minute goes into
+ * measuring; makes its directory. SL_ERROR_USAGE: what is there is no profile, so it is not
+ * replaced; SL_ERROR_IO. */
+sl_status sl_profile_check_output(const char *path);
+
 /* Writes a file in one step, making its directory where it is missing. `report` (borrowed, or NULL)
  * is kept in it under "report" for people; it is not read back. */
 sl_status sl_profile_save(const sl_profile *profile, const char *path, const json_t *report);

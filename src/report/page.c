@@ -187,12 +187,21 @@ static sl_status print_page(const json_t *root, sl_page_kind kind, const char *r
     return SL_OK;
 }
 
-static const sl_output_file_kind report_kind = {
-    .option = "--report", .noun = "report", .start = sl_page_file_start};
-
-sl_status sl_report_check(const char *path)
+/* Each command names its page by --report, but for the command report. */
+static const sl_output_file_kind *output_kind(sl_page_kind kind)
 {
-    return sl_output_file_check(&report_kind, path);
+    static const sl_output_file_kind by_report = {.option = "--report",
+                                                  .noun = "report",
+                                                  .start = sl_page_file_start},
+                                     by_output = {.option = "--output",
+                                                  .noun = "report",
+                                                  .start = sl_page_file_start};
+    return kind == SL_PAGE_RUNS ? &by_output : &by_report;
+}
+
+sl_status sl_report_check(const char *path, sl_page_kind kind)
+{
+    return sl_output_file_check(output_kind(kind), path);
 }
 
 sl_account_request sl_report_request(const sl_blueprint *blueprint)
@@ -270,7 +279,7 @@ sl_status sl_report_draft_write(sl_report_draft *draft, const char *path,
     SL_TRY(put_measured(draft, measured));
     SL_TRY(put_run(draft, run));
     SL_TRY(print_page(draft->root, SL_PAGE_PLAN, run ? run->id : NULL, &text));
-    sl_status status = sl_output_file_write_text(&report_kind, path, text);
+    sl_status status = sl_output_file_write_text(output_kind(SL_PAGE_PLAN), path, text);
     free(text);
     return status;
 }
@@ -289,7 +298,7 @@ sl_status sl_report_write_page(const char *path, const json_t *root, sl_page_kin
 {
     char *text = NULL;
     SL_TRY(print_page(root, kind, NULL, &text));
-    sl_status status = sl_output_file_write_text(&report_kind, path, text);
+    sl_status status = sl_output_file_write_text(output_kind(kind), path, text);
     free(text);
     return status;
 }

@@ -21,9 +21,17 @@ typedef struct sl_report_args {
     const char *refusal; /* why not, as the command says it; NULL: it fits */
 } sl_report_args;
 
+/* Which scripts draw a page. */
+typedef enum sl_page_kind {
+    SL_PAGE_PLAN,
+    SL_PAGE_RUNS,
+    SL_PAGE_BENCH,
+    SL_PAGE_CLUSTER
+} sl_page_kind;
+
 /* Whether a report may be put there: what is there and is no report is not replaced. Before hours
  * go into what it is to tell. SL_ERROR_USAGE, SL_ERROR_IO. */
-sl_status sl_report_check(const char *path);
+sl_status sl_report_check(const char *path, sl_page_kind kind);
 
 /* Writes the report in one step: there is a whole file or the old one. `measured` is NULL for the
  * plan alone. SL_ERROR_IO names the file; SL_ERROR_USAGE: what is there is no report;
@@ -48,14 +56,6 @@ sl_status sl_report_draft_write(sl_report_draft *draft, const char *path,
 /* Writes the page of a measured machine: bars of what `sluice bench --json` prints
  * (sl_bench_format, borrowed). SL_ERROR_USAGE: what is there is no report; others as above. */
 sl_status sl_report_write_bench(const char *path, const json_t *bench);
-
-/* Which scripts draw a page. */
-typedef enum sl_page_kind {
-    SL_PAGE_PLAN,
-    SL_PAGE_RUNS,
-    SL_PAGE_BENCH,
-    SL_PAGE_CLUSTER
-} sl_page_kind;
 
 /* Writes a page of the numbers that its script reads (borrowed). Statuses as above. */
 sl_status sl_report_write_page(const char *path, const json_t *root, sl_page_kind kind);

@@ -9,13 +9,26 @@
 
 /* ---- usage ---- */
 
+typedef struct wrong_case {
+    const char *arguments, *part; /* `part` of the one line of complaint */
+    int code;
+} wrong_case;
+
+static void assert_cases(const wrong_case *cases, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const int code = sluice("%s", cases[i].arguments);
+        if (code != cases[i].code)
+            fail_msg("\"%s\" left with %d: %s", cases[i].arguments, code, complaint);
+        assert_one_complaint(cases[i].part);
+        assert_string_equal(output, "");
+    }
+}
+
 static void usage_when_wrong_then_one_line_and_64(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arguments, *part;
-        int code;
-    } cases[] = {
+    static const wrong_case cases[] = {
         {"", "no command", 64},
         {"trian", "did you mean train?", 64},
         {"bench --threads none", "--threads", 64},
@@ -68,13 +81,37 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"generate nowhere --prompt a", "nowhere", 66},
         {"eval nowhere --data text", "nowhere", 66},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int code = sluice("%s", cases[i].arguments);
-        if (code != cases[i].code)
-            fail_msg("\"%s\" left with %d: %s", cases[i].arguments, code, complaint);
-        assert_one_complaint(cases[i].part);
-        assert_string_equal(output, "");
-    }
+    assert_cases(cases, sizeof cases / sizeof cases[0]);
+}
+
+static void number_when_out_of_range_then_the_limit_is_said(void **state)
+{
+    (void)state;
+    static const wrong_case cases[] = {
+        {"train " TINY "--data text --steps -1", "--steps: \"-1\" is below 0", 64},
+        {"train " TINY "--data text --seed 99999999999999999999", "is too large", 64},
+        {"train " TINY "--data text --lr 1e400", "--lr: \"1e400\" is too large", 64},
+        {"train " TINY "--data text --beta1 1", "1 is not in the range 0 to 0.9999999", 64},
+    };
+    assert_cases(cases, sizeof cases / sizeof cases[0]);
+}
+
+/* Before anything is measured; and what is there stays. */
+static void path_when_it_cannot_serve_then_said_at_once(void **state)
+{
+    (void)state;
+    static const wrong_case cases[] = {
+        {"train " TINY "--data circle", "one of a circle", 65},
+        {"bench --output text", "text is there and is no machine profile: --output does not", 64},
+        {"bench --output pipe", "pipe is no plain file: --output does not", 64},
+        {"bench --output .", ". is no plain file: --output does not", 64},
+        {"bench --report text", "text is there and is no report: --report does not", 64},
+        {"report log --output text", "text is there and is no report: --output does not", 64},
+        {"report log --output no/such/page", "no/such/page: cannot be made", 74},
+    };
+    assert_int_equal(system("ln -s circle circle && mkfifo pipe && cp text before"), 0);
+    assert_cases(cases, sizeof cases / sizeof cases[0]);
+    assert_int_equal(system("cmp text before && test -p pipe && rm circle pipe before"), 0);
 }
 
 static void help_and_version_when_asked_then_are_printed(void **state)
@@ -565,6 +602,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
+        cmocka_unit_test(number_when_out_of_range_then_the_limit_is_said),
+        cmocka_unit_test(path_when_it_cannot_serve_then_said_at_once),
         cmocka_unit_test(help_and_version_when_asked_then_are_printed),
         cmocka_unit_test(libraries_when_installed_then_version_has_them),
         cmocka_unit_test(bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again),

@@ -351,7 +351,7 @@ static void output_when_it_cannot_be_made_then_told_before_the_data_are_read(voi
     (void)state;
     run_shell("printf '{\"no\": 1}' >bad.jsonl && printf x >file");
     assert_code(sluice("tokenize --learn 300 --tokenizer n1 --data bad.jsonl --output no/a"), 74);
-    assert_one_complaint("no/a.tmp-");
+    assert_one_complaint("no/a: cannot be made");
     assert_code(sluice("tokenize --learn 300 --tokenizer file/n --data bad.jsonl"), 74);
     run_shell("test ! -e n1");
 }
