@@ -211,11 +211,12 @@ static void print_zsh_value(const sl_option *option, FILE *stream)
     static const char *const kinds[] = {
         [PATH_NONE] = " ", [PATH_FILE] = "_files", [PATH_DIRECTORY] = "_files -/"};
     const path_kind path = choose_path(option);
+    fputs(":value:", stream); /* of a list the first; `_arguments` would end none at an option */
     if (!has_names(option)) {
-        fprintf(stream, ":value:%s", kinds[path]);
+        fputs(kinds[path], stream);
         return;
     }
-    fputs(path == PATH_NONE ? ":value:(" : ":value:{compadd --", stream);
+    fputs(path == PATH_NONE ? "(" : "{compadd --", stream);
     print_names(option, stream);
     if (path == PATH_NONE)
         fputc(')', stream);
@@ -225,7 +226,8 @@ static void print_zsh_value(const sl_option *option, FILE *stream)
 
 static void print_zsh_option(const sl_option *option, FILE *stream)
 {
-    fprintf(stream, " \\\n        '%s--%s[", option->is_list ? "*" : "", option->name);
+    fprintf(stream, " \\\n        '%s--%s%s[", option->is_list ? "*" : "", option->name,
+            option->hint ? "=" : ""); /* --NAME VALUE and --NAME=VALUE */
     print_zsh_help(option->help, stream);
     fputc(']', stream);
     if (option->hint)
@@ -257,18 +259,32 @@ static void print_zsh_words(FILE *stream)
           stream);
 }
 
+/* Behind `launch ... --` a command line begins anew. */
+static const char zsh_launch[] = "        local at=$words[(i)--]\n"
+                                 "        if ((at < CURRENT)); then\n"
+                                 "            words=(sluice \"${(@)words[at + 1,-1]}\")\n"
+                                 "            ((CURRENT -= at - 1))\n"
+                                 "            _sluice\n"
+                                 "            return\n"
+                                 "        fi\n";
+
+static void print_zsh_command(const sl_command_entry *command, FILE *stream)
+{
+    sl_option option;
+    fprintf(stream, "    %s)\n%s        _arguments", command->name,
+            command == &sl_command_launch ? zsh_launch : "");
+    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+        print_zsh_option(&option, stream);
+    fputs(" \\\n        '*:file:_files'\n        ;;\n", stream);
+}
+
 static void print_zsh(FILE *stream)
 {
     const sl_command_entry *command;
     const sl_command_page *page;
-    sl_option option;
     print_zsh_words(stream);
-    for (uint32_t i = 0; (command = sl_command_at(i)); i++) {
-        fprintf(stream, "    %s)\n        _arguments", command->name);
-        for (uint32_t j = 0; sl_options_at(command, j, &option); j++)
-            print_zsh_option(&option, stream);
-        fputs(" \\\n        '*:file:_files'\n        ;;\n", stream);
-    }
+    for (uint32_t i = 0; (command = sl_command_at(i)); i++)
+        print_zsh_command(command, stream);
     for (uint32_t i = 0; (page = sl_command_page_at(i)); i++) {
         fprintf(stream, "    %s)\n        compadd --", page->name);
         print_page_words(page->name, stream);
@@ -302,7 +318,7 @@ static void print_fish_option(const char *command, const sl_option *option, FILE
     fprintf(stream, "complete -c sluice -n '__fish_seen_subcommand_from %s' -l %s", command,
             option->name);
     if (option->letter)
-        fprintf(stream, " -s %c", option->letter);
+        fprintf(stream, " -s '%c'", option->letter); /* "?" would be a pattern */
     if (option->hint) {
         fprintf(stream, "%s -a '", path == PATH_FILE ? " -r -F" : " -x");
         print_names(option, stream);
@@ -313,23 +329,44 @@ static void print_fish_option(const char *command, const sl_option *option, FILE
     fputs("'\n", stream);
 }
 
+/* Behind `launch ... --` a command line begins anew, which fish completes by the lines above. */
+static const char fish_end[] =
+    "function __sluice_launched\n"
+    "    set -l words (commandline -opc)\n"
+    "    set -l last (commandline -ct)\n"
+    "    set -l at (contains -i -- -- $words); or return\n"
+    "    set -l rest $words[(math $at + 1)..-1]\n"
+    "    complete -C \"sluice $rest $last\"\n"
+    "end\n"
+    "complete -c sluice -n '__fish_seen_subcommand_from launch' -a '(__sluice_launched)'\n";
+
+static void print_fish_command(const sl_command_entry *command, FILE *stream)
+{
+    sl_option option;
+    print_fish_name(command->name, command->summary, stream);
+    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+        print_fish_option(command->name, &option, stream);
+    if (command->arguments && strstr(command->arguments, "DIR"))
+        fprintf(stream,
+                "complete -c sluice -n '__fish_seen_subcommand_from %s' -a "
+                "'(__fish_complete_directories)'\n",
+                command->name);
+}
+
 static void print_fish(FILE *stream)
 {
     const sl_command_entry *command;
     const sl_command_page *page;
-    sl_option option;
     fputs("# Completion of sluice for fish.\ncomplete -c sluice -f\n", stream);
-    for (uint32_t i = 0; (command = sl_command_at(i)); i++) {
-        print_fish_name(command->name, command->summary, stream);
-        for (uint32_t j = 0; sl_options_at(command, j, &option); j++)
-            print_fish_option(command->name, &option, stream);
-    }
+    for (uint32_t i = 0; (command = sl_command_at(i)); i++)
+        print_fish_command(command, stream);
     for (uint32_t i = 0; (page = sl_command_page_at(i)); i++) {
         print_fish_name(page->name, page->summary, stream);
         fprintf(stream, "complete -c sluice -n '__fish_seen_subcommand_from %s' -a '", page->name);
         print_page_words(page->name, stream);
         fputs("'\n", stream);
     }
+    fputs(fish_end, stream);
 }
 
 sl_status sl_completion_print(int argc, char **argv)
