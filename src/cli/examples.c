@@ -1,5 +1,5 @@
 /* See examples.h. The names of files are the same everywhere: corpus is a directory of text,
- * vocabulary a tokenizer, run a --save directory, /mnt/nvme a directory of a fast disk. */
+ * vocabulary a tokenizer, out/first a --save directory, /mnt/nvme a directory of a fast disk. */
 #include "examples.h"
 
 #include <stddef.h>
@@ -31,20 +31,21 @@ static const sl_example examples[] = {
      "sluice plan --model gpt2 --ranks 4 --tp 2 --zero 1", false},
     {"train", "a small model on a directory of text, read byte by byte",
      "sluice train --layers 4 --width 256 --heads 4 --context 256 --data corpus --steps 500 --save "
-     "run",
+     "out/first",
      false},
     {"train", "GPT-2 124M, with half a gigabyte of device memory; the rest on the host",
      "sluice train --model gpt2 --tokenizer vocabulary --data corpus --micro-batch 4 --seq 256 "
-     "--policy host --device-memory 500M --save run --save-every 1000",
+     "--policy host --device-memory 500M --save out/first --save-every 1000",
      true},
     {"train", "GPT-2 1.5B, all its state on a disk",
      "sluice train --model gpt2-xl --tokenizer vocabulary --data corpus --precision bf16 "
      "--micro-batch 1 --seq 256 --recompute full --policy nvme --nvme-params 1 --nvme-grads 1 "
-     "--device-memory 3G --host-memory 3G --disk-dir /mnt/nvme --save run",
+     "--device-memory 3G --host-memory 3G --disk-dir /mnt/nvme --save out/first",
      false},
-    {"train", "go on after an interruption, as it began", "sluice train --resume --save run", true},
+    {"train", "go on after an interruption, as it began", "sluice train --resume --save out/first",
+     true},
     {"train", "begin from the weights of a run, or of a Hugging Face model",
-     "sluice train --init run --data corpus --lr 1e-4 --steps 200 --save tuned", false},
+     "sluice train --init out/first --data corpus --lr 1e-4 --steps 200 --save out/tuned", false},
     {"profile", "where memory and time go, measured; needs no data",
      "sluice profile --model gpt2 --policy host --device-memory 2G", false},
     {"profile", "one page with pictures",
@@ -53,29 +54,29 @@ static const sl_example examples[] = {
      "sluice launch -n 2 -- train --tp 2 --model gpt2 --data corpus --tokenizer vocabulary", false},
     {"launch", "four ranks that share rows and optimizer, started again after a death",
      "sluice launch -n 4 --restarts 5 -- train --zero 1 --model gpt2 --data corpus --tokenizer "
-     "vocabulary --save run --save-every 100",
+     "vocabulary --save out/first --save-every 100",
      false},
     {"generate", "let the model speak",
-     "sluice generate run --prompt 'Once upon a time' --tokens 100", true},
+     "sluice generate out/first --prompt 'Once upon a time' --tokens 100", true},
     {"generate", "three samples of the likelier words",
-     "sluice generate run --prompt 'The ' --samples 3 --temperature 0.8 --top-k 40", false},
+     "sluice generate out/first --prompt 'The ' --samples 3 --temperature 0.8 --top-k 40", false},
     {"generate", "line by line, with a prompt from the keyboard",
-     "sluice generate run --interactive", false},
+     "sluice generate out/first --interactive", false},
     {"eval", "loss and perplexity on text that the model has not seen",
-     "sluice eval run --data held-out.txt", true},
+     "sluice eval out/first --data held-out.txt", true},
     {"eval", "every token with context in front of it",
-     "sluice eval run --data held-out.txt --overlap 16", false},
+     "sluice eval out/first --data held-out.txt --overlap 16", false},
     {"eval", "the test share of the data that train was given",
-     "sluice eval run --data corpus --split 90,5,5 --share test", false},
+     "sluice eval out/first --data corpus --split 90,5,5 --share test", false},
     {"report", "draw a run from its log", "sluice report run.jsonl --output run.html", true},
     {"report", "lay three runs over each other",
      "sluice report small.jsonl large.jsonl tuned.jsonl --output runs.html", false},
     {"convert", "a directory for transformers, tokenizer included",
-     "sluice convert --from run --to model-hf", true},
+     "sluice convert --from out/first --to model-hf", true},
     {"convert", "one file for llama.cpp, 8 bits a weight",
-     "sluice convert --from run --to model.gguf --type q8_0", false},
+     "sluice convert --from out/first --to model.gguf --type q8_0", false},
     {"convert", "pieces for two tensor-parallel ranks of Megatron-LM",
-     "sluice convert --from run --to pieces --format megatron --tp 2", false},
+     "sluice convert --from out/first --to pieces --format megatron --tp 2", false},
 };
 
 const sl_example *sl_examples_at(uint32_t index)

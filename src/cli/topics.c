@@ -75,7 +75,8 @@ static const sl_topic_row data_rows[] = {
 
 static const char *const data_lines[] = {
     "sluice tokenize --learn 8000 --tokenizer vocabulary --data corpus --output tokens.bin",
-    "sluice train --model gpt2 --tokenizer vocabulary --data corpus --split 98,1,1 --save run",
+    "sluice train --model gpt2 --tokenizer vocabulary --data corpus --split 98,1,1 --save "
+    "out/first",
     NULL};
 
 static const sl_topic_row checkpoint_rows[] = {
@@ -89,9 +90,9 @@ static const sl_topic_row checkpoint_rows[] = {
     {"--init DIR", "the weights alone, as a new run"},
     {0}};
 
-static const char *const checkpoint_lines[] = {"sluice train --resume --save run",
-                                               "sluice generate run --prompt 'Once'",
-                                               "sluice convert --from run --to model-hf", NULL};
+static const char *const checkpoint_lines[] = {
+    "sluice train --resume --save out/first", "sluice generate out/first --prompt 'Once'",
+    "sluice convert --from out/first --to model-hf", NULL};
 
 static const sl_topic_row rank_rows[] = {
     {"--tp N", "N ranks hold the parts of each tensor, and exchange in every layer"},
@@ -127,7 +128,7 @@ static const sl_topic_row exit_rows[] = {
     {"74", "reading or writing failed"},
     {"75", "a rank died or hung"},
     {"76", "a loss or gradient that is not finite, with --nonfinite stop"},
-    {"130", "a second signal"},
+    {"130", "a second signal; in convert and tokenize the first one"},
     {0}};
 
 static const sl_topic_row environment_rows[] = {

@@ -276,7 +276,7 @@ static void examples_when_parsed_then_are_taken_and_each_command_has_some(void *
 /* What its names stand for: texts, a vocabulary, a model with checkpoints, logs, and a disk. */
 static void write_what_examples_name(void)
 {
-    assert_int_equal(system("mkdir -p corpus disk && cp '" SL_TEST_SOURCE_DIRECTORY
+    assert_int_equal(system("mkdir -p corpus nvme && cp '" SL_TEST_SOURCE_DIRECTORY
                             "'/../docs/*.md corpus && cp corpus/numbers.md held-out.txt"),
                      0);
     FILE *file = fopen("web.jsonl", "w");
@@ -284,23 +284,28 @@ static void write_what_examples_name(void)
     for (int i = 0; i < 40; i++)
         fprintf(file, "{\"text\": \"document %d, %0*d\"}\n", i, 500, i);
     fclose(file);
-    assert_code(sluice("train " TINY "--data held-out.txt --steps 1 --quiet --save run "
+    assert_code(sluice("train " TINY "--data held-out.txt --steps 1 --quiet --save first "
                        "--log-json run.jsonl"),
                 0);
     assert_int_equal(system("for name in small large tuned; do cp run.jsonl $name.jsonl; done"), 0);
 }
 
-/* Runs a line with the directory of the disk at hand. A training is planned, which checks it as
- * far; a plan gets the budgets that a line leaves out, so that it depends on no machine. */
+/* Cuts `part` out of a text, wherever it stands. */
+static void cut_out(char *text, const char *part)
+{
+    for (char *at = text; (at = strstr(at, part));)
+        memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
+}
+
+/* Runs a line with directories at hand: nvme, and first for out/first, because `out` is a file
+ * here. A training is planned, which checks it as far; a plan gets the budgets that a line leaves
+ * out, so that it depends on no machine. */
 static void assert_line_runs(const char *line)
 {
-    static const char disk[] = "/mnt/nvme";
-    const char *words = line + strlen("sluice "), *at = strstr(words, disk);
     char text[1024];
-    if (at)
-        snprintf(text, sizeof text, "%.*sdisk%s", (int)(at - words), words, at + strlen(disk));
-    else
-        snprintf(text, sizeof text, "%s", words);
+    snprintf(text, sizeof text, "%s", line + strlen("sluice "));
+    cut_out(text, "/mnt/");
+    cut_out(text, "out/");
     const bool is_training = strncmp(text, "train ", 6) == 0;
     const bool is_plan = is_training || strncmp(text, "plan ", 5) == 0;
     if (sluice("%s%s%s%s", is_training ? "plan " : "", text + (is_training ? 6 : 0),
@@ -695,6 +700,42 @@ static void bash_when_it_completes_a_value_then_the_option_takes_it(void **state
     assert_true(count > 60);
 }
 
+/* `fish -n` reads lines that fish refuses when they run. */
+static void fish_when_it_completes_then_gives_names_values_and_paths(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *answer;
+    } cases[] = {
+        {"sluice tr", "train "},
+        {"sluice train --pol", "--policy "},
+        {"sluice train --policy nv", "nvme "},
+        {"sluice train --zero ", "0 1 2 3 "},
+        {"sluice train --model gpt2-x", "gpt2-xl "},
+        {"sluice train --save tre", "trees/ "},
+        {"sluice train --data lea", "leaf "},
+        {"sluice generate tre", "trees/ "},
+        {"sluice help pol", "policies "},
+        {"sluice completion z", "zsh "},
+        {"sluice launch --re", "--restarts "},
+        {"sluice launch -n 2 -- tr", "train "},
+        {"sluice launch -n 2 -- train --zer", "--zero "},
+        {"sluice launch -n 2 -- train --policy nv", "nvme "},
+    };
+    if (!has_program("fish"))
+        skip_because("fish is not installed");
+    assert_int_equal(system("mkdir -p trees && touch leaf"), 0);
+    assert_int_equal(shell("'%s' completion fish >completion", binary), 0);
+    assert_int_equal(shell("HOME=$PWD fish -c 'source completion'"), 0);
+    assert_string_equal(output, "");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        shell("HOME=$PWD fish -c 'source completion; complete -C \"%s\"' | cut -f1 | tr '\\n' ' '",
+              cases[i].line);
+        if (strcmp(output, cases[i].answer) != 0)
+            fail_msg("%s: \"%s\", not \"%s\"", cases[i].line, output, cases[i].answer);
+    }
+}
+
 static void shells_when_given_their_completion_then_read_it(void **state)
 {
     (void)state;
@@ -732,6 +773,7 @@ int main(void)
         cmocka_unit_test(manual_when_on_a_terminal_then_is_shown_by_man_or_as_text),
         cmocka_unit_test(bash_when_it_completes_then_gives_names_values_and_paths),
         cmocka_unit_test(bash_when_it_completes_a_value_then_the_option_takes_it),
+        cmocka_unit_test(fish_when_it_completes_then_gives_names_values_and_paths),
         cmocka_unit_test(shells_when_given_their_completion_then_read_it),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
