@@ -15,6 +15,7 @@
 #include "command_help.h"
 #include "files/json_file.h"
 #include "foreign/words.h"
+#include "held_warnings.h"
 #include "launch.h"
 #include "options.h"
 #include "pages.h"
@@ -112,7 +113,7 @@ sl_status sl_command_print_json(const json_t *object, int digits)
 static void print_remark(sl_log_level level, const char *line, void *user)
 {
     (void)user;
-    if (level == SL_LOG_WARNING && leave_warning(line))
+    if (level == SL_LOG_WARNING && (leave_warning(line) || sl_held_warnings_take(line)))
         return;
     sl_terminal_say(level == SL_LOG_WARNING ? SL_TERMINAL_WARNING : SL_TERMINAL_PLAIN, "%s", line);
 }

@@ -8,6 +8,7 @@
 #include "comm/environment.h"
 #include "command.h"
 #include "config/config_json.h"
+#include "held_warnings.h"
 #include "live_report.h"
 #include "loading.h"
 #include "progress.h"
@@ -228,6 +229,7 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     sl_progress_listen(progress, trainer->config, &trainer->sinks);
     SL_TRY(sl_live_report_open(trainer, &trainer->sinks));
     SL_TRY(sl_ranks_begin(&trainer->ranks));
+    SL_TRY(sl_held_warnings_compare(trainer->ranks.world));
     SL_TRY(tell_start(trainer));
     const volatile sig_atomic_t *stop = watch_signals(trainer);
     sl_status status = sl_loop_run(trainer, stop, &end);
@@ -290,11 +292,13 @@ static int run_train(sl_config *config)
     sl_environment environment = {.size = 1};
     sl_signals_ignore_failed_output();
     sl_status status = sl_environment_read(&environment);
+    sl_held_warnings_start(&environment);
     const volatile sig_atomic_t *stop = watch_early_signals(environment.size > 1);
     if (environment.rank == 0)
         sl_command_explain(config);
     if (status == SL_OK)
         status = train(config, stop, &trainer, &progress);
+    sl_held_warnings_say();
     int code = sl_command_end(status);
     sl_trainer_leave_ranks(&trainer, status);
     sl_trainer_close(&trainer);

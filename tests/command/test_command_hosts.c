@@ -1,12 +1,17 @@
 /* What could be wrong when mpirun starts the ranks of several machines: a name of the file becomes
  * an option; ranks go elsewhere than the file says, or there are fewer of them; they compute what
- * ranks of one machine do not; a signal to the launcher kills them unsaved; the exit code is lost;
- * something stays behind. Machines are names of this one: nothing here goes over a network. */
+ * ranks of one machine do not; a warning comes once a rank, or is lost; a signal to the launcher
+ * kills them unsaved; the exit code is lost; something stays behind. Machines are names of this
+ * one: nothing here goes over a network. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
+
+#include <linux/magic.h>
 
 #include "command_run.h"
 #include "skip.h"
@@ -191,6 +196,46 @@ static void ranks_when_mpirun_starts_them_train_as_those_of_launch(void **state)
     for_each_mpi(train_as_launch_does);
 }
 
+static uint32_t count_of(const char *text, const char *part)
+{
+    uint32_t found = 0;
+    for (; (text = strstr(text, part)); text += strlen(part))
+        found++;
+    return found;
+}
+
+/* The disk tier of these ranks, a pattern of the shell, lies in memory, which is warned of. */
+static void run_with_disk_in_memory(const char *ranks)
+{
+    run_shell("printf '%%s\n' '#!/bin/sh' "
+              "'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in %s) d=/dev/shm ;; *) d=. ;; esac' "
+              "'exec \"$0.program\" train \"$@\" --disk-dir $d' >ranks.sh && chmod +x ranks.sh && "
+              "ln -sf '%s' ranks.sh.program",
+              ranks, binary);
+    assert_code(sluice("launch -n 3 --hosts hosts -- $PWD/ranks.sh " MODEL
+                       "--dp 3 --policy nvme --steps 1"),
+                0);
+}
+
+static void warn_once(void)
+{
+    run_with_disk_in_memory("*");
+    assert_int_equal(count_of(complaint, "is memory (tmpfs)"), 1);
+    assert_has(complaint, "sluice: warning: --disk-dir /dev/shm");
+    run_with_disk_in_memory("1|2");
+    assert_int_equal(count_of(complaint, "is memory (tmpfs)"), 1);
+    assert_has(complaint, "sluice: warning: rank 1: --disk-dir /dev/shm");
+}
+
+static void warnings_when_several_ranks_have_them_are_printed_once(void **state)
+{
+    (void)state;
+    struct statfs info;
+    if (statfs("/dev/shm", &info) != 0 || info.f_type != TMPFS_MAGIC)
+        skip_because("/dev/shm is no tmpfs");
+    for_each_mpi(warn_once);
+}
+
 static void await_steps(pid_t launcher)
 {
     struct stat info;
@@ -265,6 +310,7 @@ int main(void)
         cmocka_unit_test(file_when_it_has_no_end_is_refused),
         cmocka_unit_test(mpirun_when_none_or_another_is_said),
         cmocka_unit_test(ranks_when_mpirun_starts_them_train_as_those_of_launch),
+        cmocka_unit_test(warnings_when_several_ranks_have_them_are_printed_once),
         cmocka_unit_test(launcher_when_told_to_end_stops_them_saved),
     };
     return cmocka_run_group_tests(tests, set_up_hosts, tear_down);
