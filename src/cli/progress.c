@@ -15,7 +15,7 @@
 #include "signals.h"
 #include "terminal.h"
 
-enum { PART_BYTES = 48, PART_MAX = 16, LINE_BYTES = PART_MAX * PART_BYTES };
+enum { PART_BYTES = 64, PART_MAX = 16, LINE_BYTES = PART_MAX * PART_BYTES };
 enum { NO_WIDTH = LINE_BYTES };
 
 static const double live_seconds = 0.1, plain_seconds = 10;
@@ -168,17 +168,43 @@ static sl_status start(void *self, const sl_start_report *report)
     return SL_OK;
 }
 
+/* The line of the step before stays; one of the evaluation takes the place of its last one. */
+static void show_evaluating(void *self, const char *set, const sl_eval_progress *passed)
+{
+    sl_progress *progress = self;
+    char left[SL_METER_TIME_BYTES];
+    line what = {.count = 0};
+    const double now = read_seconds();
+    const double pause = progress->is_live ? live_within_seconds : plain_within_seconds;
+    if (passed->done == 0) {
+        sl_terminal_end_line();
+        progress->begun = progress->within_shown = now;
+    }
+    if (progress->is_quiet || passed->done == 0 || passed->done == passed->total ||
+        now - progress->within_shown < pause)
+        return;
+    const double done = (double)passed->done / (double)passed->total;
+    sl_meter_format_time((now - progress->begun) * (1 - done) / done, left);
+    add_part(&what, 0, "%s at step %" PRIu64 ": %.0f %%", set, progress->done_step, 100 * done);
+    add_part(&what, 2, "%s %.4f", passed->figure, passed->value);
+    add_part(&what, 1, "left %s", left);
+    print_line(progress, &what);
+    progress->within_shown = now;
+}
+
 static sl_status show_eval(void *self, const sl_eval_report *report)
 {
     sl_progress *progress = self;
+    line what = {.count = 0};
+    progress->begun = read_seconds(); /* of the next step */
     if (progress->is_quiet)
         return SL_OK;
+    add_part(&what, 0, "%s at step %" PRIu64 ": loss %.4f", report->set, report->step,
+             report->loss);
+    add_part(&what, 1, "perplexity %.2f", report->perplexity);
+    add_part(&what, 2, "(%" PRIu64 " of %" PRIu64 " tokens)", report->tokens, report->data_tokens);
+    print_line(progress, &what);
     sl_terminal_end_line();
-    printf("%s at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " of %" PRIu64
-           " tokens)\n",
-           report->set, report->step, report->loss, report->perplexity, report->tokens,
-           report->data_tokens);
-    fflush(stdout);
     return SL_OK;
 }
 
@@ -217,6 +243,7 @@ void sl_progress_listen(sl_progress *progress, const sl_config *config, sl_sinks
 {
     static const sl_sink_ops ops = {.start = start,
                                     .step = show_step,
+                                    .evaluating = show_evaluating,
                                     .eval = show_eval,
                                     .saving = begin_save,
                                     .saved = end_save,

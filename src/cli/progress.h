@@ -15,7 +15,7 @@ typedef struct sl_progress {
     uint64_t done_step;             /* the last one that is over */
     uint64_t skipped;               /* of this run */
     double started, shown;          /* seconds */
-    double begun, within_shown;     /* the step that runs, and the last line from within it */
+    double begun, within_shown;     /* the step or the evaluation that runs, and its last line */
     double ms, tokens;              /* of the steps since the last line */
     uint64_t steps;                 /* so many */
 } sl_progress;

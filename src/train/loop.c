@@ -251,12 +251,25 @@ static sl_status run_step(loop *run)
 
 /* ---- between steps ---- */
 
+/* Who hears of an evaluation while it goes. */
+typedef struct evaluation_listener {
+    sl_sinks *sinks;
+    const char *set;
+} evaluation_listener;
+
+static void tell_progress(void *user, const sl_eval_progress *progress)
+{
+    const evaluation_listener *self = user;
+    sl_sinks_evaluating(self->sinks, self->set, progress);
+}
+
 /* Does nothing without such data. With other ranks it is not left early: they would be alone. */
 static sl_status run_evaluation(loop *run, const evaluation *what)
 {
     sl_trainer *trainer = run->trainer;
     const sl_blueprint *blueprint = trainer->session->blueprint;
     sl_eval_report report = {.step = trainer->state.step, .set = what->set};
+    evaluation_listener listener = {&trainer->sinks, what->set};
     const sl_evaluate_args args = {.session = trainer->session,
                                    .plan_index = PLAN_EVALUATION,
                                    .tail_plan_index =
@@ -267,7 +280,9 @@ static sl_status run_evaluation(loop *run, const evaluation *what)
                                    .set_index = trainer->ranks.place.data,
                                    .stages = (uint32_t)trainer->config->pp,
                                    .range = what->range,
-                                   .watch = {.stop = run->has_others ? NULL : run->stop}};
+                                   .watch = {.stop = run->has_others ? NULL : run->stop,
+                                             .passed = tell_progress,
+                                             .user = &listener}};
     sl_engine_statistics late, of_evaluation;
     if (!what->loader->row)
         return SL_OK;

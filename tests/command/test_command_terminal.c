@@ -304,6 +304,23 @@ static void eval_when_interrupted_marks_what_it_prints(void **state)
     }
 }
 
+static void train_when_it_evaluates_for_long_shows_how_far_it_is(void **state)
+{
+    (void)state;
+    write_long_text();
+    start_on_terminal(&shown, 80, "xterm",
+                      "train " TINY "--data text --eval-data longer --eval-every 1 --steps 1 2>&1 "
+                      "</dev/null #");
+    while (!strstr(shown.text, " %  loss "))
+        assert_true(read_screen(&shown));
+    assert_has(shown.text, "eval at step 1: ");
+    assert_has(shown.text, "  left ");
+    kill(shown.child, SIGINT);
+    assert_int_equal(end_screen(&shown), 0);
+    settle(shown.text);
+    assert_has(shown.text, "\nstep 1/1 "); /* the line of the step stays */
+}
+
 /* --eval-iters counts micro-batches, of rows, windows and documents. */
 static void eval_when_limited_covers_so_many_micro_batches(void **state)
 {
@@ -459,6 +476,7 @@ int main(void)
         cmocka_unit_test(eval_when_interrupted_keeps_what_it_has),
         cmocka_unit_test(eval_when_interrupted_marks_what_it_prints),
         cmocka_unit_test(eval_when_limited_covers_so_many_micro_batches),
+        cmocka_unit_test(train_when_it_evaluates_for_long_shows_how_far_it_is),
         cmocka_unit_test(bench_when_not_verbose_prints_a_summary),
         cmocka_unit_test(commands_when_on_80_columns_print_no_wider_line),
         cmocka_unit_test(message_when_of_several_ranks_is_printed_once),

@@ -21,14 +21,6 @@ typedef struct sl_evaluate_range {
 /* All `row_count` rows, or the first `limit` micro-batches (SL_CONFIG_UNSET: all). */
 sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit);
 
-/* How far an evaluation has come. */
-typedef struct sl_eval_progress {
-    uint64_t done, total;
-    const char *unit;   /* of these: "tokens" or "documents" */
-    const char *figure; /* what is known of them: "loss" or "accuracy" */
-    double value;       /* so far; of nothing it is no number */
-} sl_eval_progress;
-
 /* Who watches an evaluation, and may end it. */
 typedef struct sl_eval_watch {
     const volatile sig_atomic_t *stop; /* not 0: it ends after a micro-batch; NULL: it never does */

@@ -44,6 +44,14 @@ typedef struct sl_eval_report {
     bool is_partial;      /* a signal ended it before all that was asked for was evaluated */
 } sl_eval_report;
 
+/* How far an evaluation has come. */
+typedef struct sl_eval_progress {
+    uint64_t done, total;
+    const char *unit;   /* of these: "tokens" or "documents" */
+    const char *figure; /* what is known of them: "loss" or "accuracy" */
+    double value;       /* so far; of nothing it is no number */
+} sl_eval_progress;
+
 typedef struct sl_end_report {
     const char *reason; /* "done", "signal", "error" */
     uint64_t step, tokens_total, skipped_steps;

@@ -56,6 +56,13 @@ sl_status sl_sinks_step(sl_sinks *sinks, const sl_step_report *report)
     return SL_OK;
 }
 
+void sl_sinks_evaluating(sl_sinks *sinks, const char *set, const sl_eval_progress *progress)
+{
+    for (uint32_t i = 0; i < sinks->count; i++)
+        if (sinks->sinks[i].ops->evaluating)
+            sinks->sinks[i].ops->evaluating(sinks->sinks[i].self, set, progress);
+}
+
 sl_status sl_sinks_eval(sl_sinks *sinks, const sl_eval_report *report)
 {
     sl_eval_report named = *report;

@@ -15,6 +15,8 @@
 typedef struct sl_sink_ops {
     sl_status (*start)(void *self, const sl_start_report *report);
     sl_status (*step)(void *self, const sl_step_report *report);
+    /* An evaluation of that set is under way: before its first micro-batch, and after each. */
+    void (*evaluating)(void *self, const char *set, const sl_eval_progress *progress);
     sl_status (*eval)(void *self, const sl_eval_report *report);
     sl_status (*saving)(void *self); /* a save begins; `saved` follows, or the run fails */
     sl_status (*saved)(void *self, uint64_t step);
@@ -44,6 +46,7 @@ void sl_sinks_close(sl_sinks *sinks);
 /* Each tells all sinks. A failure that comes back is none of writing, but for `start`. */
 sl_status sl_sinks_start(sl_sinks *sinks, const sl_start_report *report);
 sl_status sl_sinks_step(sl_sinks *sinks, const sl_step_report *report);
+void sl_sinks_evaluating(sl_sinks *sinks, const char *set, const sl_eval_progress *progress);
 sl_status sl_sinks_eval(sl_sinks *sinks, const sl_eval_report *report);
 sl_status sl_sinks_saving(sl_sinks *sinks);
 sl_status sl_sinks_saved(sl_sinks *sinks, uint64_t step);
