@@ -159,10 +159,11 @@ static void describe_candidate(const sl_cluster_candidate *it, char *out_text, s
     char policy[256];
     describe_policy(&it->placement, policy, sizeof policy);
     snprintf(out_text, capacity,
-             "--tp %u x --dp %u x --pp %u, --zero %u, %u micro-batches of %u rows, %s, recompute "
+             "--tp %u x --dp %u x --pp %u, --zero %u, %u micro-batches of %u row%s, %s, recompute "
              "%s, %s",
              it->layout.tensor, it->layout.data, it->layout.stages, it->zero, it->accumulate,
-             it->micro_batch, describe_order(it), sl_search_recompute_name(it->recompute), policy);
+             it->micro_batch, it->micro_batch == 1 ? "" : "s", describe_order(it),
+             sl_search_recompute_name(it->recompute), policy);
 }
 
 static sl_cluster_resource find_binding(const sl_cluster_estimate *estimate)
@@ -184,9 +185,10 @@ static const char *describe_state(const sl_cluster_estimate *estimate)
 {
     const bool is_runnable = sl_cluster_is_runnable(&estimate->candidate);
     if (estimate->is_planned)
-        return is_runnable ? "the whole plan was made and verified"
-                           : "the whole plan was made and verified; more ranks than train takes";
-    return is_runnable ? "of its parts" : "of its parts; more ranks than train takes";
+        return is_runnable ? "planned as a whole and verified"
+                           : "planned as a whole and verified; more ranks than train takes";
+    return is_runnable ? "put together from planned layers"
+                       : "put together from planned layers; more ranks than train takes";
 }
 
 /* ---- as text ---- */
@@ -290,8 +292,8 @@ static void print_answer(const sl_cluster_question *question, const sl_cluster_a
     print_stages(job, &answer->best[0].candidate);
     putchar('\n');
     sl_terminal_print(stdout, 2,
-                      "%" PRIu64 " combinations were counted, %" PRIu64 " fit, %" PRIu64
-                      " were simulated; the best of each layout:",
+                      "%" PRIu64 " combinations of options were considered, %" PRIu64
+                      " fit, %" PRIu64 " were simulated; the fastest of each layout:",
                       answer->considered, answer->fitting, answer->simulated);
     for (uint32_t i = 0; i < answer->count; i++) {
         const sl_cluster_estimate *it = &answer->best[i];
@@ -357,7 +359,7 @@ static sl_status format_answer(const sl_cluster_question *question, const sl_clu
                   (json_int_t)sl_gpt2_parameter_count(&question->job.shape), "ranks",
                   (int)question->job.ranks, "global_batch", (json_int_t)question->job.global_batch,
                   "seq", (int)question->job.seq, "considered", (json_int_t)answer->considered,
-                  "fitting", (json_int_t)answer->fitting, "played", (json_int_t)answer->simulated,
+                  "fitting", (json_int_t)answer->fitting, "simulated", (json_int_t)answer->simulated,
                   "best", best, "assumed", cluster);
     SL_TRY(status);
     if (has_failed || !object) {

@@ -5,8 +5,8 @@ const GAP = 26; /* pixels of the cut in the time axis */
 function tile(words, value) { return el('li', {}, el('b', {}, value), el('span', {}, words)); }
 function filled(color) { return el('span', { class: 'swatch', style: 'background:' + color, 'aria-hidden': 'true' }); }
 function name(way) { return `TP ${way.tp} × DP ${way.dp} × PP ${way.pp}`; }
-function detail(way) { return `ZeRO ${way.zero}, ${count(way.accumulate)} micro-batches of ${way.micro_batch} rows, ${way.order}, recompute ${way.recompute}, ${way.placement}`; }
-function state(way) { return (way.drawn ? 'the whole plan was made and verified' : 'of its parts') + (way.runnable ? '' : '; more ranks than train takes'); }
+function detail(way) { return `ZeRO ${way.zero}, ${count(way.accumulate)} micro-batches of ${way.micro_batch} ${way.micro_batch === 1 ? 'row' : 'rows'}, ${way.order}, recompute ${way.recompute}, ${way.placement}`; }
+function state(way) { return (way.drawn ? 'planned as a whole and verified' : 'put together from planned layers') + (way.runnable ? '' : '; more ranks than train takes'); }
 
 const SHARES = [['compute', '--param'], ['tensor exchange', '--moment1'], ['visits', '--grad'], ['bubble', '--grid'], ['data exchange', '--moment2'], ['update', '--master']];
 const FORWARD = 'var(--moment1)', BACKWARD = 'var(--param)', TAIL = 'var(--master)';
@@ -15,7 +15,7 @@ main.append(el('h1', {}, `${(plan.parameters / 1e9).toFixed(1)} billion paramete
   el('p', { class: 'quiet' }, `${plan.assumed.name}; ${count(plan.global_batch)} rows of ${count(plan.seq)} tokens a step`),
   el('p', {}, el('b', {}, name(best)), ', ' + detail(best) + ` (${state(best)})`),
   el('ul', { class: 'tiles' }, tile('a step', seconds(best.predicted_step_ms / 1e3)), tile('tokens a second', count(Math.round(plan.global_batch * plan.seq / best.predicted_step_ms * 1e3))),
-    tile('binds', best.bound_by), tile('of the step is bubble', (100 * best.seconds.bubble / (best.predicted_step_ms / 1e3)).toFixed(1) + ' %'),
+    tile('limits the step', best.bound_by), tile('of the step is bubble', (100 * best.seconds.bubble / (best.predicted_step_ms / 1e3)).toFixed(1) + ' %'),
     ...['device', 'host', 'disk'].filter((t) => best.peak_bytes[t] > 0).map((t) => tile(`${t}, of ${bytes(best.budget_bytes[t])}`, bytes(best.peak_bytes[t])))));
 
 /* ---- where the time goes ---- */
@@ -31,10 +31,10 @@ function shareBar(way, most) {
   return root;
 }
 const slowest = Math.max(...plan.best.map((way) => way.predicted_step_ms / 1e3));
-main.append(el('h2', {}, 'The best ways'),
-  el('p', { class: 'quiet' }, `${count(plan.considered)} combinations were counted, ${count(plan.fitting)} fit; the best of each layout.`),
+main.append(el('h2', {}, 'The fastest layouts'),
+  el('p', { class: 'quiet' }, `${count(plan.considered)} combinations of options were considered, ${count(plan.fitting)} fit, ${count(plan.simulated)} were simulated. Here is the fastest of each layout.`),
   el('ul', { class: 'legend' }, ...SHARES.map(([share, color]) => el('li', {}, filled(`var(${color})`), share))),
-  table('The best ways', [['layout', 'text'], ['where the step goes', 'text'], ['step'], ['device'], ['host'], ['disk']], plan.best.map((way) =>
+  table('The fastest layouts', [['layout', 'text'], ['where the step goes', 'text'], ['step'], ['device'], ['host'], ['disk']], plan.best.map((way) =>
     [name(way), shareBar(way, slowest), seconds(way.predicted_step_ms / 1e3), bytes(way.peak_bytes.device), bytes(way.peak_bytes.host), bytes(way.peak_bytes.disk)])),
   ...plan.best.map((way) => el('p', { class: 'quiet' }, `${name(way)}: ${detail(way)} (${state(way)})`)));
 
@@ -79,9 +79,9 @@ function pipelinePicture(width) {
 function drawPipeline() {
   main.append(el('h2', {}, pipeline.stages > 1 ? 'The pipeline' : 'The micro-batches'),
     el('p', { class: 'quiet' }, `${pipeline.stages > 1 ? `${pipeline.stages} stages, ` : ''}${count(pipeline.micro_batches)} micro-batches, numbered from 1 where there is room. ` +
-      (pipeline.windows.length > 1 ? 'The begin and the end of a step; between them pairs repeat. ' : '') + 'What is hatched is the bubble: the stage waits for another one.'),
+      (pipeline.windows.length > 1 ? 'The beginning and the end of a step; between them a forward and a backward pass take turns. ' : '') + 'Hatched is the bubble: a stage waits for another one.'),
     el('ul', { class: 'legend' }, el('li', {}, filled(FORWARD), 'forward'), el('li', {}, filled(BACKWARD), 'backward'),
-      el('li', {}, filled('repeating-linear-gradient(45deg, var(--ground) 0 2px, var(--line) 2px 3px)'), 'bubble'), el('li', {}, filled(TAIL), 'sums, gathers and update that show')));
+      el('li', {}, filled('repeating-linear-gradient(45deg, var(--ground) 0 2px, var(--line) 2px 3px)'), 'bubble'), el('li', {}, filled(TAIL), 'sums, gathers and updates that no pass hides')));
   const holder = el('div', {});
   main.append(el('figure', {}, holder));
   let width = 0;
@@ -99,9 +99,17 @@ drawPipeline();
 
 /* ---- what was assumed ---- */
 
-function flatten(object, prefix) {
-  return Object.entries(object).flatMap(([key, value]) => value !== null && typeof value === 'object' ? flatten(value, prefix + key + '.') : [[prefix + key, typeof value === 'number' && Math.abs(value) >= 1 ? count(value) : String(value)]]);
+function figure(key, value) {
+  if (typeof value !== 'number') return String(value);
+  if (/bytes$/.test(key)) return bytes(value);
+  if (/seconds$/.test(key)) return seconds(value);
+  if (/flop_rate/.test(key)) return amount(value, 'FLOP/s');
+  return /rate$/.test(key) ? amount(value, 'B/s') : count(value);
 }
-main.append(el('h2', {}, 'Assumed'), el('p', { class: 'quiet' }, 'Bytes, bytes or FLOPs a second, seconds; efficiencies are shares of the rate that is reached.'),
+function breakable(key) { return el('span', {}, ...key.split(/(?<=[._])/).flatMap((part, i) => i ? [el('wbr'), part] : [part])); }
+function flatten(object, prefix) {
+  return Object.entries(object).flatMap(([key, value]) => value !== null && typeof value === 'object' ? flatten(value, prefix + key + '.') : [[breakable(prefix + key), figure(prefix + key, value)]]);
+}
+main.append(el('h2', {}, 'What was assumed'), el('p', { class: 'quiet' }, 'The description of the cluster. An efficiency is the share of a rate that is reached.'),
   table('What was assumed of the cluster', [['key', 'text'], ['value']], flatten(plan.assumed, '')), el('p', { class: 'quiet' }, data.version));
 drawPictures();

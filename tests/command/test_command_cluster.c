@@ -112,6 +112,8 @@ static void type_when_the_gpus_lack_it_is_not_planned(void **state)
     assert_one_complaint("have no bf16, by their flop_rate: use fp16 or fp32");
     assert_code(sluice("plan " CLUSTER SMALL "--ranks 8 --global-batch 16"), 0);
     assert_has(output, "tokens a step, in bf16");
+    assert_has(output, " combinations of options were considered, ");
+    assert_has(output, " were simulated; the fastest of each layout:");
     assert_string_equal(complaint, "");
 }
 
