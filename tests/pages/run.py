@@ -212,7 +212,7 @@ tokenize --tokenizer vocabulary --data book.txt --output tokens/a.bin --quiet
 tokenize --tokenizer vocabulary --data book.txt --output tokens.bin --quiet
 train {MODEL} --tokenizer vocabulary --data corpus.bin --steps 2 --save checkpoints --log-json run.jsonl --quiet
 train {MODEL} --data text --steps 2 --log-json other.jsonl --quiet
-convert --from checkpoints --to gpt2 --quiet
+convert --from checkpoints --to hf-gpt2 --quiet
 convert --from checkpoints --to gpt2_124M.bin --format llmc --quiet
 convert --from checkpoints --to megatron-345m --format megatron --tp 2 --pp 2 --quiet
 bench --quick --quiet --output trial.json
