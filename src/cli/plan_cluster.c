@@ -359,8 +359,8 @@ static sl_status format_answer(const sl_cluster_question *question, const sl_clu
                   (json_int_t)sl_gpt2_parameter_count(&question->job.shape), "ranks",
                   (int)question->job.ranks, "global_batch", (json_int_t)question->job.global_batch,
                   "seq", (int)question->job.seq, "considered", (json_int_t)answer->considered,
-                  "fitting", (json_int_t)answer->fitting, "simulated", (json_int_t)answer->simulated,
-                  "best", best, "assumed", cluster);
+                  "fitting", (json_int_t)answer->fitting, "simulated",
+                  (json_int_t)answer->simulated, "best", best, "assumed", cluster);
     SL_TRY(status);
     if (has_failed || !object) {
         json_decref(object);
