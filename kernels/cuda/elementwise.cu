@@ -194,7 +194,7 @@ static sl_status launch_runs(const sl_kernel_call *call, const sl_padding *paddi
     /* A run begins anywhere: so it may take one pack more. */
     const uint64_t packs = longest / sl_pack<TYPE>::COUNT + 2;
     const uint64_t blocks = sl_bits_divide_up(packs, THREADS);
-    const dim3 grid((uint32_t)(blocks < RUN_BLOCKS_MOST ? blocks : RUN_BLOCKS_MOST), count);
+    const dim3 grid((uint32_t)sl_bits_min(blocks, RUN_BLOCKS_MOST), count);
     return SL_LAUNCH(call, grid, THREADS, 0, (clear_runs<TYPE>), call->operand[0], runs);
 }
 
@@ -202,8 +202,7 @@ static sl_status launch_runs(const sl_kernel_call *call, const sl_padding *paddi
 extern "C" sl_status sl_cuda_clear_padding(const sl_kernel_call *call)
 {
     for (uint64_t first = 0; first < call->padding_count; first += RUNS_MOST) {
-        const uint64_t left = call->padding_count - first;
-        const uint32_t count = left < RUNS_MOST ? (uint32_t)left : RUNS_MOST;
+        const uint32_t count = (uint32_t)sl_bits_min(call->padding_count - first, RUNS_MOST);
         const sl_padding *padding = call->padding + first;
         SL_TRY(call->attrs->type == SL_TYPE_FP32 ? launch_runs<SL_TYPE_FP32>(call, padding, count)
                                                  : launch_runs<SL_TYPE_BF16>(call, padding, count));
