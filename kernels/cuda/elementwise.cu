@@ -4,6 +4,7 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                            sm_80                sm_90
+ *   clear_runs<bf16>                     16     13      2     17     13      2
  *   elementwise<ADD, bf16>               24     51     48     24     54     48
  *   elementwise<CLEAR, bf16>             12     39     18     11     42     18
  *   elementwise<GELU, bf16>              25    242     32     25    246     32
