@@ -325,7 +325,7 @@ static inline void *step_rank(void *argument)
                                      .epsilon = 1e-8f,
                                      .bias1 = (float)(1 - pow(0.9, t)),
                                      .bias2_root = (float)sqrt(1 - pow(0.95, t)),
-                                     .clip = 1.0f,
+                                     .clip = (float)it->config.clip,
                                      .loss_scale = 1.0f,
                                      .dropout_seed = 9,
                                      .first_row = 2 * (it->step * turns + it->data),
