@@ -316,7 +316,8 @@ static void check_starter(const char *program, const char *options, const char *
         return;
     }
     snprintf(starter, sizeof starter, "%s %s -n %d '%s'", program, options, RANKS, binary);
-    started run = start(starter, "--steps 1000000 --save third");
+    /* A rank that still waits for the others when they are gone ends after --rank-timeout. */
+    started run = start(starter, "--steps 1000000 --save third --rank-timeout 20");
     await_ranks(variable, &run);
     sleep_ms(draw_number(500));
     kill(run.starter, SIGKILL);
