@@ -2,6 +2,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,14 +186,17 @@ static int end_output(const sl_command_entry *command, int code)
                                          strerror(errno)));
 }
 
-/* A rank of mpirun or srun dies with the process that started it, which may have ended already.
- * `launch` does the same for its ranks. */
+/* A rank of mpirun or srun dies with the process that started it. `launch` does the same for its
+ * ranks. If the starter had ended before this process began, its parent is another one; but then
+ * nobody reads the pipe that the starter made for its messages. */
 static void end_with_starter(void)
 {
     enum { EXIT_RANK = 75 };
     const pid_t starter = getppid();
+    struct pollfd messages = {.fd = STDERR_FILENO};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != starter)
+    const bool is_unread = poll(&messages, 1, 0) == 1 && (messages.revents & POLLERR) != 0;
+    if (getppid() != starter || is_unread)
         _exit(EXIT_RANK);
 }
 
