@@ -157,15 +157,18 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     if (layout == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the layout");
     layout->chunk_elements = chunk_blocks * SL_BLOCK_ELEMENTS;
+    layout->block_count = block_count;
     layout->chunk_count = (uint32_t)chunk_count;
     layout->tensor_count = tensor_count;
+    layout->chunks = calloc(chunk_count, sizeof *layout->chunks);
     layout->chunk_of_tensor = calloc(tensor_count, sizeof *layout->chunk_of_tensor);
     layout->first_element = calloc(tensor_count, sizeof *layout->first_element);
     layout->block_flags = calloc(block_count, sizeof *layout->block_flags);
     layout->padding = calloc(tensor_count, sizeof *layout->padding);
     layout->first_padding = calloc(chunk_count + 1, sizeof *layout->first_padding);
-    if (layout->chunk_of_tensor == NULL || layout->first_element == NULL ||
-        layout->block_flags == NULL || layout->padding == NULL || layout->first_padding == NULL) {
+    if (layout->chunks == NULL || layout->chunk_of_tensor == NULL ||
+        layout->first_element == NULL || layout->block_flags == NULL || layout->padding == NULL ||
+        layout->first_padding == NULL) {
         sl_layout_close(layout);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %u tensors and %llu blocks",
                 tensor_count, (unsigned long long)block_count);
@@ -174,49 +177,66 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     return SL_OK;
 }
 
-static bool is_in_shard(const sl_layout *layout, uint64_t element)
+/* All chunks are of one size. */
+static void number_chunks(uint64_t chunk_blocks, sl_layout *layout)
 {
-    return element >= layout->shard_first && element - layout->shard_first < layout->shard_elements;
+    for (uint32_t c = 0; c < layout->chunk_count; c++)
+        layout->chunks[c] = (sl_chunk){chunk_blocks * SL_BLOCK_ELEMENTS, c * chunk_blocks};
 }
 
 static void divide_chunks(const sl_program *program, sl_layout *layout)
 {
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         layout->group_type[group] = sl_program_group_type(program, (sl_group)group);
-        layout->group_elements[group] =
-            sl_program_group_elements(program, (sl_group)group, layout->chunk_elements);
+        layout->shard_count[group] = sl_program_shard_count(program, (sl_group)group);
     }
-    layout->shard_elements = layout->group_elements[SL_GROUP_MOMENT1];
     if (sl_program_has_shards(program))
-        layout->shard_first = program->dp_rank * layout->shard_elements;
+        layout->shard_index = program->dp_rank;
+}
+
+/* Blocks of other ranks' shards count there. */
+static void count_shards_alone(sl_layout *layout)
+{
+    for (uint32_t c = 0; c < layout->chunk_count; c++) {
+        const sl_stored shard = sl_layout_stored(layout, SL_GROUP_MOMENT1, c);
+        const uint64_t blocks = layout->chunks[c].elements / SL_BLOCK_ELEMENTS;
+        const uint64_t first = shard.first / SL_BLOCK_ELEMENTS;
+        const uint64_t end = first + shard.count / SL_BLOCK_ELEMENTS;
+        uint8_t *flags = layout->counted_flags + layout->chunks[c].first_block;
+        memset(flags, 0, first);
+        memset(flags + end, 0, blocks - end);
+    }
+}
+
+/* A tensor's first block among those of all chunks. */
+static uint64_t find_first_block(const sl_layout *layout, uint32_t tensor)
+{
+    return layout->chunks[layout->chunk_of_tensor[tensor]].first_block +
+           layout->first_element[tensor] / SL_BLOCK_ELEMENTS;
 }
 
 /* With several ranks: the blocks that this rank adds to the norm. A block of several ranks counts
  * once. */
 static sl_status open_counted_flags(const sl_program *program, sl_layout *layout)
 {
-    const uint64_t chunk_blocks = layout->chunk_elements / SL_BLOCK_ELEMENTS;
-    const uint64_t block_count = layout->chunk_count * chunk_blocks;
-    if (!sl_program_counts_blocks(program) || block_count == 0)
+    if (!sl_program_counts_blocks(program) || layout->block_count == 0)
         return SL_OK;
-    layout->counted_flags = calloc(block_count, sizeof *layout->counted_flags);
+    layout->counted_flags = calloc(layout->block_count, sizeof *layout->counted_flags);
     if (layout->counted_flags == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %llu blocks",
-                (unsigned long long)block_count);
+                (unsigned long long)layout->block_count);
     const bool has_shards = sl_program_has_shards(program);
     for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
         const sl_tensor_spec *spec = &program->tensors[tensor];
-        const uint64_t first = layout->chunk_of_tensor[tensor] * chunk_blocks +
-                               layout->first_element[tensor] / SL_BLOCK_ELEMENTS;
+        const uint64_t first = find_first_block(layout, tensor);
         const bool is_copy = spec->is_tied && program->stage_index > 0;
         const bool is_here = !is_copy && (has_shards || program->dp_rank == 0);
         if (is_here && (spec->split != SL_SPLIT_NONE || program->tp_rank == 0))
             memset(layout->counted_flags + first, 1,
                    sl_bits_divide_up(spec->element_count, SL_BLOCK_ELEMENTS));
     }
-    for (uint64_t block = 0; has_shards && block < block_count; block++)
-        if (!is_in_shard(layout, block % chunk_blocks * SL_BLOCK_ELEMENTS))
-            layout->counted_flags[block] = 0;
+    if (has_shards)
+        count_shards_alone(layout);
     return SL_OK;
 }
 
@@ -229,7 +249,8 @@ static void list_padding(const sl_program *program, sl_layout *layout)
         const bool is_last = tensor + 1 == program->tensor_count ||
                              layout->chunk_of_tensor[tensor + 1] != chunk_index;
         const uint64_t end = layout->first_element[tensor] + program->tensors[tensor].element_count;
-        const uint64_t next = is_last ? layout->chunk_elements : layout->first_element[tensor + 1];
+        const uint64_t next =
+            is_last ? layout->chunks[chunk_index].elements : layout->first_element[tensor + 1];
         if (next > end)
             layout->padding[count++] = (sl_padding){end, next - end};
         layout->first_padding[chunk_index + 1] = count;
@@ -240,22 +261,23 @@ static void place_tensors(const sl_program *program, const uint64_t *tensor_bloc
                           sl_layout *layout)
 {
     uint64_t chunk_blocks = layout->chunk_elements / SL_BLOCK_ELEMENTS;
-    uint64_t chunk_index = 0, filled = 0;
+    uint32_t chunk_index = 0;
+    uint64_t filled = 0;
     for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
         const sl_tensor_spec *spec = &program->tensors[tensor];
         if (filled + tensor_blocks[tensor] > chunk_blocks) {
             chunk_index++;
             filled = 0;
         }
-        layout->chunk_of_tensor[tensor] = (uint32_t)chunk_index;
+        layout->chunk_of_tensor[tensor] = chunk_index;
         layout->first_element[tensor] = filled * SL_BLOCK_ELEMENTS;
         layout->valid_elements += spec->element_count;
         if (spec->decay)
-            memset(layout->block_flags + chunk_index * chunk_blocks + filled, 1,
+            memset(layout->block_flags + find_first_block(layout, tensor), 1,
                    tensor_blocks[tensor]);
         filled += tensor_blocks[tensor];
     }
-    double capacity = (double)layout->chunk_count * (double)layout->chunk_elements;
+    double capacity = (double)layout->block_count * SL_BLOCK_ELEMENTS;
     layout->padding_fraction = 1.0 - (double)layout->valid_elements / capacity;
 }
 
@@ -273,6 +295,7 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
     SL_TRY_GOTO(status,
                 open_layout(program->tensor_count, packing.chunk_count, chunk_blocks, &layout),
                 free_blocks);
+    number_chunks(chunk_blocks, layout);
     place_tensors(program, tensor_blocks, layout);
     list_padding(program, layout);
     divide_chunks(program, layout);
@@ -291,6 +314,7 @@ void sl_layout_close(sl_layout *layout)
 {
     if (layout == NULL)
         return;
+    free(layout->chunks);
     free(layout->block_flags);
     free(layout->counted_flags);
     free(layout->padding);
@@ -300,9 +324,31 @@ void sl_layout_close(sl_layout *layout)
     free(layout);
 }
 
-uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group)
+sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint32_t chunk_index)
 {
-    const uint64_t elements = layout->group_elements[group];
-    return (elements ? elements : layout->chunk_elements) *
+    const uint64_t elements = layout->chunks[chunk_index].elements;
+    if (layout->shard_count[group] <= 1)
+        return (sl_stored){0, elements};
+    const uint64_t count = elements / layout->shard_count[group];
+    return (sl_stored){layout->shard_index * count, count};
+}
+
+uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block)
+{
+    uint32_t first = 0, end = layout->chunk_count;
+    while (first < end) {
+        const uint32_t middle = first + (end - first) / 2;
+        if (layout->chunks[middle].first_block < block)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first < layout->chunk_count && layout->chunks[first].first_block == block ? first
+                                                                                     : SL_NONE;
+}
+
+uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index)
+{
+    return sl_layout_stored(layout, group, chunk_index).count *
            sl_type_bytes(layout->group_type[group]);
 }

@@ -516,7 +516,7 @@ static void append_homes(totals *t)
         for (uint32_t c = 0; homes->tier[group] && c < homes->chunk_count; c++) {
             append_permanent(t, (sl_memory_kind)group, (sl_tier)homes->tier[group][c],
                              homes->offset[group][c],
-                             sl_layout_chunk_bytes(t->planner->layout, (sl_group)group));
+                             sl_layout_chunk_bytes(t->planner->layout, (sl_group)group, c));
             sl_allocation *last = &t->plan->allocations[t->plan->allocation_count - 1];
             last->group = (sl_group)group;
             last->chunk_index = c;

@@ -124,7 +124,7 @@ static void give_chunks_homes(sl_planner *planner)
         for (uint32_t chunk = 0; homes->tier[g] && chunk < planner->chunk_count; chunk++)
             set_home(planner, sl_planner_object_of_chunk(planner, (sl_group)g, chunk),
                      (sl_tier)homes->tier[g][chunk],
-                     sl_layout_chunk_bytes(planner->layout, (sl_group)g));
+                     sl_layout_chunk_bytes(planner->layout, (sl_group)g, chunk));
 }
 
 static sl_status find_objects(sl_planner *planner)

@@ -18,7 +18,6 @@
  * another tier) starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index keep the groups'
  * distance even if the policy put different fractions of the groups on this tier.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,35 +105,39 @@ static sl_status check_request(const sl_program *program, const sl_layout *layou
 
 /* ---- the policy: tiers ---- */
 
-/* `share` of the chunks, rounded up. The slack keeps 0.07 of 100 chunks at 7: the product may be
- * rounded up by an ulp or two. */
-static uint32_t count_share(double share, uint32_t chunk_count)
+/* The fewest last chunks that hold `share` of the bytes. The slack keeps 0.07 of 100 equal chunks
+ * at 7: the product may be rounded up by an ulp or two. */
+static uint32_t count_share(double share, const sl_layout *layout)
 {
-    double count = ceil((share - share_slack) * chunk_count);
-    return count >= chunk_count ? chunk_count : (uint32_t)count;
+    const double wanted = (share - share_slack) * (double)layout->block_count;
+    uint64_t blocks = 0;
+    uint32_t count = 0;
+    for (; count < layout->chunk_count && (double)blocks < wanted; count++)
+        blocks += layout->chunks[layout->chunk_count - 1 - count].elements / SL_BLOCK_ELEMENTS;
+    return count;
 }
 
 /* How many chunks of `group`, from the last one down, live on disk (*out_disk), and on disk or host
  * (*out_away). */
-static void count_away(const sl_policy_options *options, int group, uint32_t chunk_count,
+static void count_away(const sl_policy_options *options, int group, const sl_layout *layout,
                        uint32_t *out_disk, uint32_t *out_away)
 {
     double disk = options->disk_fraction[group], host = options->host_fraction[group];
     bool has_shares = options->policy == SL_POLICY_STATIC || options->policy == SL_POLICY_NVME;
-    *out_disk = has_shares ? count_share(disk, chunk_count) : 0;
-    *out_away = options->policy == SL_POLICY_DEVICE ? 0 : chunk_count;
+    *out_disk = has_shares ? count_share(disk, layout) : 0;
+    *out_away = options->policy == SL_POLICY_DEVICE ? 0 : layout->chunk_count;
     if (options->policy == SL_POLICY_STATIC)
-        *out_away = count_share(disk + host, chunk_count);
+        *out_away = count_share(disk + host, layout);
 }
 
-static void choose_tiers(const sl_policy_options *options, sl_homes *homes)
+static void choose_tiers(const sl_layout *layout, const sl_policy_options *options, sl_homes *homes)
 {
     uint32_t chunk_count = homes->chunk_count;
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         if (homes->tier[group] == NULL)
             continue;
         uint32_t disk, away;
-        count_away(options, group, chunk_count, &disk, &away);
+        count_away(options, group, layout, &disk, &away);
         memset(homes->tier[group], SL_TIER_DEVICE, chunk_count - away);
         memset(homes->tier[group] + chunk_count - away, SL_TIER_HOST, away - disk);
         memset(homes->tier[group] + chunk_count - disk, SL_TIER_DISK, disk);
@@ -171,13 +174,21 @@ static sl_status align_end(uint64_t alignment, uint64_t *end)
     return advance_to_residue(*end, 0, alignment, end);
 }
 
-/* Where the first home of `group` in memory starts, at or after `*end`; writes it to `*end`. */
-static sl_status advance_to_group(int group, uint32_t first_chunk, uint32_t tier_chunk_count,
-                                  uint64_t home_bytes, uint64_t *end)
+static uint64_t find_home_bytes(const sl_layout *layout, int group, uint32_t chunk_index)
 {
-    if (home_bytes * tier_chunk_count < STAGGER_FROM_BYTES)
+    return sl_bits_round_up(sl_layout_chunk_bytes(layout, (sl_group)group, chunk_index),
+                            SL_DIRECT_ALIGNMENT);
+}
+
+/* Where the first home of `group` in memory starts, at or after `*end`; writes it to `*end`.
+ * `skipped_bytes`: homes of the group's chunks before that one; `group_bytes`: homes in the tier.
+ */
+static sl_status advance_to_group(int group, uint64_t skipped_bytes, uint64_t group_bytes,
+                                  uint64_t *end)
+{
+    if (group_bytes < STAGGER_FROM_BYTES)
         return align_end(SL_DIRECT_ALIGNMENT, end);
-    uint64_t residue = (uint64_t)group * STAGGER_BYTES + first_chunk * home_bytes;
+    uint64_t residue = (uint64_t)group * STAGGER_BYTES + skipped_bytes;
     return advance_to_residue(*end, residue, STAGGER_PERIOD, end);
 }
 
@@ -185,26 +196,25 @@ static sl_status advance_to_group(int group, uint32_t first_chunk, uint32_t tier
 static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, sl_homes *homes,
                              uint64_t *end)
 {
-    uint64_t home_bytes =
-        sl_bits_round_up(sl_layout_chunk_bytes(layout, (sl_group)group), SL_DIRECT_ALIGNMENT);
-    uint32_t first_chunk = SL_NONE, tier_chunk_count = 0;
+    uint64_t skipped_bytes = 0, group_bytes = 0;
     for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++) {
-        if (homes->tier[group][chunk] != tier)
-            continue;
-        first_chunk = first_chunk == SL_NONE ? chunk : first_chunk;
-        tier_chunk_count++;
+        const uint64_t home_bytes = find_home_bytes(layout, group, chunk);
+        if (homes->tier[group][chunk] == tier)
+            group_bytes += home_bytes;
+        else if (group_bytes == 0)
+            skipped_bytes += home_bytes;
     }
-    if (tier_chunk_count == 0)
+    if (group_bytes == 0)
         return SL_OK;
     if (tier != SL_TIER_DISK)
-        SL_TRY(advance_to_group(group, first_chunk, tier_chunk_count, home_bytes, end));
-    for (uint32_t chunk = first_chunk; chunk < homes->chunk_count; chunk++) {
+        SL_TRY(advance_to_group(group, skipped_bytes, group_bytes, end));
+    for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++) {
         if (homes->tier[group][chunk] != tier)
             continue;
         if (tier == SL_TIER_DISK)
             SL_TRY(align_end(SL_DISK_ALIGNMENT, end));
         homes->offset[group][chunk] = *end;
-        SL_TRY(sl_bits_add(*end, home_bytes, size_name, end));
+        SL_TRY(sl_bits_add(*end, find_home_bytes(layout, group, chunk), size_name, end));
     }
     return SL_OK;
 }
@@ -218,7 +228,7 @@ static sl_status place_flags(const sl_program *program, const sl_layout *layout,
         return SL_OK;
     SL_TRY(align_end(LEAST_ALIGNMENT, end));
     homes->flags_offset[tier] = *end;
-    homes->flags_bytes[tier] = layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    homes->flags_bytes[tier] = layout->block_count;
     return sl_bits_add(*end, homes->flags_bytes[tier], size_name, end);
 }
 
@@ -230,7 +240,7 @@ static sl_status place_counted(const sl_program *program, const sl_layout *layou
         return SL_OK;
     SL_TRY(align_end(LEAST_ALIGNMENT, end));
     homes->counted_offset = *end;
-    homes->counted_bytes = layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    homes->counted_bytes = layout->block_count;
     return sl_bits_add(*end, homes->counted_bytes, size_name, end);
 }
 
@@ -316,7 +326,7 @@ static sl_status place_tier(const sl_program *program, const sl_layout *layout, 
 static sl_status decide_homes(const sl_program *program, const sl_layout *layout,
                               const sl_policy_options *options, sl_homes *homes)
 {
-    choose_tiers(options, homes);
+    choose_tiers(layout, options, homes);
     choose_adam_tiers(options, homes);
     SL_TRY(measure_persistent(program, homes));
     SL_TRY(place_tier(program, layout, SL_TIER_DEVICE, homes));

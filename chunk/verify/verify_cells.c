@@ -72,7 +72,7 @@ sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_
         return home;
     home.tier = (sl_tier)homes->tier[group][chunk_index];
     home.offset = homes->offset[group][chunk_index];
-    home.bytes = sl_layout_chunk_bytes(verify->layout, group);
+    home.bytes = sl_layout_chunk_bytes(verify->layout, group, chunk_index);
     return home;
 }
 
@@ -97,7 +97,8 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
     find_rows(op, operand_index, &access);
     if (value->kind == SL_VALUE_TENSOR) {
         access.whole.offset -= sl_verify_tensor_offset(verify, value);
-        access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
+        access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group,
+                                                   verify->layout->chunk_of_tensor[value->index]);
     }
     if (value->kind == SL_VALUE_PART) {
         access.whole.offset -= sl_verify_tensor_offset(verify, value);

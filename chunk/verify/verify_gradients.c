@@ -33,7 +33,7 @@ static sl_status check_padding(const sl_verify *verify, const sl_op *op)
     for (uint32_t p = layout->first_padding[chunk_index];
          p < layout->first_padding[chunk_index + 1]; p++)
         count += layout->padding[p].count;
-    if (op->attrs.first_block != chunk_index * (layout->chunk_elements / SL_BLOCK_ELEMENTS) ||
+    if (op->attrs.first_block != layout->chunks[chunk_index].first_block ||
         op->attrs.row_count != count)
         return sl_verify_reject(verify,
                                 "clears %llu elements from block %llu on, not the %llu of "

@@ -280,15 +280,15 @@ static sl_status check_tensor_place(const sl_verify *verify, const sl_value *val
     if (place->offset < first)
         return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into its chunk", name,
                                 (unsigned long long)place->offset, (unsigned long long)first);
+    const uint32_t chunk_index = verify->layout->chunk_of_tensor[value->index];
     sl_place whole = {.tier = place->tier,
                       .offset = place->offset - first,
-                      .bytes = sl_layout_chunk_bytes(verify->layout, value->group)};
+                      .bytes = sl_layout_chunk_bytes(verify->layout, value->group, chunk_index)};
     if (first + value->bytes > whole.bytes)
         return sl_verify_reject(verify, "has %s of %llu bytes, which overruns its chunk", name,
                                 (unsigned long long)value->bytes);
     SL_TRY(check_place(verify, &whole, whole.bytes, name));
-    return check_at_home(verify, &whole, value->group,
-                         verify->layout->chunk_of_tensor[value->index]);
+    return check_at_home(verify, &whole, value->group, chunk_index);
 }
 
 static sl_status check_part_place(const sl_verify *verify, const sl_value *value,
@@ -310,7 +310,7 @@ static sl_status check_value_place(const sl_verify *verify, const sl_value *valu
     if (value->kind == SL_VALUE_TENSOR)
         return check_tensor_place(verify, value, place, name);
     if (value->kind == SL_VALUE_CHUNK) {
-        if (value->bytes != sl_layout_chunk_bytes(verify->layout, value->group))
+        if (value->bytes != sl_layout_chunk_bytes(verify->layout, value->group, value->index))
             return sl_verify_reject(verify, "has %s of %llu bytes, which is no chunk's size", name,
                                     (unsigned long long)value->bytes);
         return check_at_home(verify, place, value->group, value->index);
@@ -563,7 +563,7 @@ static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *com
     if ((unsigned)command->group >= SL_GROUP_COUNT || !verify->homes->tier[command->group] ||
         command->chunk_index >= verify->layout->chunk_count)
         return sl_verify_reject(verify, "copies a chunk that does not exist");
-    uint64_t bytes = sl_layout_chunk_bytes(verify->layout, command->group);
+    uint64_t bytes = sl_layout_chunk_bytes(verify->layout, command->group, command->chunk_index);
     SL_TRY(check_place(verify, &command->from, bytes, "its source"));
     SL_TRY(check_place(verify, &command->to, bytes, "its target"));
     SL_TRY(check_strides(verify, NULL, &command->from, "its source"));

@@ -46,13 +46,15 @@ SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
 /* ---- layout ---- */
 
 typedef struct sl_layout {
-    uint64_t chunk_elements; /* a multiple of SL_BLOCK_ELEMENTS */
+    uint64_t chunk_elements; /* of the largest chunk */
+    uint64_t block_count;    /* of all chunks */
     uint32_t chunk_count;
     uint32_t tensor_count;
+    sl_chunk *chunks;          /* [chunk_count] */
     uint32_t *chunk_of_tensor; /* [tensor_count] */
     uint64_t *first_element;   /* [tensor_count], in the tensor's chunk; a multiple of
                                   SL_BLOCK_ELEMENTS */
-    uint8_t *block_flags;      /* [chunk_count * chunk_elements / SL_BLOCK_ELEMENTS], 1: decay */
+    uint8_t *block_flags;      /* [block_count], 1: decay */
     /* As many, 1: this rank adds the block to the gradient norm. Over all ranks each block of a
      * gradient counts once: tensor-parallel rank 0 counts replicated tensors, data-parallel rank 0
      * all blocks or, with shards, each rank those of its shard. NULL with one rank: all count. */
@@ -60,12 +62,12 @@ typedef struct sl_layout {
     sl_padding *padding;     /* of all chunks, ascending; none is empty */
     uint32_t *first_padding; /* [chunk_count + 1] into padding, by chunk; NULL: not known */
     sl_type group_type[SL_GROUP_COUNT]; /* of the group's elements */
-    /* Elements of a chunk that this rank stores: all (also if 0), or the whole blocks of its shard,
-     * which begins at element shard_first of the chunk. */
-    uint64_t group_elements[SL_GROUP_COUNT];
-    uint64_t shard_first, shard_elements; /* 0 and chunk_elements without shards */
-    uint64_t valid_elements;              /* elements of tensors, vocabulary padding included */
-    double padding_fraction;              /* 1 - valid_elements / (chunk_count * chunk_elements) */
+    /* A chunk of a group is divided into so many shards of equal size, each of whole blocks; this
+     * rank stores shard `shard_index`. 0, like 1: the rank stores whole chunks. */
+    uint32_t shard_count[SL_GROUP_COUNT];
+    uint32_t shard_index;
+    uint64_t valid_elements; /* elements of tensors, vocabulary padding included */
+    double padding_fraction; /* 1 - valid_elements / (block_count * SL_BLOCK_ELEMENTS) */
 } sl_layout;
 
 /* Packs the tensors of `program` in order; each starts on a block, and none straddles chunks.
@@ -81,12 +83,24 @@ SL_API void sl_layout_close(sl_layout *layout);
 /* The chunk map for sl_program_derive_step; borrows the layout's arrays. */
 static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
 {
-    sl_chunk_map map = {layout->chunk_count, layout->chunk_elements, layout->chunk_of_tensor};
+    sl_chunk_map map = {layout->chunk_count, layout->chunks, layout->chunk_of_tensor};
     return map;
 }
 
-/* Bytes of one chunk of `group`. */
-SL_API uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group);
+/* The elements of a chunk of `group` that this rank stores: `count` from element `first` of the
+ * chunk on. */
+typedef struct sl_stored {
+    uint64_t first, count;
+} sl_stored;
+
+SL_API sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint32_t chunk_index);
+
+/* The chunk whose first block is `block`; SL_NONE: none is. */
+SL_API uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block);
+
+/* Bytes that this rank stores of a chunk of `group`. */
+SL_API uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group,
+                                      uint32_t chunk_index);
 
 /* ---- homes ---- */
 

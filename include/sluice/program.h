@@ -218,12 +218,10 @@ static inline bool sl_program_shards_group(const sl_program *program, sl_group g
     return sl_program_has_shards(program);
 }
 
-/* Elements of a chunk of a group that one rank stores: all, or those of its shard. */
-static inline uint64_t sl_program_group_elements(const sl_program *program, sl_group group,
-                                                 uint64_t chunk_elements)
+/* Ranks that divide each chunk of the group: dp_size, or 1 where a rank stores whole chunks. */
+static inline uint32_t sl_program_shard_count(const sl_program *program, sl_group group)
 {
-    return sl_program_shards_group(program, group) ? chunk_elements / program->dp_size
-                                                   : chunk_elements;
+    return sl_program_shards_group(program, group) ? program->dp_size : 1;
 }
 
 /* The value that `value` is a part of, or itself. */
@@ -289,10 +287,17 @@ typedef enum sl_recompute {
     SL_RECOMPUTE_FULL
 } sl_recompute;
 
+/* A chunk: tensors that are moved and updated together. */
+typedef struct sl_chunk {
+    uint64_t elements;    /* padding included; a multiple of SL_BLOCK_ELEMENTS and, where ranks own
+                             shards, of their number */
+    uint64_t first_block; /* the chunk's first block among the blocks of all chunks */
+} sl_chunk;
+
 /* Where the layout put each tensor; owned by the layout. */
 typedef struct sl_chunk_map {
     uint32_t chunk_count;
-    uint64_t chunk_elements;         /* a multiple of SL_BLOCK_ELEMENTS */
+    const sl_chunk *chunks;          /* [chunk_count] */
     const uint32_t *chunk_of_tensor; /* [tensor_count] */
 } sl_chunk_map;
 

@@ -20,7 +20,7 @@ static sl_status find_home(const sl_engine *engine, sl_group group, uint32_t chu
         SL_FAIL(SL_ERROR_INTERNAL, "there is no chunk %u of group %d", chunk_index, (int)group);
     out_place->tier = (sl_tier)homes->tier[group][chunk_index];
     out_place->offset = homes->offset[group][chunk_index];
-    out_place->bytes = sl_layout_chunk_bytes(engine->options.layout, group);
+    out_place->bytes = sl_layout_chunk_bytes(engine->options.layout, group, chunk_index);
     return SL_OK;
 }
 
@@ -54,7 +54,7 @@ static sl_status write_flags(sl_engine *engine)
 {
     const sl_homes *homes = engine->options.homes;
     const sl_layout *layout = engine->options.layout;
-    uint64_t block_count = layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    const uint64_t block_count = layout->block_count;
     for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
         sl_place place = {(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
         if (place.bytes == 0)

@@ -63,7 +63,7 @@ static sl_status check_homes(const sl_engine *engine, bool *out_has_chunk)
     *out_has_chunk = false;
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         for (uint32_t i = 0; homes->tier[group] && i < homes->chunk_count; i++) {
-            uint64_t bytes = sl_layout_chunk_bytes(engine->options.layout, (sl_group)group);
+            uint64_t bytes = sl_layout_chunk_bytes(engine->options.layout, (sl_group)group, i);
             if (homes->tier[group][i] != SL_TIER_DISK)
                 continue;
             if (!sl_disk_holds(engine, homes->offset[group][i], bytes))

@@ -86,9 +86,8 @@ static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_c
 static sl_status bind_padding(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
     const sl_layout *layout = engine->options.layout;
-    const uint64_t chunk_index =
-        op->attrs.first_block / (layout->chunk_elements / SL_BLOCK_ELEMENTS);
-    if (layout->first_padding == NULL || chunk_index >= layout->chunk_count)
+    const uint32_t chunk_index = sl_layout_find_chunk(layout, op->attrs.first_block);
+    if (layout->first_padding == NULL || chunk_index == SL_NONE)
         SL_FAIL(SL_ERROR_INTERNAL, "the padding is not known for the op of tick %u",
                 bound->command->tick);
     const uint32_t *first = &layout->first_padding[chunk_index];

@@ -51,8 +51,8 @@ void sl_bytes_by_formula(const sl_blueprint *blueprint, uint64_t out_bytes[SL_LA
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         out_bytes[lane] = 0;
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        uint64_t bytes = sl_layout_chunk_bytes(blueprint->layout, (sl_group)group);
         for (uint32_t i = 0; homes->tier[group] && i < homes->chunk_count; i++) {
+            uint64_t bytes = sl_layout_chunk_bytes(blueprint->layout, (sl_group)group, i);
             sl_tier home = (sl_tier)homes->tier[group][i], adam = (sl_tier)homes->adam_tier[i];
             trips passes = count_passes(blueprint, (sl_group)group);
             add_trips(home, SL_TIER_DEVICE, passes, bytes, out_bytes);

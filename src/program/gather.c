@@ -377,9 +377,9 @@ static sl_status add_shard(gatherer *g, uint32_t chunk_index)
                       .index = chunk_index,
                       .type = type,
                       .name = "param chunk"};
-    SL_TRY(
-        sl_bits_multiply(sl_program_group_elements(g->from, SL_GROUP_PARAM, g->map->chunk_elements),
-                         sl_type_bytes(type), "shard", &value.bytes));
+    const uint64_t elements =
+        g->map->chunks[chunk_index].elements / sl_program_shard_count(g->from, SL_GROUP_PARAM);
+    SL_TRY(sl_bits_multiply(elements, sl_type_bytes(type), "shard", &value.bytes));
     return sl_program_add_value(g->to, &value, &g->chunks[chunk_index].shard);
 }
 
@@ -387,7 +387,7 @@ static sl_status add_shard(gatherer *g, uint32_t chunk_index)
 static sl_status put_gather(gatherer *g, gather *it, uint32_t tick)
 {
     gathered_chunk *chunk = &g->chunks[it->chunk_index];
-    const uint64_t elements = g->map->chunk_elements;
+    const uint64_t elements = g->map->chunks[it->chunk_index].elements;
     const sl_op *at = &g->from->ops[tick];
     sl_value whole = {.kind = SL_VALUE_ACTIVATION,
                       .bytes = elements * sl_type_bytes(g->from->type),

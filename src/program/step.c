@@ -361,9 +361,10 @@ static sl_status add_chunk_gradients(sl_step *step)
     sl_program *program = step->program;
     const sl_type type = program->grad_type;
     char name[sizeof program->values->name];
-    uint64_t bytes;
-    SL_TRY(sl_bits_multiply(step->map->chunk_elements, sl_type_bytes(type), "chunk", &bytes));
     for (uint32_t c = 0; c < step->map->chunk_count; c++) {
+        uint64_t bytes;
+        SL_TRY(
+            sl_bits_multiply(step->map->chunks[c].elements, sl_type_bytes(type), "chunk", &bytes));
         snprintf(name, sizeof name, "gradient of chunk %u", c);
         SL_TRY(sl_step_add_value(step, "", name, bytes, type, &step->chunks[c].gradient));
     }
@@ -377,14 +378,12 @@ static sl_status add_chunk_gradients(sl_step *step)
 
 static sl_status add_chunk_values(sl_step *step, sl_group group)
 {
-    uint64_t bytes;
-    sl_type type = sl_program_group_type(step->program, group);
-    SL_TRY(
-        sl_bits_multiply(sl_program_group_elements(step->program, group, step->map->chunk_elements),
-                         sl_type_bytes(type), "chunk", &bytes));
+    const sl_type type = sl_program_group_type(step->program, group);
+    const uint32_t shard_count = sl_program_shard_count(step->program, group);
     for (uint32_t c = 0; c < step->map->chunk_count; c++) {
-        sl_value value = {
-            .kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes, .type = type};
+        sl_value value = {.kind = SL_VALUE_CHUNK, .group = group, .index = c, .type = type};
+        SL_TRY(sl_bits_multiply(step->map->chunks[c].elements / shard_count, sl_type_bytes(type),
+                                "chunk", &value.bytes));
         snprintf(value.name, sizeof value.name, "%s chunk %u", sl_group_name(group), c);
         SL_TRY(sl_program_add_value(step->program, &value, &step->chunks[c].value[group]));
     }
@@ -524,12 +523,13 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
 {
     if (options->micro_batch_count == 0)
         SL_FAIL(SL_ERROR_USAGE, "a step needs at least one micro-batch");
-    if (chunks->chunk_elements == 0 || chunks->chunk_elements % SL_BLOCK_ELEMENTS != 0)
-        SL_FAIL(SL_ERROR_INTERNAL, "chunks of %llu elements are not whole blocks",
-                (unsigned long long)chunks->chunk_elements);
+    for (uint32_t c = 0; c < chunks->chunk_count; c++)
+        if (chunks->chunks[c].elements == 0 || chunks->chunks[c].elements % SL_BLOCK_ELEMENTS != 0)
+            SL_FAIL(SL_ERROR_INTERNAL, "chunk %u of %llu elements is not of whole blocks", c,
+                    (unsigned long long)chunks->chunks[c].elements);
     for (uint32_t t = 0; t < forward->tensor_count; t++)
         if (chunks->chunk_of_tensor[t] >= chunks->chunk_count ||
-            forward->tensors[t].element_count > chunks->chunk_elements)
+            forward->tensors[t].element_count > chunks->chunks[chunks->chunk_of_tensor[t]].elements)
             SL_FAIL(SL_ERROR_INTERNAL, "tensor %s is in no chunk", forward->tensors[t].name);
     SL_TRY(check_types(forward, options));
     if (forward->stage_count > 1 && options->accumulation == SL_ACCUMULATE_LAYER &&

@@ -125,7 +125,7 @@ static sl_status clear_value(sl_step *step, uint32_t value)
 
 static uint64_t count_padding(const sl_step *step, uint32_t chunk_index)
 {
-    uint64_t padding = step->map->chunk_elements;
+    uint64_t padding = step->map->chunks[chunk_index].elements;
     for (uint32_t t = 0; t < step->forward->tensor_count; t++)
         if (step->map->chunk_of_tensor[t] == chunk_index)
             padding -= step->forward->tensors[t].element_count;
@@ -149,10 +149,9 @@ static sl_status open_chunk(sl_step *step, uint32_t tensor)
     if (chunk->is_open)
         return SL_OK;
     chunk->is_open = true;
-    const sl_op_attrs attrs = {.element_count = step->map->chunk_elements,
+    const sl_op_attrs attrs = {.element_count = step->map->chunks[chunk_index].elements,
                                .row_count = count_padding(step, chunk_index),
-                               .first_block =
-                                   chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS),
+                               .first_block = step->map->chunks[chunk_index].first_block,
                                .type = (uint16_t)step->program->grad_type};
     SL_TRY(sl_step_emit(step, SL_OP_CLEAR_PADDING, &attrs, &chunk->gradient));
     return clear_unused_tensors(step, chunk_index);

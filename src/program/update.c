@@ -9,27 +9,22 @@
 #include "base/status.h"
 #include "step.h"
 
-static sl_op_attrs chunk_attrs(const sl_step *step)
+static sl_op_attrs chunk_attrs(const sl_step *step, uint32_t chunk_index)
 {
-    return (sl_op_attrs){.element_count = step->map->chunk_elements,
+    return (sl_op_attrs){.element_count = step->map->chunks[chunk_index].elements,
                          .type = (uint16_t)step->program->type,
                          .grad_type = (uint16_t)step->program->grad_type};
-}
-
-static uint64_t find_first_block(const sl_step *step, uint32_t chunk_index)
-{
-    return chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS);
 }
 
 /* Adds the squares of a chunk's gradient to the norm; the first chunk's begin it. */
 static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
 {
-    sl_op_attrs attrs = chunk_attrs(step);
+    sl_op_attrs attrs = chunk_attrs(step, chunk_index);
     attrs.adds_output = step->norm != SL_NONE;
     if (step->norm == SL_NONE)
         SL_TRY(sl_step_add_value(step, "norm", "", sizeof(sl_norm_sum), SL_TYPE_FP32, &step->norm));
     if (sl_program_counts_blocks(step->program))
-        attrs.first_block = find_first_block(step, chunk_index);
+        attrs.first_block = step->map->chunks[chunk_index].first_block;
     if (sl_program_shards_group(step->program, SL_GROUP_GRAD)) {
         attrs.element_count /= step->program->dp_size;
         attrs.first_block += step->program->dp_rank * (attrs.element_count / SL_BLOCK_ELEMENTS);
@@ -42,7 +37,7 @@ static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
  * shards, all of it. */
 static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
 {
-    sl_op_attrs attrs = chunk_attrs(step);
+    sl_op_attrs attrs = chunk_attrs(step, chunk_index);
     const sl_step_chunk *chunk = &step->chunks[chunk_index];
     const uint32_t operands[] = {chunk->gradient, chunk->value[SL_GROUP_GRAD]};
     if (step->program->dp_size <= 1)
@@ -92,7 +87,7 @@ static sl_status emit_norm_finish(sl_step *step, uint32_t control)
 /* Hands the updated shard to the other ranks, if they store the parameters of the whole chunk. */
 static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
 {
-    const sl_op_attrs attrs = chunk_attrs(step);
+    const sl_op_attrs attrs = chunk_attrs(step, chunk_index);
     const uint32_t param = step->chunks[chunk_index].value[SL_GROUP_PARAM];
     const bool stays = sl_program_shards_group(step->program, SL_GROUP_PARAM);
     return sl_program_has_shards(step->program) && !stays
@@ -103,8 +98,7 @@ static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
 static void cut_shard(const sl_step *step, sl_op_attrs *attrs)
 {
     const sl_program *program = step->program;
-    attrs->element_count =
-        sl_program_group_elements(program, SL_GROUP_MOMENT1, attrs->element_count);
+    attrs->element_count /= sl_program_shard_count(program, SL_GROUP_MOMENT1);
     if (sl_program_has_shards(step->program))
         attrs->first_element = program->dp_rank * attrs->element_count;
     attrs->first_block += attrs->first_element / SL_BLOCK_ELEMENTS;
@@ -112,8 +106,8 @@ static void cut_shard(const sl_step *step, sl_op_attrs *attrs)
 
 static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t control)
 {
-    sl_op_attrs attrs = chunk_attrs(step);
-    attrs.first_block = find_first_block(step, chunk_index);
+    sl_op_attrs attrs = chunk_attrs(step, chunk_index);
+    attrs.first_block = step->map->chunks[chunk_index].first_block;
     cut_shard(step, &attrs);
     const uint32_t *value = step->chunks[chunk_index].value;
     const uint32_t operands[] = {control,
@@ -160,10 +154,13 @@ sl_status sl_update_finish(sl_step *step)
     enter_update(step);
     SL_TRY(sl_sums_close(step));
     SL_TRY(sl_update_consume_complete(step));
-    for (uint32_t c = 0; c < step->map->chunk_count; c++)
-        if (step->chunks[c].open_writes > 0 || !step->chunks[c].is_open)
+    for (uint32_t c = 0; c < step->map->chunk_count; c++) {
+        if (!step->chunks[c].is_open)
+            SL_FAIL(SL_ERROR_INTERNAL, "no op writes the gradient of chunk %u", c);
+        if (step->chunks[c].open_writes > 0)
             SL_FAIL(SL_ERROR_INTERNAL, "the gradient of chunk %u lacks %u writes", c,
                     step->chunks[c].open_writes);
+    }
     if (step->norm == SL_NONE)
         SL_FAIL(SL_ERROR_INTERNAL, "a step without parameters");
     const sl_value value = {.kind = SL_VALUE_OUTPUT,

@@ -49,7 +49,7 @@ static double count_home_bytes(const sl_blueprint *blueprint, sl_tier tier)
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         for (uint32_t c = 0; homes->tier[group] && c < homes->chunk_count; c++)
             if (homes->tier[group][c] == (uint8_t)tier)
-                bytes += (double)sl_layout_chunk_bytes(blueprint->layout, (sl_group)group);
+                bytes += (double)sl_layout_chunk_bytes(blueprint->layout, (sl_group)group, c);
     return bytes;
 }
 

@@ -54,13 +54,12 @@ static void find_stored(const sl_session *session, uint32_t tensor_index, uint64
     if (own == SL_NONE)
         return;
     const uint64_t start = layout->first_element[own];
-    const uint64_t shard_end = layout->shard_first + layout->shard_elements;
+    const sl_stored stored = sl_layout_stored(layout, SL_GROUP_PARAM, layout->chunk_of_tensor[own]);
+    const uint64_t stored_end = stored.first + stored.count;
     *out_end = session->tensors[tensor_index].element_count;
-    if (!sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM))
-        return;
-    *out_first = layout->shard_first > start ? layout->shard_first - start : 0;
-    if (shard_end < start + *out_end)
-        *out_end = shard_end > start ? shard_end - start : 0;
+    *out_first = stored.first > start ? stored.first - start : 0;
+    if (stored_end < start + *out_end)
+        *out_end = stored_end > start ? stored_end - start : 0;
 }
 
 static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_index, fill_job *job,

@@ -414,8 +414,8 @@ static sl_status hash_plans(const sl_blueprint *blueprint, char out_text[FACT_BY
 {
     sl_hash_stream *stream;
     SL_TRY(sl_hash_open(&stream));
-    sl_hash_update(stream, &blueprint->layout->chunk_elements,
-                   sizeof blueprint->layout->chunk_elements);
+    for (uint32_t c = 0; c < blueprint->layout->chunk_count; c++)
+        sl_hash_update(stream, &blueprint->layout->chunks[c], sizeof blueprint->layout->chunks[c]);
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         add_plan(stream, blueprint->plans[i]);
     const sl_hash_value hash = sl_hash_digest(stream);

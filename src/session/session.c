@@ -96,27 +96,18 @@ typedef struct own_run {
     uint64_t skipped, count; /* count 0: none of it is here */
 } own_run;
 
-static bool is_sharded(const sl_session *session, sl_group group)
+static own_run cut_to_stored(const sl_session *session, sl_group group, const run *all,
+                             uint64_t count)
 {
-    const sl_layout *layout = session->blueprint->layout;
-    return sl_layout_chunk_bytes(layout, group) <
-           layout->chunk_elements * sl_type_bytes(layout->group_type[group]);
-}
-
-static own_run cut_to_shard(const sl_session *session, sl_group group, const run *all,
-                            uint64_t count)
-{
-    const sl_layout *layout = session->blueprint->layout;
-    const uint64_t shard_end = layout->shard_first + layout->shard_elements;
+    const sl_stored stored = sl_layout_stored(session->blueprint->layout, group, all->chunk_index);
+    const uint64_t stored_end = stored.first + stored.count;
     uint64_t first = all->first_element, end = first + count;
-    if (!is_sharded(session, group))
-        return (own_run){*all, 0, count};
-    first = first > layout->shard_first ? first : layout->shard_first;
-    end = end < shard_end ? end : shard_end;
+    first = first > stored.first ? first : stored.first;
+    end = end < stored_end ? end : stored_end;
     if (first >= end)
         return (own_run){*all, 0, 0};
     return (own_run){
-        {all->chunk_index, first - layout->shard_first}, first - all->first_element, end - first};
+        {all->chunk_index, first - stored.first}, first - all->first_element, end - first};
 }
 
 /* Where parameters are as exact as they are kept. */
@@ -139,7 +130,7 @@ static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index
         return SL_OK;
     }
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
-    const own_run own = cut_to_shard(session, exact, &from, element_count);
+    const own_run own = cut_to_stored(session, exact, &from, element_count);
     if (own.count < element_count)
         memset(data, 0, element_count * sizeof *data);
     return own.count > 0 ? read_run(session, exact, &own.run, own.count, data + own.skipped)
@@ -156,7 +147,7 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
         return SL_OK; /* its own stage is told, too */
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &to));
     for (int i = groups[0] == group; i < 2; i++) {
-        const own_run own = cut_to_shard(session, groups[i], &to, element_count);
+        const own_run own = cut_to_stored(session, groups[i], &to, element_count);
         if (own.count > 0)
             SL_TRY(write_run(session, groups[i], &own.run, own.count, data + own.skipped));
     }
@@ -181,11 +172,11 @@ static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_in
         return 0;
     if (session->tensors[tensor_index].split == SL_SPLIT_NONE && task->tp_rank > 0)
         return 0;
-    if (!is_sharded(session, exact))
+    if (session->blueprint->layout->shard_count[exact] <= 1)
         return task->dp_rank == 0 ? element_count : 0;
     if (find_run(session, tensor_index, first_element, element_count, &all) != SL_OK)
         return 0; /* the read will say so */
-    const own_run own = cut_to_shard(session, exact, &all, element_count);
+    const own_run own = cut_to_stored(session, exact, &all, element_count);
     *out_first = first_element + own.skipped;
     return own.count;
 }

@@ -344,10 +344,10 @@ static sl_status read_parameter(void *user, uint32_t tensor_index, uint64_t firs
     const sl_session *session = user;
     const sl_layout *layout = session->blueprint->layout;
     const uint64_t size = sl_type_bytes(layout->group_type[SL_GROUP_PARAM]);
-    const bool is_sharded =
-        sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM);
-    const uint64_t kept_first = is_sharded ? layout->shard_first * size : 0;
-    const uint64_t kept_end = kept_first + sl_layout_chunk_bytes(layout, SL_GROUP_PARAM);
+    const uint32_t chunk_index = layout->chunk_of_tensor[tensor_index];
+    const sl_stored stored = sl_layout_stored(layout, SL_GROUP_PARAM, chunk_index);
+    const uint64_t kept_first = stored.first * size;
+    const uint64_t kept_end = kept_first + stored.count * size;
     const uint64_t start = layout->first_element[tensor_index] * size + first_byte;
     const uint64_t first = start > kept_first ? start : kept_first;
     const uint64_t end = start + bytes < kept_end ? start + bytes : kept_end;
@@ -355,8 +355,7 @@ static sl_status read_parameter(void *user, uint32_t tensor_index, uint64_t firs
         memset(data, 0, bytes);
     if (first >= end)
         return SL_OK;
-    return sl_engine_read_chunk(session->engine, SL_GROUP_PARAM,
-                                layout->chunk_of_tensor[tensor_index], first - kept_first,
+    return sl_engine_read_chunk(session->engine, SL_GROUP_PARAM, chunk_index, first - kept_first,
                                 end - first, (unsigned char *)data + (first - start));
 }
 

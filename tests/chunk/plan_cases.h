@@ -19,6 +19,7 @@ typedef struct plan_case {
     sl_step_options step;
     sl_policy_options policy;
     uint64_t chunk_elements;
+    bool has_unequal_chunks; /* each is as large as its tensors */
     sl_machine machine;
     sl_program *forward, *program;
     sl_layout *layout;
@@ -80,6 +81,28 @@ static inline void plan_case_close(plan_case *c)
     sl_program_close(c->forward);
 }
 
+/* Cuts off the whole blocks at each chunk's end that hold only padding, but for the first element
+ * of the padding: no padding becomes empty. */
+static inline void plan_case_trim_chunks(sl_layout *layout)
+{
+    uint64_t first_block = 0;
+    for (uint32_t c = 0; c < layout->chunk_count; c++) {
+        sl_chunk *chunk = &layout->chunks[c];
+        const bool has_padding = layout->first_padding[c + 1] > layout->first_padding[c];
+        sl_padding *last = layout->padding + layout->first_padding[c + 1] - has_padding;
+        if (has_padding && last->first + last->count == chunk->elements) {
+            const uint64_t cut = (last->count - 1) / SL_BLOCK_ELEMENTS * SL_BLOCK_ELEMENTS;
+            last->count -= cut;
+            chunk->elements -= cut;
+        }
+        memmove(layout->block_flags + first_block, layout->block_flags + chunk->first_block,
+                chunk->elements / SL_BLOCK_ELEMENTS);
+        chunk->first_block = first_block;
+        first_block += chunk->elements / SL_BLOCK_ELEMENTS;
+    }
+    layout->block_count = first_block;
+}
+
 /* Builds everything from the chosen sizes up to the request, with unlimited budgets. */
 static inline sl_status plan_case_build(plan_case *c)
 {
@@ -88,6 +111,8 @@ static inline sl_status plan_case_build(plan_case *c)
         status = sl_layout_build(c->forward, c->chunk_elements, &c->layout);
     if (status != SL_OK)
         return status;
+    if (c->has_unequal_chunks)
+        plan_case_trim_chunks(c->layout);
     sl_chunk_map chunks = sl_layout_chunk_map(c->layout);
     status = sl_program_derive_step(c->forward, &chunks, &c->step, &c->program);
     if (status == SL_OK)

@@ -44,8 +44,9 @@ static uint32_t collect_ranges(const sl_layout *layout, const sl_homes *homes, s
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         for (uint32_t chunk = 0; homes->tier[group] != NULL && chunk < homes->chunk_count; chunk++)
             if (homes->tier[group][chunk] == tier)
-                out_ranges[count++] = (range){homes->offset[group][chunk],
-                                              sl_layout_chunk_bytes(layout, (sl_group)group)};
+                out_ranges[count++] =
+                    (range){homes->offset[group][chunk],
+                            sl_layout_chunk_bytes(layout, (sl_group)group, chunk)};
     if (tier == SL_TIER_HOST && homes->bounce_bytes != 0)
         out_ranges[count++] = (range){homes->bounce_offset, homes->bounce_bytes};
     if (homes->flags_bytes[tier] != 0)
@@ -353,7 +354,7 @@ static void assert_disk_is_dense(const sl_layout *layout, const sl_homes *homes)
                 continue;
             end = (end + SL_DISK_ALIGNMENT - 1) / SL_DISK_ALIGNMENT * SL_DISK_ALIGNMENT;
             assert_int_equal(homes->offset[group][chunk], end);
-            end += sl_layout_chunk_bytes(layout, (sl_group)group);
+            end += sl_layout_chunk_bytes(layout, (sl_group)group, chunk);
         }
     assert_int_equal(homes->fixed_bytes[SL_TIER_DISK], end);
     assert_int_equal(homes->bounce_bytes, end > 0 ? SL_BOUNCE_BYTES : 0);

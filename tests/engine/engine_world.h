@@ -250,6 +250,7 @@ typedef struct world {
     sl_op ops[5];
     sl_program program, eval_program;
     sl_layout layout;
+    sl_chunk chunks[2];
     uint8_t tier[SL_GROUP_COUNT][2];
     uint64_t offset[SL_GROUP_COUNT][2];
     uint8_t adam_tier[2];
@@ -322,8 +323,13 @@ static inline void fill_homes(world *w)
     w->homes.fixed_bytes[SL_TIER_HOST] = HOST_FIXED;
     fakes.flags[0] = 1;
     fakes.flags[1] = 0;
-    w->layout = (sl_layout){
-        .chunk_elements = SL_BLOCK_ELEMENTS, .chunk_count = 2, .block_flags = fakes.flags};
+    w->chunks[0] = (sl_chunk){SL_BLOCK_ELEMENTS, 0};
+    w->chunks[1] = (sl_chunk){SL_BLOCK_ELEMENTS, 1};
+    w->layout = (sl_layout){.chunk_elements = SL_BLOCK_ELEMENTS,
+                            .block_count = 2,
+                            .chunk_count = 2,
+                            .chunks = w->chunks,
+                            .block_flags = fakes.flags};
 }
 
 static inline void fill_places(world *w)

@@ -149,8 +149,8 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
         places[operand_count].bytes ? serial_walk_at(walk, &places[operand_count]) : NULL;
     if (op->kind == SL_OP_CLEAR_PADDING) {
         const sl_layout *layout = walk->c->layout;
-        const uint32_t *first = &layout->first_padding[op->attrs.first_block * SL_BLOCK_ELEMENTS /
-                                                       layout->chunk_elements];
+        const uint32_t *first =
+            &layout->first_padding[sl_layout_find_chunk(layout, op->attrs.first_block)];
         call.padding = layout->padding + first[0];
         call.padding_count = first[1] - first[0];
     }

@@ -39,6 +39,7 @@ typedef struct part_world {
     uint64_t offset[PART_CHUNKS];
     sl_homes homes;
     sl_layout layout;
+    sl_chunk chunks[PART_CHUNKS];
     sl_program program;
     sl_command body[2];
     sl_wait waits[2];
@@ -77,8 +78,9 @@ static void part_world_init(part_world *p, const sl_transport_ops *transport)
                           .bounce_offset = PART_BOUNCE,
                           .bounce_bytes = SL_BOUNCE_BYTES,
                           .fixed_bytes = {0, PART_HOST, PART_DISK}};
-    p->layout =
-        (sl_layout){.chunk_elements = PART_BYTES / sizeof(float), .chunk_count = PART_CHUNKS};
+    for (uint32_t i = 0; i < PART_CHUNKS; i++)
+        p->chunks[i] = (sl_chunk){.elements = PART_BYTES / sizeof(float)};
+    p->layout = (sl_layout){.chunk_count = PART_CHUNKS, .chunks = p->chunks};
     p->body[0] = move_chunk(SL_LANE_READ, p->offset[0], 0);
     p->body[1] = move_chunk(SL_LANE_WRITE, p->offset[1], 1);
     p->waits[0] = (sl_wait){1, 0};

@@ -1,6 +1,6 @@
 /* Promise 1: placement never changes the numbers.
  *
- * What could be wrong: any choice of policy, homes, budget, chunk size, prefetch depth, thread
+ * What could be wrong: any choice of policy, homes, budget, chunk sizes, prefetch depth, thread
  * count, recomputation, activations away, accumulation order or type of stored gradients that
  * reaches the arithmetic, or a race that sometimes does. Random combinations train the same model
  * on the same tokens; every loss, every norm and every bit of parameters and moments must equal
@@ -76,13 +76,15 @@ static void fix_model(plan_case *c, numbers it)
         c->chunk_elements += SL_BLOCK_ELEMENTS;
 }
 
-/* So that the test is known to reach the third tier. */
+/* So that the test is known to reach the third tier, and chunks of unequal size. */
 static struct {
-    uint32_t reads, writes, disk_activations, host_activations;
+    uint32_t reads, writes, disk_activations, host_activations, unequal_chunks;
 } seen;
 
-static void note_plan(const sl_plan *plan)
+static void note_plan(const sl_layout *layout, const sl_plan *plan)
 {
+    seen.unequal_chunks +=
+        layout->block_count * SL_BLOCK_ELEMENTS < layout->chunk_count * layout->chunk_elements;
     seen.reads += plan->moved_bytes[SL_LANE_READ] > 0;
     seen.writes += plan->moved_bytes[SL_LANE_WRITE] > 0;
     seen.disk_activations += plan->kind_bytes[SL_TIER_DISK][SL_MEMORY_ACTIVATION] > 0;
@@ -100,7 +102,7 @@ static sl_hash_value train(plan_case *c, uint32_t worker_count, float clip, uint
     sl_plan *plan = NULL;
     assert_ok(plan_case_plan_tightly(c, seed, &plan), seed);
     assert_ok(sl_plan_verify(&c->request, plan), seed);
-    note_plan(plan);
+    note_plan(c->layout, plan);
     assert_ok(training_run_open(c, plan, worker_count, false, &run), seed);
     run.clip = clip;
     assert_ok(sl_hash_open(&hash), seed);
@@ -126,6 +128,7 @@ static void compare(numbers it, sl_hash_value expected, uint64_t seed, uint32_t 
 {
     plan_case c = seed % 3 == 0 ? plan_case_choose(seed) : tiered_case_choose(seed);
     fix_model(&c, it);
+    c.has_unequal_chunks = seed % 2 == 0;
     sl_hash_value found = train(&c, worker_count, it.clips ? 0.25f : 0.0f, seed);
     if (found.high != expected.high || found.low != expected.low)
         fail_msg("seed %llu: policy %d, adam %d, accumulation %d, recompute %d, early %d, types %d "
@@ -155,9 +158,11 @@ static void compare_combinations(bool clips, uint64_t first, uint64_t count)
     memset(&seen, 0, sizeof seen);
     for (uint64_t n = first; n < first + count; n++)
         compare(kinds[n % KINDS], expected[n % KINDS], base_seed() + n, 1 + (uint32_t)(n / 2 % 3));
-    printf("with reads %u, writes %u, activations on disk %u, on the host %u\n", seen.reads,
-           seen.writes, seen.disk_activations, seen.host_activations);
-    assert_true(seen.reads && seen.writes && seen.disk_activations && seen.host_activations);
+    printf("with reads %u, writes %u, activations on disk %u, on the host %u, unequal chunks %u\n",
+           seen.reads, seen.writes, seen.disk_activations, seen.host_activations,
+           seen.unequal_chunks);
+    assert_true(seen.reads && seen.writes && seen.disk_activations && seen.host_activations &&
+                seen.unequal_chunks);
 }
 
 static void bits_when_clipping_then_equal_for_every_placement(void **state)

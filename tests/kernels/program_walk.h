@@ -166,7 +166,7 @@ static inline void walk_check_adamw(walk *w, const sl_op *op)
         assert_int_equal(w->program->values[op->operand[5]].index, chunk);
     }
     assert_true(w->norm_count[chunk] > 0);
-    assert_int_equal(op->attrs.first_block, chunk * (w->map->chunk_elements / SL_BLOCK_ELEMENTS));
+    assert_int_equal(op->attrs.first_block, w->map->chunks[chunk].first_block);
     w->adamw_count[chunk]++;
 }
 

@@ -369,8 +369,8 @@ static void bytes_by_formula_when_on_the_host_are_those_of_the_text(void **state
     uint64_t bytes[SL_LANE_COUNT];
     configure(&config, settings);
     sl_blueprint *blueprint = find_blueprint(&config, &search);
-    uint64_t group =
-        blueprint->layout->chunk_count * sl_layout_chunk_bytes(blueprint->layout, SL_GROUP_PARAM);
+    const uint64_t group = blueprint->layout->chunk_count *
+                           sl_layout_chunk_bytes(blueprint->layout, SL_GROUP_PARAM, 0);
     sl_bytes_by_formula(blueprint, bytes);
     assert_int_equal(bytes[SL_LANE_H2D], (2 * 3 + 2) * group);
     assert_int_equal(bytes[SL_LANE_D2H], 3 * group);

@@ -12,6 +12,8 @@
 
 typedef struct it_layout {
     sl_chunk_map map;
+    uint64_t chunk_elements; /* of each chunk */
+    sl_chunk *chunks;
     uint32_t *chunk_of_tensor;
     uint64_t *first_element;
     uint8_t *flags;   /* weight decay, one a block */
@@ -45,7 +47,11 @@ static inline it_layout it_layout_make(const sl_program *forward, uint64_t chunk
         used += size;
     }
     layout.map.chunk_count = chunk + 1;
-    layout.map.chunk_elements = chunk_elements;
+    layout.chunk_elements = chunk_elements;
+    layout.chunks = calloc(chunk + 1, sizeof *layout.chunks);
+    for (uint32_t c = 0; c <= chunk; c++)
+        layout.chunks[c] = (sl_chunk){chunk_elements, c * (chunk_elements / SL_BLOCK_ELEMENTS)};
+    layout.map.chunks = layout.chunks;
     layout.map.chunk_of_tensor = layout.chunk_of_tensor;
     layout.flags = calloc((chunk + 1) * (chunk_elements / SL_BLOCK_ELEMENTS), 1);
     layout.counted = calloc((chunk + 1) * (chunk_elements / SL_BLOCK_ELEMENTS), 1);
@@ -62,6 +68,7 @@ static inline it_layout it_layout_make(const sl_program *forward, uint64_t chunk
 
 static inline void it_layout_free(it_layout *layout)
 {
+    free(layout->chunks);
     free(layout->chunk_of_tensor);
     free(layout->first_element);
     free(layout->flags);
@@ -77,7 +84,7 @@ typedef struct it_state {
 
 static inline uint64_t it_state_elements(const it_state *state)
 {
-    return state->layout->map.chunk_count * state->layout->map.chunk_elements;
+    return state->layout->map.chunk_count * state->layout->chunk_elements;
 }
 
 static inline it_state it_state_make(const it_layout *layout)
@@ -99,7 +106,7 @@ static inline void it_state_free(it_state *state)
 static inline double *it_state_tensor(const it_state *state, sl_group group, uint32_t tensor)
 {
     const it_layout *layout = state->layout;
-    return state->group[group] + layout->chunk_of_tensor[tensor] * layout->map.chunk_elements +
+    return state->group[group] + layout->chunk_of_tensor[tensor] * layout->chunk_elements +
            layout->first_element[tensor];
 }
 
@@ -161,7 +168,7 @@ static inline it_machine it_machine_make(const sl_program *program, const it_sta
             machine.data[v] = it_state_tensor(state, value->group, value->index);
         } else if (value->kind == SL_VALUE_CHUNK) {
             machine.data[v] =
-                state->group[value->group] + value->index * state->layout->map.chunk_elements;
+                state->group[value->group] + value->index * state->layout->chunk_elements;
         } else {
             machine.data[v] = malloc((elements + 8) * sizeof(double));
             for (uint64_t e = 0; e < elements + 8; e++)

@@ -393,7 +393,7 @@ static inline void it_clear_padding(const it_call *c)
 {
     const it_layout *layout = c->machine->state->layout;
     const sl_program *program = c->machine->program;
-    const uint64_t chunk = c->a->first_block * SL_BLOCK_ELEMENTS / layout->map.chunk_elements;
+    const uint64_t chunk = c->a->first_block * SL_BLOCK_ELEMENTS / layout->chunk_elements;
     for (uint64_t e = 0; e < c->a->element_count; e++)
         c->x[0][e] = 0.0;
     for (uint32_t t = 0; t < program->tensor_count; t++)

@@ -54,7 +54,7 @@ static void build_plan(decoder *d, uint32_t index)
 /* Random numbers in all chunks, whatever their tensors are. */
 static void write_parameters(decoder *d)
 {
-    const uint64_t bytes = sl_layout_chunk_bytes(d->layout, SL_GROUP_PARAM);
+    const uint64_t bytes = sl_layout_chunk_bytes(d->layout, SL_GROUP_PARAM, 0); /* of each */
     float *chunk = malloc(bytes);
     assert_non_null(chunk);
     for (uint32_t c = 0; c < d->layout->chunk_count; c++) {

@@ -204,8 +204,7 @@ static uint64_t check_traffic(const struct layout *layout, const char *const *se
 {
     ranks_run *run = open_many(layout, settings, NULL);
     const sl_blueprint *blueprint = run->rank[0].session->blueprint;
-    const uint64_t n = run->size, psi_bytes = blueprint->layout->chunk_count *
-                                              blueprint->layout->chunk_elements *
+    const uint64_t n = run->size, psi_bytes = blueprint->layout->block_count * SL_BLOCK_ELEMENTS *
                                               sl_type_bytes(SL_TYPE_BF16);
     const bool is_sharded = strcmp(layout->zero, "zero=3") == 0;
     const uint64_t gathered = is_sharded ? count_gathered(blueprint->programs[0]) : psi_bytes;
@@ -246,7 +245,10 @@ static void traffic_when_counted_is_that_of_the_plan(void **state)
 static uint64_t count_home_bytes(const ranks_run *run, sl_group group)
 {
     const sl_layout *layout = run->rank[0].session->blueprint->layout;
-    return layout->chunk_count * sl_layout_chunk_bytes(layout, group);
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < layout->chunk_count; c++)
+        bytes += sl_layout_chunk_bytes(layout, group, c);
+    return bytes;
 }
 
 /* On every rank, and what a stage shards is a share of what it was. */
@@ -296,8 +298,7 @@ static void count_all_blocks(sl_blueprint *blueprint, uint32_t rank)
 {
     (void)rank;
     const sl_layout *layout = blueprint->layout;
-    memset(layout->counted_flags, 1,
-           layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS));
+    memset(layout->counted_flags, 1, layout->block_count);
 }
 
 /* The loss as a mean over the rows of one rank. */

@@ -374,8 +374,7 @@ static void count_every_block(sl_blueprint *blueprint, uint32_t rank)
 {
     const sl_layout *layout = blueprint->layout;
     (void)rank;
-    memset(layout->counted_flags, 1,
-           layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS));
+    memset(layout->counted_flags, 1, layout->block_count);
 }
 
 static void norm_when_a_tied_tensor_counts_twice_then_is_another(void **state)

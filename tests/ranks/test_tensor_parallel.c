@@ -137,8 +137,7 @@ static void count_all_blocks(sl_blueprint *blueprint, uint32_t rank)
     (void)rank;
     const sl_layout *layout = blueprint->layout;
     if (layout->counted_flags)
-        memset(layout->counted_flags, 1,
-               layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS));
+        memset(layout->counted_flags, 1, layout->block_count);
 }
 
 static void add_bias_everywhere(sl_blueprint *blueprint, uint32_t rank)

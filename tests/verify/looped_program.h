@@ -41,6 +41,7 @@ typedef struct looped_case {
     uint32_t chunk_of_tensor[1];
     uint8_t flags[LOOP_CHUNKS];
     sl_layout layout;
+    sl_chunk chunks[LOOP_CHUNKS];
     uint8_t tiers[LOOP_CHUNKS], adam_tiers[LOOP_CHUNKS];
     uint64_t offsets[LOOP_CHUNKS];
     sl_homes homes;
@@ -172,7 +173,11 @@ static inline void loop_homes(looped_case *it)
         it->offsets[c] = next[it->tiers[c]];
         next[it->tiers[c]] += LOOP_CHUNK_BYTES;
     }
+    for (uint32_t c = 0; c < LOOP_CHUNKS; c++)
+        it->chunks[c] = (sl_chunk){SL_BLOCK_ELEMENTS, c};
     it->layout = (sl_layout){.chunk_elements = SL_BLOCK_ELEMENTS,
+                             .block_count = LOOP_CHUNKS,
+                             .chunks = it->chunks,
                              .chunk_count = LOOP_CHUNKS,
                              .chunk_of_tensor = it->chunk_of_tensor,
                              .block_flags = it->flags};

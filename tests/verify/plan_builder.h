@@ -48,7 +48,7 @@ static inline sl_place plan_home(const sl_plan_request *request, sl_group group,
 {
     sl_place home = {(sl_tier)request->homes->tier[group][chunk],
                      request->homes->offset[group][chunk],
-                     sl_layout_chunk_bytes(request->layout, group)};
+                     sl_layout_chunk_bytes(request->layout, group, chunk)};
     return home;
 }
 

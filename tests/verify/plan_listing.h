@@ -136,7 +136,7 @@ static inline bool listing_has_homes(const sl_plan_request *request, const sl_pl
             is_there =
                 is_there &&
                 listing_has_permanent(plan, (sl_tier)homes->tier[group][c], homes->offset[group][c],
-                                      sl_layout_chunk_bytes(request->layout, (sl_group)group));
+                                      sl_layout_chunk_bytes(request->layout, (sl_group)group, c));
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         is_there = is_there && listing_has_permanent(plan, (sl_tier)tier, homes->flags_offset[tier],
                                                      homes->flags_bytes[tier]);

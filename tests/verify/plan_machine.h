@@ -96,8 +96,9 @@ static inline void plain_open(plain_run *run, const sl_plan_request *request)
     for (uint32_t i = 0; i < run->object_count; i++) {
         bool is_chunk = i >= program->value_count;
         sl_group group = (sl_group)(is_chunk ? (i - program->value_count) / chunks : 0);
-        uint64_t bytes =
-            is_chunk ? sl_layout_chunk_bytes(request->layout, group) : program->values[i].bytes;
+        uint64_t bytes = is_chunk ? sl_layout_chunk_bytes(request->layout, group,
+                                                          (i - program->value_count) % chunks)
+                                  : program->values[i].bytes;
         if (!is_chunk && (program->values[i].kind == SL_VALUE_TENSOR ||
                           program->values[i].kind == SL_VALUE_CHUNK))
             bytes = 0;
@@ -190,7 +191,7 @@ static inline sl_place machine_home(const machine *it, sl_group group, uint32_t 
 {
     const sl_homes *homes = it->request->homes;
     return (sl_place){(sl_tier)homes->tier[group][chunk], homes->offset[group][chunk],
-                      sl_layout_chunk_bytes(it->request->layout, group)};
+                      sl_layout_chunk_bytes(it->request->layout, group, chunk)};
 }
 
 static inline void machine_list_issues(machine *it)
