@@ -163,12 +163,13 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     layout->chunks = calloc(chunk_count, sizeof *layout->chunks);
     layout->chunk_of_tensor = calloc(tensor_count, sizeof *layout->chunk_of_tensor);
     layout->first_element = calloc(tensor_count, sizeof *layout->first_element);
-    layout->block_flags = calloc(block_count, sizeof *layout->block_flags);
+    layout->tensor_blocks = calloc(tensor_count, sizeof *layout->tensor_blocks);
+    layout->tensor_flags = calloc(tensor_count, sizeof *layout->tensor_flags);
     layout->padding = calloc(tensor_count, sizeof *layout->padding);
     layout->first_padding = calloc(chunk_count + 1, sizeof *layout->first_padding);
     if (layout->chunks == NULL || layout->chunk_of_tensor == NULL ||
-        layout->first_element == NULL || layout->block_flags == NULL || layout->padding == NULL ||
-        layout->first_padding == NULL) {
+        layout->first_element == NULL || layout->tensor_blocks == NULL ||
+        layout->tensor_flags == NULL || layout->padding == NULL || layout->first_padding == NULL) {
         sl_layout_close(layout);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %u tensors and %llu blocks",
                 tensor_count, (unsigned long long)block_count);
@@ -194,50 +195,18 @@ static void divide_chunks(const sl_program *program, sl_layout *layout)
         layout->shard_index = program->dp_rank;
 }
 
-/* Blocks of other ranks' shards count there. */
-static void count_shards_alone(sl_layout *layout)
+/* With several ranks: the tensors whose blocks this rank adds to the norm. */
+static void choose_counted(const sl_program *program, sl_layout *layout)
 {
-    for (uint32_t c = 0; c < layout->chunk_count; c++) {
-        const sl_stored shard = sl_layout_stored(layout, SL_GROUP_MOMENT1, c);
-        const uint64_t blocks = layout->chunks[c].elements / SL_BLOCK_ELEMENTS;
-        const uint64_t first = shard.first / SL_BLOCK_ELEMENTS;
-        const uint64_t end = first + shard.count / SL_BLOCK_ELEMENTS;
-        uint8_t *flags = layout->counted_flags + layout->chunks[c].first_block;
-        memset(flags, 0, first);
-        memset(flags + end, 0, blocks - end);
-    }
-}
-
-/* A tensor's first block among those of all chunks. */
-static uint64_t find_first_block(const sl_layout *layout, uint32_t tensor)
-{
-    return layout->chunks[layout->chunk_of_tensor[tensor]].first_block +
-           layout->first_element[tensor] / SL_BLOCK_ELEMENTS;
-}
-
-/* With several ranks: the blocks that this rank adds to the norm. A block of several ranks counts
- * once. */
-static sl_status open_counted_flags(const sl_program *program, sl_layout *layout)
-{
-    if (!sl_program_counts_blocks(program) || layout->block_count == 0)
-        return SL_OK;
-    layout->counted_flags = calloc(layout->block_count, sizeof *layout->counted_flags);
-    if (layout->counted_flags == NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %llu blocks",
-                (unsigned long long)layout->block_count);
-    const bool has_shards = sl_program_has_shards(program);
+    layout->has_counts = sl_program_counts_blocks(program);
+    layout->counts_shard_alone = sl_program_has_shards(program);
     for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
         const sl_tensor_spec *spec = &program->tensors[tensor];
-        const uint64_t first = find_first_block(layout, tensor);
         const bool is_copy = spec->is_tied && program->stage_index > 0;
-        const bool is_here = !is_copy && (has_shards || program->dp_rank == 0);
+        const bool is_here = !is_copy && (layout->counts_shard_alone || program->dp_rank == 0);
         if (is_here && (spec->split != SL_SPLIT_NONE || program->tp_rank == 0))
-            memset(layout->counted_flags + first, 1,
-                   sl_bits_divide_up(spec->element_count, SL_BLOCK_ELEMENTS));
+            layout->tensor_flags[tensor] |= SL_BLOCK_COUNTS;
     }
-    if (has_shards)
-        count_shards_alone(layout);
-    return SL_OK;
 }
 
 /* What is between the tensors of each chunk, and behind the last one. A chunk has a tensor. */
@@ -273,8 +242,8 @@ static void place_tensors(const sl_program *program, const uint64_t *tensor_bloc
         layout->first_element[tensor] = filled * SL_BLOCK_ELEMENTS;
         layout->valid_elements += spec->element_count;
         if (spec->decay)
-            memset(layout->block_flags + find_first_block(layout, tensor), 1,
-                   tensor_blocks[tensor]);
+            layout->tensor_flags[tensor] = SL_BLOCK_DECAYS;
+        layout->tensor_blocks[tensor] = tensor_blocks[tensor];
         filled += tensor_blocks[tensor];
     }
     double capacity = (double)layout->block_count * SL_BLOCK_ELEMENTS;
@@ -299,11 +268,7 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
     place_tensors(program, tensor_blocks, layout);
     list_padding(program, layout);
     divide_chunks(program, layout);
-    status = open_counted_flags(program, layout);
-    if (status != SL_OK) {
-        sl_layout_close(layout);
-        goto free_blocks;
-    }
+    choose_counted(program, layout);
     *out_layout = layout;
 free_blocks:
     free(tensor_blocks);
@@ -315,13 +280,40 @@ void sl_layout_close(sl_layout *layout)
     if (layout == NULL)
         return;
     free(layout->chunks);
-    free(layout->block_flags);
-    free(layout->counted_flags);
+    free(layout->tensor_blocks);
+    free(layout->tensor_flags);
     free(layout->padding);
     free(layout->first_padding);
     free(layout->chunk_of_tensor);
     free(layout->first_element);
     free(layout);
+}
+
+/* A block of another rank's shard counts there. */
+static void clear_other_shards(const sl_layout *layout, uint8_t *flags)
+{
+    for (uint32_t c = 0; c < layout->chunk_count; c++) {
+        const sl_stored shard = sl_layout_stored(layout, SL_GROUP_MOMENT1, c);
+        const uint64_t blocks = layout->chunks[c].elements / SL_BLOCK_ELEMENTS;
+        const uint64_t first = shard.first / SL_BLOCK_ELEMENTS;
+        const uint64_t end = first + shard.count / SL_BLOCK_ELEMENTS;
+        uint8_t *chunk_flags = flags + layout->chunks[c].first_block;
+        memset(chunk_flags, 0, first);
+        memset(chunk_flags + end, 0, blocks - end);
+    }
+}
+
+void sl_layout_write_flags(const sl_layout *layout, sl_block_flag flag, uint8_t *out_flags)
+{
+    memset(out_flags, 0, layout->block_count);
+    for (uint32_t tensor = 0; tensor < layout->tensor_count; tensor++) {
+        const uint64_t first = layout->chunks[layout->chunk_of_tensor[tensor]].first_block +
+                               layout->first_element[tensor] / SL_BLOCK_ELEMENTS;
+        if (layout->tensor_flags[tensor] & flag)
+            memset(out_flags + first, 1, layout->tensor_blocks[tensor]);
+    }
+    if (flag == SL_BLOCK_COUNTS && layout->counts_shard_alone)
+        clear_other_shards(layout, out_flags);
 }
 
 sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint32_t chunk_index)

@@ -236,7 +236,7 @@ static sl_status place_flags(const sl_program *program, const sl_layout *layout,
 static sl_status place_counted(const sl_program *program, const sl_layout *layout, sl_homes *homes,
                                uint64_t *end)
 {
-    if (layout->counted_flags == NULL || !program->has_state[SL_GROUP_GRAD])
+    if (!layout->has_counts || !program->has_state[SL_GROUP_GRAD])
         return SL_OK;
     SL_TRY(align_end(LEAST_ALIGNMENT, end));
     homes->counted_offset = *end;

@@ -45,6 +45,15 @@ SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
 
 /* ---- layout ---- */
 
+/* What is said of a block, in one byte for each block: 1 or 0. */
+typedef enum sl_block_flag {
+    SL_BLOCK_DECAYS = 1, /* AdamW decays the block's weights */
+    /* This rank adds the block to the gradient norm. Over all ranks each block of a gradient counts
+     * once: tensor-parallel rank 0 counts replicated tensors, data-parallel rank 0 all blocks or,
+     * with shards, each rank those of its shard. */
+    SL_BLOCK_COUNTS = 2
+} sl_block_flag;
+
 typedef struct sl_layout {
     uint64_t chunk_elements; /* of the largest chunk */
     uint64_t block_count;    /* of all chunks */
@@ -54,13 +63,12 @@ typedef struct sl_layout {
     uint32_t *chunk_of_tensor; /* [tensor_count] */
     uint64_t *first_element;   /* [tensor_count], in the tensor's chunk; a multiple of
                                   SL_BLOCK_ELEMENTS */
-    uint8_t *block_flags;      /* [block_count], 1: decay */
-    /* As many, 1: this rank adds the block to the gradient norm. Over all ranks each block of a
-     * gradient counts once: tensor-parallel rank 0 counts replicated tensors, data-parallel rank 0
-     * all blocks or, with shards, each rank those of its shard. NULL with one rank: all count. */
-    uint8_t *counted_flags;
-    sl_padding *padding;     /* of all chunks, ascending; none is empty */
-    uint32_t *first_padding; /* [chunk_count + 1] into padding, by chunk; NULL: not known */
+    uint64_t *tensor_blocks;   /* [tensor_count] */
+    uint8_t *tensor_flags;     /* [tensor_count], the sl_block_flag values of the tensor's blocks */
+    bool has_counts;           /* false, with one rank: all blocks count */
+    bool counts_shard_alone;   /* blocks outside of this rank's shard do not count */
+    sl_padding *padding;       /* of all chunks, ascending; none is empty */
+    uint32_t *first_padding;   /* [chunk_count + 1] into padding, by chunk; NULL: not known */
     sl_type group_type[SL_GROUP_COUNT]; /* of the group's elements */
     /* A chunk of a group is divided into so many shards of equal size, each of whole blocks; this
      * rank stores shard `shard_index`. 0, like 1: the rank stores whole chunks. */
@@ -86,6 +94,9 @@ static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
     sl_chunk_map map = {layout->chunk_count, layout->chunks, layout->chunk_of_tensor};
     return map;
 }
+
+/* Writes one flag of each block, [block_count] bytes. */
+SL_API void sl_layout_write_flags(const sl_layout *layout, sl_block_flag flag, uint8_t *out_flags);
 
 /* The elements of a chunk of `group` that this rank stores: `count` from element `first` of the
  * chunk on. */
@@ -140,7 +151,7 @@ typedef struct sl_homes {
     uint8_t *adam_tier; /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST (also for disk homes) */
     uint64_t flags_offset[SL_TIER_COUNT]; /* block flags, a byte a block, on device and host */
     uint64_t flags_bytes[SL_TIER_COUNT];  /* 0 on a tier where no AdamW runs */
-    uint64_t counted_offset;              /* on the device: the layout's counted_flags */
+    uint64_t counted_offset;              /* on the device: SL_BLOCK_COUNTS of all blocks */
     uint64_t counted_bytes;               /* 0 where the layout has none */
     uint32_t persistent_count;
     uint64_t *persistent_offset;          /* [persistent_count], bytes into the device's arena */

@@ -231,7 +231,7 @@ static inline uint32_t sl_program_whole(const sl_program *program, uint32_t valu
     return it->kind == SL_VALUE_PART ? it->whole : value;
 }
 
-/* True if this rank's norm leaves out some blocks of a chunk (sl_layout.counted_flags). */
+/* True if this rank's norm leaves out some blocks of a chunk (SL_BLOCK_COUNTS). */
 static inline bool sl_program_counts_blocks(const sl_program *program)
 {
     return program->tp_size > 1 || program->dp_size > 1 || program->stage_count > 1;

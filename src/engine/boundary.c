@@ -6,6 +6,7 @@
 #include "engine_internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 enum { COPY_BYTES = 1 << 16 };
 
@@ -50,25 +51,40 @@ static sl_status clear_persistent(sl_engine *engine)
     return SL_OK;
 }
 
-static sl_status write_flags(sl_engine *engine)
+/* Writes a flag of all blocks to its place; `flags` is scratch of a byte a block. */
+static sl_status write_block_flag(sl_engine *engine, sl_block_flag flag, const sl_place *place,
+                                  uint8_t *flags)
+{
+    const sl_layout *layout = engine->options.layout;
+    if (place->bytes == 0)
+        return SL_OK;
+    if (place->bytes > layout->block_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " block flags for %" PRIu64 " blocks", place->bytes,
+                layout->block_count);
+    sl_layout_write_flags(layout, flag, flags);
+    return sl_arena_write(engine, place, flags);
+}
+
+static sl_status write_all_flags(sl_engine *engine, uint8_t *flags)
 {
     const sl_homes *homes = engine->options.homes;
-    const sl_layout *layout = engine->options.layout;
-    const uint64_t block_count = layout->block_count;
     for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
         sl_place place = {(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
-        if (place.bytes == 0)
-            continue;
-        if (place.bytes > block_count)
-            SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " block flags for %" PRIu64 " blocks",
-                    place.bytes, block_count);
-        SL_TRY(sl_arena_write(engine, &place, layout->block_flags));
+        SL_TRY(write_block_flag(engine, SL_BLOCK_DECAYS, &place, flags));
     }
     sl_place counted = {SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
-    if (counted.bytes > (layout->counted_flags ? block_count : 0))
-        SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " flags of the norm for %" PRIu64 " blocks",
-                counted.bytes, block_count);
-    return counted.bytes ? sl_arena_write(engine, &counted, layout->counted_flags) : SL_OK;
+    return write_block_flag(engine, SL_BLOCK_COUNTS, &counted, flags);
+}
+
+static sl_status write_flags(sl_engine *engine)
+{
+    const uint64_t block_count = engine->options.layout->block_count;
+    uint8_t *flags = malloc(block_count + 1);
+    if (flags == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the flags of %" PRIu64 " blocks", block_count);
+    const sl_status status = write_all_flags(engine, flags);
+    free(flags);
+    return status;
 }
 
 /* Fresh memory is zero unless a pattern was written, and a fresh disk is zero. */

@@ -95,8 +95,6 @@ static inline void plan_case_trim_chunks(sl_layout *layout)
             last->count -= cut;
             chunk->elements -= cut;
         }
-        memmove(layout->block_flags + first_block, layout->block_flags + chunk->first_block,
-                chunk->elements / SL_BLOCK_ELEMENTS);
         chunk->first_block = first_block;
         first_block += chunk->elements / SL_BLOCK_ELEMENTS;
     }

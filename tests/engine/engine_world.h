@@ -251,6 +251,9 @@ typedef struct world {
     sl_program program, eval_program;
     sl_layout layout;
     sl_chunk chunks[2];
+    uint32_t chunk_of_tensor[2];
+    uint64_t first_element[2], tensor_blocks[2];
+    uint8_t tensor_flags[2];
     uint8_t tier[SL_GROUP_COUNT][2];
     uint64_t offset[SL_GROUP_COUNT][2];
     uint8_t adam_tier[2];
@@ -329,7 +332,14 @@ static inline void fill_homes(world *w)
                             .block_count = 2,
                             .chunk_count = 2,
                             .chunks = w->chunks,
-                            .block_flags = fakes.flags};
+                            .tensor_count = 2,
+                            .chunk_of_tensor = w->chunk_of_tensor,
+                            .first_element = w->first_element,
+                            .tensor_blocks = w->tensor_blocks,
+                            .tensor_flags = w->tensor_flags};
+    w->chunk_of_tensor[1] = 1;
+    w->tensor_blocks[0] = w->tensor_blocks[1] = 1;
+    w->tensor_flags[0] = SL_BLOCK_DECAYS;
 }
 
 static inline void fill_places(world *w)

@@ -50,8 +50,8 @@ static inline sl_status serial_walk_open(const plan_case *c, const sl_plan *plan
         out_walk->memory[tier] = memory;
         const sl_homes *homes = c->homes;
         if (homes->flags_bytes[tier])
-            memcpy(out_walk->memory[tier] + homes->flags_offset[tier], c->layout->block_flags,
-                   homes->flags_bytes[tier]);
+            sl_layout_write_flags(c->layout, SL_BLOCK_DECAYS,
+                                  (uint8_t *)out_walk->memory[tier] + homes->flags_offset[tier]);
         ASAN_POISON_MEMORY_REGION(memory, bytes);
     }
     return sl_workers_open(2, &out_walk->workers);

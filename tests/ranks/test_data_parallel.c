@@ -297,8 +297,9 @@ static void gradients_when_micro_batches_add_up_in_them_then_stay_whole(void **s
 static void count_all_blocks(sl_blueprint *blueprint, uint32_t rank)
 {
     (void)rank;
-    const sl_layout *layout = blueprint->layout;
-    memset(layout->counted_flags, 1, layout->block_count);
+    blueprint->layout->counts_shard_alone = false;
+    for (uint32_t t = 0; t < blueprint->layout->tensor_count; t++)
+        blueprint->layout->tensor_flags[t] |= SL_BLOCK_COUNTS;
 }
 
 /* The loss as a mean over the rows of one rank. */

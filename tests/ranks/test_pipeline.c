@@ -372,9 +372,10 @@ static void layers_when_they_do_not_divide_then_are_shared_out_evenly(void **sta
 
 static void count_every_block(sl_blueprint *blueprint, uint32_t rank)
 {
-    const sl_layout *layout = blueprint->layout;
     (void)rank;
-    memset(layout->counted_flags, 1, layout->block_count);
+    blueprint->layout->counts_shard_alone = false;
+    for (uint32_t t = 0; t < blueprint->layout->tensor_count; t++)
+        blueprint->layout->tensor_flags[t] |= SL_BLOCK_COUNTS;
 }
 
 static void norm_when_a_tied_tensor_counts_twice_then_is_another(void **state)

@@ -135,9 +135,8 @@ static void traffic_when_counted_is_that_of_the_formula(void **state)
 static void count_all_blocks(sl_blueprint *blueprint, uint32_t rank)
 {
     (void)rank;
-    const sl_layout *layout = blueprint->layout;
-    if (layout->counted_flags)
-        memset(layout->counted_flags, 1, layout->block_count);
+    for (uint32_t t = 0; t < blueprint->layout->tensor_count; t++)
+        blueprint->layout->tensor_flags[t] |= SL_BLOCK_COUNTS;
 }
 
 static void add_bias_everywhere(sl_blueprint *blueprint, uint32_t rank)

@@ -39,7 +39,6 @@ typedef struct looped_case {
     sl_section sections[3 * LOOP_MAX];
     sl_program program;
     uint32_t chunk_of_tensor[1];
-    uint8_t flags[LOOP_CHUNKS];
     sl_layout layout;
     sl_chunk chunks[LOOP_CHUNKS];
     uint8_t tiers[LOOP_CHUNKS], adam_tiers[LOOP_CHUNKS];
@@ -179,8 +178,7 @@ static inline void loop_homes(looped_case *it)
                              .block_count = LOOP_CHUNKS,
                              .chunks = it->chunks,
                              .chunk_count = LOOP_CHUNKS,
-                             .chunk_of_tensor = it->chunk_of_tensor,
-                             .block_flags = it->flags};
+                             .chunk_of_tensor = it->chunk_of_tensor};
     it->homes = (sl_homes){.chunk_count = LOOP_CHUNKS, .adam_tier = it->adam_tiers};
     it->homes.tier[SL_GROUP_PARAM] = it->tiers;
     it->homes.offset[SL_GROUP_PARAM] = it->offsets;

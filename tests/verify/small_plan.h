@@ -128,7 +128,6 @@ static sl_program small_program = {.values = small_values,
 
 static uint32_t small_chunk_of_tensor[] = {0, 0, 1};
 static uint64_t small_first_element[] = {0, 2048, 0};
-static uint8_t small_flags[4];
 static sl_chunk small_chunks[] = {{4096, 0}, {4096, 2}};
 static sl_layout small_layout = {.chunk_elements = 4096,
                                  .block_count = 4,
@@ -136,8 +135,7 @@ static sl_layout small_layout = {.chunk_elements = 4096,
                                  .chunk_count = 2,
                                  .tensor_count = 3,
                                  .chunk_of_tensor = small_chunk_of_tensor,
-                                 .first_element = small_first_element,
-                                 .block_flags = small_flags};
+                                 .first_element = small_first_element};
 
 /* Chunk 0 of each group on the host, chunk 1 on the device, 32 KiB apart; flags behind them. */
 static uint8_t small_tier[] = {SL_TIER_HOST, SL_TIER_DEVICE};
