@@ -8,16 +8,17 @@
  * Like Gemini: tensors in order, sizes from the largest tensor up over 32 Mi elements, ties go to
  * the smaller size. Unlike Gemini:
  *
- * - The score is (chunk count + 1) * chunk size, not the waste alone: the bytes of a group with its
- *   padding, and one more chunk, because each group needs room for about one visiting chunk in the
- *   tier where it visits. Without that term one chunk for the whole model would be best, because it
- *   has no padding; but then there is nothing to place.
- * - Only sizes at which the packing changes are tried. Between two of them the packing is the same
- *   and a larger size only pads more, so skipping the rest loses nothing. next_blocks is exact: a
- *   packing differs as soon as some chunk can take the tensor that did not fit.
+ * - The score is (chunk count + 1) * chunk size, not the padding alone: the size of a group with
+ *   its padding, and one chunk more, because each group needs room for about one visiting chunk in
+ *   the tier that it visits. Without that extra chunk, one chunk for the whole model would have the
+ *   best score, because it has no padding; but then there is nothing to place.
+ * - Only sizes at which the packing changes are tried. Between two of these sizes the packing is
+ *   the same and a larger size only adds padding, so the best size is never skipped. next_blocks
+ *   is exact: the packing changes as soon as some chunk has room for the tensor that did not fit.
  *
- * Programs with very many different tensors would give too many sizes; then a minimal step between
- * sizes, fixed by the shapes alone, keeps the work below PLACEMENT_LIMIT tensor placements.
+ * A program with very many tensors would have too many sizes to try. Then a least step between
+ * sizes, which depends on the shapes alone, limits the work to about PLACEMENT_LIMIT placements of
+ * a tensor.
  */
 #include "layout.h"
 
@@ -30,9 +31,9 @@
 #include "sluice/op_list.h"
 
 enum {
-    ALL_GROUPS_BYTES = 4 * SL_GROUP_COUNT * 2, /* most bytes of an element over all groups, with
-                                                  room for gaps */
-    /* Far above any machine, far below overflow: sums and products stay exact. */
+    ALL_GROUPS_BYTES = 4 * SL_GROUP_COUNT * 2, /* upper bound of an element's bytes in all groups,
+                                                  doubled for gaps between chunks */
+    /* Far more than any machine holds, and small enough that sums and products do not overflow. */
     BLOCK_BITS_MAX = 48,
     RANGE_BLOCKS = (32 << 20) / SL_BLOCK_ELEMENTS,
     PLACEMENT_LIMIT = 16 << 20, /* about 20 ms */
@@ -88,7 +89,7 @@ uint64_t sl_layout_find_chunk_blocks(const uint64_t *tensor_blocks, uint32_t ten
 
 /* ---- the layout ---- */
 
-/* Blocks of each tensor; [tensor_count], owned by the caller. */
+/* Counts the blocks of each tensor: [tensor_count], owned by the caller. */
 static sl_status count_blocks(const sl_program *program, uint64_t **out_tensor_blocks)
 {
     if (program->tensor_count == 0)
@@ -100,7 +101,7 @@ static sl_status count_blocks(const sl_program *program, uint64_t **out_tensor_b
     for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
         const sl_tensor_spec *spec = &program->tensors[tensor];
         blocks[tensor] = sl_bits_divide_up(spec->element_count, SL_BLOCK_ELEMENTS);
-        total += blocks[tensor]; /* each below 2^53, the sum so far below 2^48 */
+        total += blocks[tensor]; /* a term is below 2^53, the sum before it below 2^48 */
         if (blocks[tensor] == 0 || total >> BLOCK_BITS_MAX != 0) {
             free(blocks);
             SL_FAIL(SL_ERROR_USAGE, "tensor %s of %llu elements cannot be laid out", spec->name,
@@ -132,7 +133,7 @@ static sl_status choose_blocks(const sl_program *program, const uint64_t *tensor
     return SL_OK;
 }
 
-/* A chunk is a multiple of the number of shards, which are of equal size. */
+/* With shards, a chunk's blocks are a multiple of dp_size, because all shards have equal size. */
 static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *tensor_blocks,
                                      uint64_t chunk_elements, uint64_t *out_chunk_blocks)
 {
@@ -195,7 +196,8 @@ static void divide_chunks(const sl_program *program, sl_layout *layout)
         layout->shard_index = program->dp_rank;
 }
 
-/* With several ranks: the tensors whose blocks this rank adds to the norm. */
+/* With several ranks: marks the tensors whose blocks this rank adds to the gradient norm. Of the
+ * ranks that hold the same block, one adds the block. */
 static void choose_counted(const sl_program *program, sl_layout *layout)
 {
     layout->has_counts = sl_program_counts_blocks(program);
@@ -209,7 +211,8 @@ static void choose_counted(const sl_program *program, sl_layout *layout)
     }
 }
 
-/* What is between the tensors of each chunk, and behind the last one. A chunk has a tensor. */
+/* Lists the padding of each chunk: the gaps between its tensors and the one behind the last. Every
+ * chunk has a tensor, so every entry of first_padding is set. */
 static void list_padding(const sl_program *program, sl_layout *layout)
 {
     uint32_t count = 0;

@@ -7,12 +7,12 @@
 /* The result of packing tensors in order into chunks of one size. */
 typedef struct sl_layout_packing {
     uint64_t chunk_count;
-    uint64_t fullest_blocks; /* of the fullest chunk: the smallest size with the same packing */
-    uint64_t next_blocks;    /* the next larger size with another packing; UINT64_MAX: none */
+    uint64_t fullest_blocks; /* of the fullest chunk: the least size with this packing */
+    uint64_t next_blocks;    /* the least larger size with another packing; UINT64_MAX: none */
 } sl_layout_packing;
 
-/* Packs tensors of `tensor_blocks` [tensor_count] blocks in order, none across chunks. No tensor
- * may be larger than `chunk_blocks`. */
+/* Packs tensors in order; no tensor straddles two chunks. tensor_blocks: [tensor_count], the blocks
+ * of each tensor, none more than `chunk_blocks`. */
 sl_layout_packing sl_layout_pack(const uint64_t *tensor_blocks, uint32_t tensor_count,
                                  uint64_t chunk_blocks);
 

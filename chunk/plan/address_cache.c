@@ -4,18 +4,18 @@
 
 #include "base/hash.h"
 
-enum { ENTRIES = 64 /* of a model of 48 layers and four micro-batches 3.5 MB */ };
+enum { ENTRIES = 64 /* 3.5 MB for a model of 48 layers with four micro-batches */ };
 
 typedef struct entry {
     sl_hash_value key;
     uint32_t item_count;
-    uint64_t *offsets; /* [item_count]; NULL: nothing is kept here */
+    uint64_t *offsets; /* [item_count]; NULL: the entry is empty */
     uint64_t peak;
 } entry;
 
 struct sl_address_cache {
     entry entries[ENTRIES];
-    uint32_t next; /* to be replaced */
+    uint32_t next; /* index of the entry to replace next */
 };
 
 sl_status sl_address_cache_open(sl_address_cache **out_cache)
@@ -34,7 +34,7 @@ void sl_address_cache_close(sl_address_cache *cache)
     free(cache);
 }
 
-/* Of everything that decides where items lie: their offsets are not among it. */
+/* The hash of all inputs of a request. Offsets are outputs, so they are set to 0 first. */
 static sl_hash_value hash_request(const sl_address_request *request)
 {
     for (uint32_t n = 0; n < request->item_count; n++)

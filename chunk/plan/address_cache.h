@@ -1,6 +1,6 @@
-/* Addresses that were found before. A search plans many choices, and tiers of a plan again and
- * again with another limit: most of what it asks to place was placed already, by the very same
- * request. Requests are told apart by a hash of 128 bits of all that they hold.
+/* A cache of address requests and their results. A search plans many choices, and each tier several
+ * times with different limits, so most requests are equal to an earlier one. Two requests count as
+ * equal if the 128-bit hashes of their inputs are equal.
  */
 #ifndef SL_CHUNK_PLAN_ADDRESS_CACHE_H
 #define SL_CHUNK_PLAN_ADDRESS_CACHE_H
@@ -8,8 +8,8 @@
 #include "addresses.h"
 #include "sluice/plan.h"
 
-/* sl_addresses_assign, or what it wrote for an equal request; a NULL cache has none. Where there is
- * no memory to keep an answer it is not kept. */
+/* As sl_addresses_assign, but takes the result of an equal request from the cache. With a NULL
+ * cache every request is computed. If memory is refused, a result is not kept; that is no error. */
 sl_status sl_address_cache_assign(sl_address_cache *cache, const sl_address_request *request,
                                   uint64_t *out_peak);
 

@@ -1,7 +1,7 @@
-/* First fit over clusters in a fixed order, lowest offset first (the greedy strategies of Pisarchyk
- * and Lee, "Efficient memory management for deep neural net inference", 2020). A cluster is an item
- * or all items that pairs join; it lives at a list of tick ranges, apart from each other and in
- * order.
+/* First fit: clusters are placed one after the other, each at the lowest free offset (the greedy
+ * strategies of Pisarchyk and Lee, "Efficient memory management for deep neural net inference",
+ * 2020). A cluster is one item, or all items that pairs join. A cluster is alive in a sorted list
+ * of tick ranges that do not touch.
  */
 #include "addresses.h"
 
@@ -13,33 +13,33 @@
 
 typedef enum order_kind {
     ORDER_TICK,        /* by first tick */
-    ORDER_TURNED,      /* the same from the emptiest tick on: those alive there, then the rest */
-    ORDER_SIZE,        /* the largest first */
-    ORDER_SIZE_TURNED, /* the same, and equal ones from the emptiest tick on */
+    ORDER_TURNED,      /* by first tick, counted from the emptiest tick; those alive there first */
+    ORDER_SIZE,        /* the largest first, equal sizes as ORDER_TICK */
+    ORDER_SIZE_TURNED, /* the largest first, equal sizes as ORDER_TURNED */
     ORDER_COUNT
 } order_kind;
 
 typedef struct ordered_cluster {
-    uint64_t first, second; /* keys */
+    uint64_t first, second; /* sort keys */
     uint32_t index;
 } ordered_cluster;
 
 typedef struct cluster {
     uint64_t bytes, offset;
-    uint32_t first_tick; /* the least of its items' */
+    uint32_t first_tick; /* the lowest first_tick of its items */
     uint32_t first_range, range_count;
 } cluster;
 
 typedef struct placer {
     const sl_address_request *request;
-    uint64_t base;          /* aligned, if there is something to place */
-    uint32_t tick_count;    /* behind the last tick of any item */
+    uint64_t base;          /* aligned, unless all items have 0 bytes */
+    uint32_t tick_count;    /* the last tick of any item, plus 1 */
     uint32_t emptiest_tick; /* where the fewest bytes are alive */
     uint64_t live_peak;     /* the most bytes alive at one tick */
     uint32_t cluster_count;
     uint32_t *cluster_of;  /* [item_count] */
     cluster *clusters;     /* [cluster_count] */
-    sl_tick_range *ranges; /* when clusters live, one cluster after the other */
+    sl_tick_range *ranges; /* live ranges of clusters, one cluster after the other */
     uint64_t *live_bytes;  /* [tick_count + 1] */
     sl_occupancy *occupancy;
     uint64_t *best_offset;  /* [cluster_count] */
@@ -57,7 +57,7 @@ static uint32_t find_root(uint32_t *parent, uint32_t item)
     return item;
 }
 
-/* Writes for each item the least one that it is joined to, maybe itself. */
+/* Writes for each item its root: the lowest index among the item and all that it is joined to. */
 static sl_status join_pairs(const sl_address_request *request, uint32_t *root)
 {
     for (uint32_t n = 0; n < request->item_count; n++)
@@ -74,11 +74,11 @@ static sl_status join_pairs(const sl_address_request *request, uint32_t *root)
         root[a > b ? a : b] = a > b ? b : a;
     }
     for (uint32_t n = 0; n < request->item_count; n++)
-        root[n] = root[root[n]]; /* its parent is lower, so that root is known */
+        root[n] = root[root[n]]; /* the parent has a lower index: its root is final */
     return SL_OK;
 }
 
-/* Turns roots into cluster indices, in the order of their first items. */
+/* Replaces roots by cluster indices, in the order of the roots. */
 static void number_clusters(placer *p)
 {
     for (uint32_t n = 0; n < p->request->item_count; n++) {
@@ -102,7 +102,7 @@ static int compare_ranges(const void *left, const void *right)
     return (a->last > b->last) - (a->last < b->last);
 }
 
-/* Sorts the live ranges of a cluster and makes one of those that touch. */
+/* Sorts the live ranges of a cluster and merges ranges that overlap or touch. */
 static void unite_ranges(placer *p, cluster *it)
 {
     sl_tick_range *ranges = &p->ranges[it->first_range];
@@ -143,7 +143,7 @@ static void fill_ranges(placer *p)
 static void measure_live(placer *p)
 {
     uint64_t live = 0, least = UINT64_MAX;
-    for (uint32_t c = 0; c < p->cluster_count; c++) { /* first: how the live bytes change */
+    for (uint32_t c = 0; c < p->cluster_count; c++) { /* first: changes of the live bytes */
         const cluster *it = &p->clusters[c];
         for (uint32_t s = it->first_range; s < it->first_range + it->range_count; s++) {
             p->live_bytes[p->ranges[s].first] += it->bytes;
@@ -172,7 +172,8 @@ static int compare_keys(const void *left, const void *right)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* Ticks from the emptiest one on to where the cluster starts next; 0: it is alive there. */
+/* Ticks from the emptiest tick to the next start of the cluster; 0 if it is alive at the emptiest
+ * tick. */
 static uint64_t ticks_from_emptiest(const placer *p, const cluster *it)
 {
     uint64_t least = UINT64_MAX;
@@ -216,7 +217,8 @@ static sl_status place_cluster(placer *p, cluster *it)
     return SL_OK;
 }
 
-/* Writes the end of the highest cluster; gives up where it is not below `limit`. */
+/* Places the clusters and writes the end of the highest one; stops early once the end reaches
+ * `limit`. */
 static sl_status place_in_order(placer *p, order_kind kind, uint64_t limit, uint64_t *out_peak)
 {
     uint64_t peak = p->base;
@@ -249,7 +251,8 @@ static sl_status open_arrays(placer *p)
     return SL_OK;
 }
 
-/* First fit never places above the sum of all, and that must not overflow. */
+/* First fit never places an item above the sum of all sizes, so it is enough that this sum does not
+ * overflow. */
 static sl_status check_sum(const placer *p)
 {
     uint64_t sum = p->request->base, padding = p->request->alignment - 1;
@@ -293,7 +296,7 @@ static void close_placer(placer *p)
     free(p->order);
 }
 
-/* Leaves the best offsets in best_offset and writes their peak. */
+/* Writes the offsets with the lowest peak to best_offset, and that peak. */
 static sl_status try_orders(placer *p, uint64_t *out_peak)
 {
     uint64_t best = UINT64_MAX;
@@ -306,7 +309,7 @@ static sl_status try_orders(placer *p, uint64_t *out_peak)
         for (uint32_t c = 0; c < p->cluster_count; c++)
             p->best_offset[c] = p->clusters[c].offset;
         if (peak - p->base <= p->live_peak)
-            break; /* no order is better */
+            break; /* the lower bound is reached */
     }
     *out_peak = best;
     return SL_OK;

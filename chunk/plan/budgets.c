@@ -1,9 +1,11 @@
-/* Plans the tiers within their budgets, the device first, then the host, then the disk: what lives
- * on disk passes through the host, so the device's moves say what the host is asked for.
+/* Plans the tiers within their budgets: the device, then the host, then the disk. Objects that live
+ * on disk pass through the host on their way to the device, so the device's moves decide what the
+ * host must hold.
  *
- * A tier is planned with a limit (sl_planner_plan_tier). Where its addresses end above the budget
- * (holes between unequal sizes), it is planned again with that much less room, and then with a
- * little more. What does not fit at all is refused with the least budget that would do.
+ * A tier is planned with a limit (sl_planner_plan_tier). If holes between items of unequal size
+ * push the addresses above the budget, the tier is planned again with a lower limit until they fit,
+ * and then with limits a little above that one. If nothing fits, the request is refused with the
+ * least budget that works.
  */
 #include "planner.h"
 
@@ -11,7 +13,7 @@ enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 5, BUDGET_ATTEMPTS = 64 };
 
 /* ---- one tier ---- */
 
-/* The tick at which values leave the least room: where more budget would help first. */
+/* The tick at which values leave the least room for visits. */
 static uint32_t find_tightest_tick(const sl_planner *planner, sl_tier tier)
 {
     const uint64_t *room = planner->tier[tier].room_bytes;
@@ -22,10 +24,10 @@ static uint32_t find_tightest_tick(const sl_planner *planner, sl_tier tier)
     return tightest;
 }
 
-/* Looks for a plan with more room between a limit whose addresses fit and one whose do not, and
- * leaves the one with most in place: what holes cost with much room says little of what they cost
- * with less. Without this search 33 of the 94 recorded plans (test_corpus) differ, and one of them
- * takes 15 % more time. */
+/* Bisects between a limit whose addresses fit and one whose addresses do not, and leaves the plan
+ * with the highest fitting limit in place. The search is needed because the bytes lost to holes
+ * differ from limit to limit. Without it 33 of the 94 recorded plans (test_corpus) differ, and one
+ * of them takes 15 % more time. */
 static sl_status widen_room(sl_planner *planner, sl_tier tier, uint64_t budget, uint64_t fitting,
                             uint64_t failing)
 {
@@ -45,13 +47,13 @@ static sl_status widen_room(sl_planner *planner, sl_tier tier, uint64_t budget, 
     return planned == fitting ? SL_OK : sl_planner_plan_tier(planner, tier, fitting, &ignored);
 }
 
-/* The last limit whose addresses did not fit, 0 if none was tried, and the first that fits. */
+/* The last limit whose addresses did not fit (0: none was tried), and the first limit that fits. */
 typedef struct limits {
     uint64_t failing, fitting;
 } limits;
 
-/* The room shrinks by what holes cost, and by ever more where that does not help, until the
- * addresses fit. */
+/* Lowers the limit until the addresses fit: by the bytes above the budget, or by twice the step
+ * before if those bytes are not more than that step. */
 static sl_status shrink_room(sl_planner *planner, sl_tier tier, uint64_t budget, limits *out_limits,
                              sl_shortage *shortage)
 {
@@ -60,7 +62,7 @@ static sl_status shrink_room(sl_planner *planner, sl_tier tier, uint64_t budget,
     bool least_tried = false;
     for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
         sl_status status = sl_planner_plan_tier(planner, tier, limit, shortage);
-        if (status == SL_ERROR_FIT && worst) { /* too little: the least room, if not yet tried */
+        if (status == SL_ERROR_FIT && worst) { /* too low: try the least limit that works, once */
             if (least_tried)
                 break;
             least_tried = true;
@@ -83,7 +85,7 @@ static sl_status shrink_room(sl_planner *planner, sl_tier tier, uint64_t budget,
             sl_tier_name(tier), (unsigned long long)worst);
 }
 
-/* Plans one tier within `budget`. SL_ERROR_FIT fills the shortage but for its needed_bytes. */
+/* Plans one tier within `budget`. SL_ERROR_FIT fills the shortage except for needed_bytes. */
 static sl_status fit_tier(sl_planner *planner, sl_tier tier, uint64_t budget, sl_shortage *shortage)
 {
     limits found;
@@ -93,11 +95,11 @@ static sl_status fit_tier(sl_planner *planner, sl_tier tier, uint64_t budget, sl
                : SL_OK;
 }
 
-/* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
- * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
- * one works. Leaves the plan of the tier in place. Gives up above `most`, with a budget that is
- * larger and may be too small; UINT64_MAX: none was found. A shortage is no failure of this call,
- * any other error is. */
+/* Finds a budget that works: starts at 0 and adds the missing bytes until a plan is found. The
+ * result does not depend on the budget of the request, so a larger budget never fails if a smaller
+ * one works. Leaves that plan in place. Above `most` the search stops: then out_budget is above
+ * `most` and may still be too small. out_budget UINT64_MAX: none was found. A shortage is no error
+ * of this call; any other error is passed on. */
 static sl_status find_least_budget(sl_planner *planner, sl_tier tier, uint64_t most,
                                    uint64_t *out_budget)
 {
@@ -129,14 +131,14 @@ static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
     return fit_tier(planner, SL_TIER_HOST, planner->budget_bytes[SL_TIER_HOST], shortage);
 }
 
-/* True if a least budget was found and is at most `budget`. UINT64_MAX is "none found" as `least`
- * and "no limit" as `budget`. */
+/* True if a least budget was found and is at most `budget`. UINT64_MAX as `least` means that none
+ * was found; as `budget` it means no limit. */
 static bool is_within(uint64_t least, uint64_t budget)
 {
     return least != UINT64_MAX && least <= budget;
 }
 
-/* Least budgets up to this are found exactly; of a larger one only that it is larger. */
+/* A least budget up to this one is found exactly; for a larger one a lower bound is enough. */
 static uint64_t find_exact_most(const sl_planner *planner, sl_tier tier)
 {
     uint64_t budget = planner->budget_bytes[tier];
@@ -146,7 +148,7 @@ static uint64_t find_exact_most(const sl_planner *planner, sl_tier tier)
     return rough_above > budget ? rough_above : budget;
 }
 
-/* Plans a tier within its budget, or finds that it cannot be. */
+/* Plans a tier within its budget, or fails and reports the least budget that works. */
 static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *out_shortage)
 {
     uint64_t budget = planner->budget_bytes[tier];
@@ -156,7 +158,7 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
         return status;
     SL_TRY(find_least_budget(planner, tier, find_exact_most(planner, tier), &found.needed_bytes));
     if (is_within(found.needed_bytes, budget))
-        return SL_OK; /* found with less room, where addresses left smaller holes */
+        return SL_OK; /* that plan fits: with less room its addresses left smaller holes */
     *out_shortage = found;
     SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
             sl_tier_name(tier), found.tick,
@@ -164,8 +166,9 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
             (unsigned long long)found.missing_bytes, (unsigned long long)budget);
 }
 
-/* Plans the device again so that it asks less of the host: nothing is fetched ahead from disk; and
- * with `is_least` within its least budget, which gives one and the same plan for every budget. */
+/* Plans the device again so that it needs less host memory: objects that live on disk are not
+ * fetched ahead. With `is_least` it is planned within its least budget, so the plan is the same for
+ * every larger budget. */
 static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_shortage *shortage)
 {
     uint64_t budget = planner->budget_bytes[SL_TIER_DEVICE], least = UINT64_MAX;
@@ -177,11 +180,11 @@ static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_short
     sl_status status = fit_tier(planner, SL_TIER_DEVICE, budget, shortage);
     if (status != SL_ERROR_FIT)
         return status;
-    planner->stages_ahead = true; /* only the first plan fits: its addresses left smaller holes */
+    planner->stages_ahead = true; /* only the plan with prefetch fits: it has smaller holes */
     return plan_or_refuse(planner, SL_TIER_DEVICE, shortage);
 }
 
-/* With the first `leaving` families at home on the host. */
+/* Plans the device with the host as the home of the first `leaving` families. */
 static sl_status plan_device_without(sl_planner *planner, uint32_t leaving,
                                      sl_shortage *out_shortage)
 {
@@ -192,8 +195,8 @@ static sl_status plan_device_without(sl_planner *planner, uint32_t leaving,
     return fit_tier(planner, SL_TIER_DEVICE, planner->budget_bytes[SL_TIER_DEVICE], out_shortage);
 }
 
-/* If the device does not hold all families, as few as possible leave it, the first made first: they
- * are away longest. */
+/* If the device cannot hold all families, as few as possible leave it. Those used first leave
+ * first, because they stay away longest. */
 static sl_status plan_device(sl_planner *planner, sl_shortage *out_shortage)
 {
     sl_shortage ignored;
@@ -221,9 +224,9 @@ static sl_status plan_device(sl_planner *planner, sl_shortage *out_shortage)
                                             : plan_device_without(planner, enough, &ignored);
 }
 
-/* What the host must hold of what lives on disk follows from the device's moves. Where it has no
- * room for them, the device is planned again, ever more modestly; a shortage of the host speaks of
- * the most modest plan. */
+/* The device's moves decide which disk objects the host must hold. If the host has no room for
+ * them, the device is planned again, twice at most, each time so that it needs less host memory.
+ * The shortage that is reported for the host is that of the last such plan. */
 static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shortage)
 {
     sl_shortage ignored;
@@ -245,9 +248,10 @@ static sl_status plan_within_budgets(sl_planner *planner, sl_shortage *out_short
     return plan_or_refuse(planner, SL_TIER_DISK, out_shortage);
 }
 
-/* Which activations ever reach the disk depends on the host's room, and more room may mean other
- * ones. So where they do not fit all is planned once more, with the least host that works: what
- * fits beside little memory fits beside much. */
+/* The host's room decides which activations are ever written to disk, and with more room others may
+ * be. So if the disk is too small, all tiers are planned once more, with the least host budget that
+ * works. A disk that is large enough for a small host budget is then large enough for a larger one
+ * too. */
 sl_status sl_budgets_plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
 {
     uint64_t *host = &planner->budget_bytes[SL_TIER_HOST], given = *host;

@@ -1,4 +1,4 @@
-/* What a command is called where people read of it: reports, timelines, profilers of GPUs. */
+/* The names of commands in reports, timelines and GPU profilers. */
 #include <stdio.h>
 
 #include "sluice/plan.h"

@@ -1,10 +1,11 @@
-/* Writes down the commands of a plan in issue order, with the places of their operands; then its
- * allocations and what they add up to. Decides nothing: visits and offsets stand.
+/* Writes the commands of a plan in issue order, with the places of their operands; then the
+ * allocations and their sums. Decides nothing: visits and offsets are known.
  *
- * Around op t: copies of inputs, fetches from disk that start at t, the other fetches, the op,
- * write-backs of what it wrote last, those to disk, copies of inputs that it filled, and of outputs
- * and mirrors last written by it. So what moves between device and disk at one tick finds its copy
- * on the host in order.
+ * The order around op t: copies of inputs (at tick 0), fetches from disk that start at t, other
+ * fetches, the op, write-backs after t, write-backs to disk after t, copies of the inputs that the
+ * op filled, copies of the outputs that it wrote last, and of the values that it wrote last and an
+ * op on the host reads. With this order an object that moves between device and disk within one
+ * tick reaches the host before it leaves it.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -26,8 +27,8 @@ typedef enum event_kind {
 typedef struct event {
     uint32_t tick;
     event_kind kind;
-    sl_tier tier;   /* fetches and write-backs: the tier visited */
-    uint32_t index; /* value, visit, op, write-back; of a family: its pass */
+    sl_tier tier;   /* of a fetch or write-back: the tier that is visited */
+    uint32_t index; /* by kind: of a value, visit, op or write-back; with is_family: of a pass */
     bool is_family;
 } event;
 
@@ -36,8 +37,8 @@ typedef struct emitter {
     sl_plan *plan;
     event *events;
     uint32_t event_count;
-    uint32_t *first_visit[SL_TIER_COUNT]; /* [object_count]: a visit of the object, SL_NONE */
-    uint32_t *next_visit[SL_TIER_COUNT];  /* [visit_count] */
+    uint32_t *first_visit[SL_TIER_COUNT]; /* [object_count]: its first visit; SL_NONE: no visit */
+    uint32_t *next_visit[SL_TIER_COUNT];  /* [visit_count]: the object's next visit, or SL_NONE */
 } emitter;
 
 /* ---- places ---- */
@@ -102,8 +103,8 @@ static sl_status place_of_object(const emitter *e, sl_tier tier, uint32_t tick, 
     return SL_OK;
 }
 
-/* The other end of a move at `tick` between `tier` and the home: the home itself, but the host's
- * copy between device and disk. */
+/* The other end of an object's move to or from `tier` at `tick`: its home, or its copy on the host
+ * if the move is between the device and a home on disk. */
 static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, sl_object object,
                                  sl_place *out_place)
 {
@@ -113,7 +114,7 @@ static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, 
     return SL_OK;
 }
 
-/* Where a family is that a loop sees through a ring. */
+/* The ring through which the loop at `tick` uses family `v`. */
 static sl_status place_of_ring(const sl_planner *planner, sl_tier tier, uint32_t tick, uint32_t v,
                                sl_place *out_place)
 {
@@ -227,8 +228,8 @@ static sl_status emit_visit_copy(emitter *e, const event *what, sl_command *out_
     return SL_OK;
 }
 
-/* One hop of a family's pass: between the ring of its tier and its home, or the host's ring on the
- * way there. */
+/* One copy of a family's pass: between the ring in what->tier and either the family's home or, if
+ * the home is the disk and the tier the device, the ring on the host. */
 static void emit_family_copy(emitter *e, const event *what, sl_command *out_command)
 {
     const sl_planner *planner = e->planner;
@@ -305,7 +306,7 @@ static void list_value_events(emitter *e)
     }
 }
 
-/* Each time that one is filled. */
+/* One copy to the device after each op that fills an input. */
 static void list_filled_inputs(emitter *e)
 {
     const sl_planner *planner = e->planner;
@@ -402,7 +403,7 @@ static sl_status open_emitter(const sl_planner *planner, sl_plan *plan, emitter 
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         const sl_residency *residency = &planner->tier[tier].residency;
         copies += (uint64_t)residency->visit_count + residency->write_back_count;
-        carried += 2 * (uint64_t)residency->visit_count; /* in two hops at most */
+        carried += 2 * (uint64_t)residency->visit_count; /* two copies at most for each */
         e->first_visit[tier] = calloc((uint64_t)planner->object_count + 1, sizeof(uint32_t));
         e->next_visit[tier] = calloc((uint64_t)residency->visit_count + 1, sizeof(uint32_t));
         is_refused |= !e->first_visit[tier] || !e->next_visit[tier];
@@ -427,7 +428,7 @@ static sl_status open_emitter(const sl_planner *planner, sl_plan *plan, emitter 
     return SL_OK;
 }
 
-/* Loads a carried visit from its home; from disk to the device by way of the hop. */
+/* Loads a carried visit from its home; from disk to the device in two copies, through the hop. */
 static void emit_carried(emitter *e, sl_tier tier, uint32_t visit)
 {
     const sl_planner *planner = e->planner;
@@ -436,7 +437,7 @@ static void emit_carried(emitter *e, sl_tier tier, uint32_t visit)
     sl_command *commands = e->plan->prologue;
     if (tier == SL_TIER_DEVICE && from.tier == SL_TIER_DISK) {
         sl_place hop = place_of_item(planner, SL_TIER_HOST, planner->hop_item);
-        hop.bytes = from.bytes; /* it is as large as the largest such object */
+        hop.bytes = from.bytes; /* the hop is as large as the largest object that needs it */
         commands[e->plan->prologue_count++] = copy_of_object(e, object, 0, from, hop);
         from = hop;
     }
@@ -453,7 +454,7 @@ static void emit_prologue(emitter *e)
     }
 }
 
-/* A command belongs to the section of the op that it stands beside. */
+/* A command belongs to the section that contains its event's tick. */
 static void divide_into_sections(emitter *e)
 {
     uint32_t next = 0;
@@ -466,7 +467,7 @@ static void divide_into_sections(emitter *e)
         section.count = next - section.first;
         e->plan->sections[s] = section;
     }
-    assert(next == e->event_count); /* each event is of one section */
+    assert(next == e->event_count); /* each event belongs to one section */
 }
 
 sl_status sl_commands_emit(const sl_planner *planner, sl_plan *plan)
@@ -540,7 +541,7 @@ static void append_items(totals *t, sl_tier tier)
     for (uint32_t i = 0; i < state->item_count; i++) {
         const sl_address_item *item = &state->items[i];
         const sl_item_source *source = &state->sources[i];
-        if (item->bytes == 0) /* the home of an activation that stays on the device */
+        if (item->bytes == 0) /* the home of an activation that is never written back */
             continue;
         sl_allocation *allocation = append_allocation(t);
         *allocation = (sl_allocation){.kind = source->kind,
@@ -562,7 +563,8 @@ static void append_items(totals *t, sl_tier tier)
     }
 }
 
-/* Adds `bytes` over a live range to a difference array of op_count + 1 ticks. */
+/* Adds the bytes of an allocation over its live range to a difference array of op_count + 1 ticks.
+ */
 static void add_live_range(int64_t *difference, const sl_allocation *allocation, uint32_t op_count)
 {
     int64_t bytes = (int64_t)sl_place_extent(&allocation->place);
@@ -615,7 +617,7 @@ static void find_peak(totals *t, sl_tier tier, int64_t *difference)
     }
 }
 
-/* Each copy as often as its section is run. */
+/* Adds up the moved bytes; each copy counts once for each repetition of its section. */
 static sl_status add_moves(sl_plan *plan)
 {
     for (uint32_t s = 0; s < plan->section_count; s++) {

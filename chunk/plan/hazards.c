@@ -1,21 +1,21 @@
-/* Edges are all the addresses that any command names; between two of them lies a cell, so each
- * access covers a run of whole cells. A cell remembers its last writer and, by lane, its last
- * reader. The body is issued twice: the first time leaves the marks of a previous iteration, the
- * second one finds the waits.
+/* The edges are the start and end addresses of all places that commands name. A cell is the range
+ * between two neighbouring edges, so each access covers a run of whole cells. A cell remembers its
+ * last writer and, for each lane, its last reader. The body is issued twice here, and nothing runs:
+ * the first iteration leaves its marks in the cells, the second one finds the waits.
  *
- * A repeated section is issued as often as it takes to see all that can happen: what a repetition
- * conflicts with is before the loop, in the repetition before or, in a ring of two, in the one
- * before that. So after two repetitions every other one looks like the one two before it, and three
- * or four stand for any odd or even number. A command waits for all that any of its repetitions has
- * to wait for. That costs little: in all repetitions but the first, the issues that only another
- * repetition needed have finished long before.
+ * Of a repeated section at most four repetitions are issued. A repetition can conflict with
+ * commands before the loop, with the repetition before it, or (through a ring of two) with the one
+ * before that. So from the third on each repetition is like the one two before it: three stand for
+ * any larger odd number, four for any larger even number. A command waits for all issues that any
+ * of its repetitions needs. This costs little: in all repetitions but the first, an issue that only
+ * another repetition needs has finished long before.
  *
- * Places with slots, of families and rings, are apart from the cells. Each slot has a record of its
- * own, so that a repetition touches no slot but its own; whatever else shares the bytes of one
- * slot is taken to share those of all.
+ * Places with slots (families and rings) have records of their own beside the cells, one for each
+ * slot, because a repetition touches only its own slot. A place without slots that overlaps such a
+ * place counts as overlapping all of its slots.
  *
- * A lane knows what its own waits say since the iteration began, those of earlier repetitions too:
- * whatever comes behind them in the body comes behind them in every run of it.
+ * Within an iteration a lane remembers what its own waits imply, also those of earlier repetitions:
+ * commands that follow a wait in the body follow it in every iteration.
  */
 #include "hazards.h"
 
@@ -25,13 +25,13 @@
 
 #include "base/status.h"
 
-typedef int64_t moment; /* number of an issue, counted over both iterations; -1: never */
+typedef int64_t moment; /* index of an issue, counted over both iterations */
 
 enum { NEVER = -1, REPLAYS_MOST = 4 };
 
 typedef struct issue {
     uint32_t command;
-    uint32_t number; /* among the issues of that command */
+    uint32_t number; /* index among the issues of that command */
 } issue;
 
 typedef struct cell {
@@ -40,16 +40,16 @@ typedef struct cell {
     moment reader[SL_LANE_COUNT];
 } cell;
 
-/* A wait that some repetition needs. */
+/* A wait that at least one repetition of the waiter needs. */
 typedef struct need {
     uint32_t waiter;
     sl_wait wait;
 } need;
 
-/* A place with slots that some command names, and the records of those that are replayed. */
+/* A place with slots that some command names, with one record for each slot that is touched. */
 typedef struct slotted {
     sl_place place;
-    uint64_t farthest_end; /* of this one's extent and of those before it */
+    uint64_t farthest_end; /* the highest end of this place and of the places before it */
     cell slot[REPLAYS_MOST];
 } slotted;
 
@@ -60,24 +60,27 @@ typedef struct resolver {
     uint32_t edge_count[SL_TIER_COUNT];
     uint32_t first_cell[SL_TIER_COUNT];
     cell *cells;
-    slotted *slotted[SL_TIER_COUNT]; /* sorted, each once */
+    slotted *slotted[SL_TIER_COUNT]; /* sorted, without duplicates */
     uint32_t slotted_count[SL_TIER_COUNT];
     issue *issues; /* [moments of both iterations] */
     moment now;
-    moment second_iteration;        /* its first moment */
-    uint32_t *issue_count;          /* [body_count] */
-    moment *last_issue;             /* [body_count] */
-    moment (*known)[SL_LANE_COUNT]; /* [moments]: what is over when an issue ends */
+    moment second_iteration; /* first moment of the second iteration */
+    uint32_t *issue_count;   /* [body_count] */
+    moment *last_issue;      /* [body_count] */
+    /* [moments]: of each lane the latest issue known to have finished when this issue ends */
+    moment (*known)[SL_LANE_COUNT];
+    /* [lane][other lane]: the latest issue of the other lane that the waits so far imply */
     moment lane_knows[SL_LANE_COUNT][SL_LANE_COUNT];
-    const sl_section *section;          /* the one that is issued now */
-    moment section_start;               /* its first issue in this iteration */
-    uint32_t (*outside)[SL_LANE_COUNT]; /* [sections]: each lane's first command behind the
-                                         * section, from the front again; SL_NONE: none outside */
+    const sl_section *section; /* the section that is issued now */
+    moment section_start;      /* its first issue in this iteration */
+    /* [section_count]: each lane's first command behind the section, searched past the end of the
+     * body from its start again; SL_NONE: the lane has no command outside the section */
+    uint32_t (*outside)[SL_LANE_COUNT];
     need *needs;
     uint64_t need_count, need_capacity;
 } resolver;
 
-/* Repetitions that stand for all of a section's. */
+/* How many repetitions of a section are issued: these stand for all. */
 static uint32_t count_replays(const sl_section *section)
 {
     return section->repeat <= REPLAYS_MOST ? section->repeat : REPLAYS_MOST - section->repeat % 2;
@@ -129,8 +132,8 @@ static void sort_edges(resolver *r, sl_tier tier)
     r->edge_count[tier] = kept;
 }
 
-/* Lists the edges of all accesses and the places with slots; with `edges` NULL they are only
- * counted. */
+/* Lists the edges of all accesses, and the places with slots. With `edges` and `places` NULL only
+ * counts them. */
 static void list_edges(const resolver *r, uint64_t *const *edges, slotted *const *places,
                        uint64_t edge_counts[SL_TIER_COUNT], uint32_t place_counts[SL_TIER_COUNT])
 {
@@ -233,9 +236,9 @@ static uint32_t find_cell(const resolver *r, sl_tier tier, uint64_t address)
 
 typedef struct access {
     sl_tier tier;
-    uint64_t first, end;            /* bytes, of all slots */
-    uint32_t first_cell, last_cell; /* half open; the same */
-    slotted *own;                   /* NULL: a place without slots */
+    uint64_t first, end;            /* addresses, half open: the extent of all slots */
+    uint32_t first_cell, last_cell; /* the cells of the extent, half open */
+    slotted *own;                   /* the record of the place; NULL: it has no slots */
     uint32_t slot;
     bool writes;
 } access;
@@ -347,7 +350,7 @@ static sl_status append_need(resolver *r, uint32_t waiter, sl_wait wait)
     return SL_OK;
 }
 
-/* What is known to be over once the issue at `when` has been waited for. */
+/* The latest issue of `lane` that has finished when the issue `when` of `when_lane` has. */
 static moment implied_by(const resolver *r, moment when, sl_lane when_lane, sl_lane lane)
 {
     if (when < r->second_iteration)
@@ -355,7 +358,7 @@ static moment implied_by(const resolver *r, moment when, sl_lane when_lane, sl_l
     return r->known[when][lane];
 }
 
-/* Whether waiting for another needed issue already implies the one of `lane`. */
+/* Whether a wait for another lane's needed issue implies the wait for that of `lane`. */
 static bool is_implied(const resolver *r, const moment needs[SL_LANE_COUNT], sl_lane own,
                        sl_lane lane)
 {
@@ -373,8 +376,9 @@ static bool is_in_section(const sl_section *section, uint32_t command)
     return command >= section->first && command - section->first < section->count;
 }
 
-/* An issue of the same section, but of the iteration before, has no name: the latest issue of its
- * command is of this loop. The lane's next command behind the section stands for it. */
+/* A wait can name only the latest two issues of a command. So an issue of this repeated section
+ * from the iteration before cannot be named: the latest issues of its command belong to this
+ * iteration. The lane's next command behind the section is named instead. */
 static moment name_issue(const resolver *r, sl_lane lane, moment needed)
 {
     if (needed < 0 || needed >= r->section_start || r->section->repeat == 1)
@@ -386,7 +390,8 @@ static moment name_issue(const resolver *r, sl_lane lane, moment needed)
                : needed;
 }
 
-/* For an issue older than the last two, the one before the latest is waited for: it ends later. */
+/* For an issue older than the latest two of its command, the wait names the second latest, which
+ * finishes later. */
 static sl_wait wait_for(const resolver *r, moment needed)
 {
     const issue *target = &r->issues[needed];
@@ -433,7 +438,7 @@ static sl_status issue_command(resolver *r, uint32_t c, uint32_t repetition)
     }
     if (r->now >= r->second_iteration)
         SL_TRY(add_waits(r, c, needs));
-    for (uint32_t s = 0; s < operand_count; s++) /* reads first: a write forgets them */
+    for (uint32_t s = 0; s < operand_count; s++) /* reads first: marking a write clears them */
         if (!accesses[s].writes)
             mark_access(r, &accesses[s], command->lane);
     for (uint32_t s = 0; s < operand_count; s++)
@@ -444,8 +449,8 @@ static sl_status issue_command(resolver *r, uint32_t c, uint32_t repetition)
     return SL_OK;
 }
 
-/* One walk from the end of a second iteration to the front of the first one: the commands that each
- * lane runs next are known at each end of a section. */
+/* Walks backwards over two iterations of the body, with each lane's next command at hand. So at the
+ * end of each section the next command of each lane is known, even past the end of the body. */
 static void find_outside(resolver *r)
 {
     const sl_plan *plan = r->plan;
@@ -496,7 +501,7 @@ static int compare_needs(const void *left, const void *right)
     return (a->wait.age > b->wait.age) - (a->wait.age < b->wait.age);
 }
 
-/* Of two waits of a command for the same one, that for its later issue is enough. */
+/* If a command has two waits for the same command, only the wait for the later issue is kept. */
 static sl_status write_waits(resolver *r)
 {
     sl_plan *plan = r->plan;

@@ -1,5 +1,5 @@
-/* Adds up a plan's allocations tick by tick: first how the bytes of each kind change at a tick,
- * modulo 2^64, then what they are there. */
+/* Bytes in use at each tick, by kind: first the change at each tick, modulo 2^64, then the sums of
+ * these changes. */
 #include <string.h>
 
 #include "sluice/plan.h"
@@ -12,8 +12,8 @@ const char *sl_memory_kind_name(sl_memory_kind kind)
     return kind_names[kind];
 }
 
-/* `bytes` more from tick `first` on, and as many less from tick `end` on; what reaches the last
- * tick does not end. */
+/* Adds `bytes` from tick `first` up to, but not including, tick `end`; to the last tick if `end` is
+ * beyond it. */
 static void add_between(uint64_t *kind_bytes, uint32_t op_count, uint32_t first, uint32_t end,
                         uint64_t bytes)
 {

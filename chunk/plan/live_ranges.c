@@ -1,14 +1,14 @@
-/* Objects, and when values live, tier by tier: all of it is read off the program and the homes.
+/* The objects, and the live ranges of values in each tier, from the program and the homes alone.
  *
- * An activation whose home is not the device is an object: on the device it has visits, and only
- * in its home tier a live range of its own, from first to last use. Whether it ever gets there is
- * known when its visits are planned; one that does not has an item of 0 bytes.
+ * An activation whose home is not the device is an object. On the device it has visits; it has a
+ * live range, from first to last use, only in its home tier. The visits decide whether it is ever
+ * written back to its home; if it is not, its item there gets 0 bytes.
  *
- * A family is a value with an instance for each repetition of the loops that use it. It has one
- * home, where all its instances lie one after the other. If that is not the device, a loop sees it
- * through a ring of two: while one instance is computed on, the lanes write the one before home and
- * fetch the next one, as far as they get; hazards know which slot is whose. So a loop's plan is the
- * same for any number of instances.
+ * A family is a value with an instance for each repetition of the loops that use it. In its home
+ * tier all instances lie one after the other. If that tier is not the device, a loop uses the
+ * family through a ring of two slots: while ops use one instance, the one before it is written back
+ * and the next one is fetched. The hazards order the uses of each slot. So the plan of a loop is
+ * the same for any number of instances.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +32,13 @@ static sl_tier home_of(const sl_planner *planner, uint32_t v)
     return sl_planner_home_of(planner, sl_planner_object_of_activation(planner, v));
 }
 
-/* Only the tier: set_home does the rest. */
+/* Sets only the tier; set_home sets the other fields. */
 static void choose_home(sl_planner *planner, uint32_t v, sl_tier tier)
 {
     planner->home_tier[sl_planner_object_of_activation(planner, v).index] = (uint8_t)tier;
 }
 
-/* A chunk whose first use in the body writes it whole holds nothing from one body to the next. */
+/* A chunk outlives the body unless its first use in the body writes it whole without reading it. */
 static void find_outliving(sl_planner *planner, uint32_t *first_tick)
 {
     const sl_program *program = planner->program;
@@ -68,8 +68,8 @@ static void set_home(sl_planner *planner, sl_object object, sl_tier tier, uint64
     planner->has_disk = planner->has_disk || tier == SL_TIER_DISK;
 }
 
-/* Gives the first leaving_count families that are at home on the device homes on the host, and
- * counts those that could have one. */
+/* Counts the families whose home is the device, in order of first use, and moves the home of the
+ * first leaving_count of them to the host. */
 static sl_status give_families_homes(sl_planner *planner)
 {
     const sl_program *program = planner->program;
@@ -92,8 +92,8 @@ static sl_status give_families_homes(sl_planner *planner)
     return SL_OK;
 }
 
-/* A whole gradient, of which ranks keep shards, leaves the device for where its shard is at home.
- */
+/* Where ranks keep shards of a gradient chunk, the home of the whole chunk is the tier that is the
+ * home of its shard. */
 static void give_gradients_homes(sl_planner *planner)
 {
     const sl_program *program = planner->program;
@@ -107,7 +107,8 @@ static void give_gradients_homes(sl_planner *planner)
     }
 }
 
-/* A chunk that lives for a time counts as its group, other values as activations. */
+/* A value that holds a chunk for a time counts as memory of the chunk's group; all other values
+ * count as activations. */
 static void find_memory_kinds(sl_planner *planner)
 {
     const sl_program *program = planner->program;
@@ -167,7 +168,7 @@ static sl_status check_homes(const sl_planner *planner)
 
 /* ---- items ---- */
 
-/* An item of `slots` slots for one value. */
+/* Fills the sizes of an item with `slots` slots for instances of one value. */
 static sl_status make_item(const sl_planner *planner, sl_tier tier, uint32_t value, uint32_t slots,
                            sl_address_item *item, sl_item_source *source)
 {
@@ -220,8 +221,9 @@ static const sl_residency_loop *find_loop(const sl_planner *planner, uint32_t ti
     return is_found ? &planner->loops[low] : NULL;
 }
 
-/* A live range that crosses the edge of a loop holds all of it: what it holds at one seam of the
- * loop it holds at the others. All instances of a family live as long as any. */
+/* Extends a live range that crosses an edge of a loop over the whole loop, because all seams of a
+ * loop must have the same values alive. A family's live range always spans whole loops: all
+ * instances are alive while any of them is. */
 static void hold_loops(const sl_planner *planner, sl_live_range *range, bool is_family)
 {
     if (range->first_tick == SL_NONE)
@@ -244,10 +246,12 @@ static void hold_body(sl_live_range *range, uint32_t op_count)
     range->last_tick = op_count - 1;
 }
 
-/* Inputs are copied in before the first op, or after the op that fills them, outputs out after
- * their last writer; a value that a host-lane op reads is mirrored on the host from its last write
- * on. What an op fills shares its bytes with nothing: the next step's inputs come while this
- * step's updates go on, and with shared bytes the next forward would wait for the last of them. */
+/* Extends live ranges by the copies between device and host: inputs are copied to the device before
+ * the first op, or after the op that fills them; outputs to the host after their last writer; a
+ * value that an op on the host reads has a copy there from its last write on. An input that an op
+ * fills is alive in the whole body: the next step's inputs are filled during this step's updates,
+ * and if they shared bytes with other values, the next forward pass would wait for the last update.
+ */
 static void complete_ranges(sl_planner *planner, uint32_t v)
 {
     const sl_value *value = &planner->program->values[v];
@@ -271,7 +275,7 @@ static void complete_ranges(sl_planner *planner, uint32_t v)
         hold_body(device, last_op + 1);
         hold_body(host, last_op + 1);
     } else if (is_input || is_output) {
-        host->first_tick = 0; /* its buffer belongs to the caller between iterations */
+        host->first_tick = 0; /* the buffer belongs to the caller between iterations */
         host->last_tick = last_op;
     } else if (host->first_tick != SL_NONE && planner->last_write[v] != SL_NONE) {
         host->first_tick = planner->last_write[v];
@@ -368,8 +372,7 @@ static sl_status record_family_use(sl_planner *planner, const sl_residency_loop 
     return SL_OK;
 }
 
-/* Finds the passes of families that are not at home on the device, and gives them their rings; the
- * items of values stand. */
+/* Finds the passes of families whose home is not the device, and adds their rings as items. */
 static sl_status find_passes(sl_planner *planner)
 {
     planner->pass_count = 0;
@@ -402,8 +405,8 @@ const sl_family_pass *sl_live_ranges_find_pass(const sl_planner *planner, uint32
 
 /* ---- all of them ---- */
 
-/* What direct I/O reads or writes, and so whatever may lie there, is made of whole pages; on disk
- * nothing shares what has one checksum. */
+/* With a disk, direct I/O needs whole pages, and any item on the host may be read or written by it.
+ * On disk no two items share a unit of the checksums. */
 static void set_alignments(sl_planner *planner)
 {
     planner->tier[SL_TIER_DEVICE].alignment = ADDRESS_ALIGNMENT;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A range of ticks is at most two nodes of each level; as many of their parents are not within it.
+/* On each level at most two nodes make up a range of ticks, and at most two lie partly within it.
  */
 enum { LEVEL_MAX = 32, NODES_MAX = 2 * LEVEL_MAX, FIRST_CAPACITY = 4 };
 
@@ -13,15 +13,15 @@ typedef struct range {
     uint64_t begin, end;
 } range;
 
-/* Ranges in order; none touches another. */
+/* Sorted ranges; no two of them touch. */
 typedef struct range_set {
     range *ranges;
     uint32_t count, capacity;
 } range_set;
 
 typedef struct node {
-    range_set sometimes;  /* taken at one of the node's ticks or more */
-    range_set throughout; /* taken at all of them, by a range that does not hold the parent's */
+    range_set sometimes;  /* taken at one or more of the node's ticks */
+    range_set throughout; /* taken by a range of ticks that covers the node but not its parent */
 } node;
 
 /* Node 1 is the root, nodes 2n and 2n + 1 are the halves of n, node leaf_count + tick is a leaf. */
@@ -30,7 +30,7 @@ struct sl_occupancy {
     node *nodes;         /* [2 * leaf_count] */
 };
 
-/* The nodes that make up a range of ticks, and those that it holds a part of. */
+/* The nodes that make up a range of ticks, and the nodes that lie partly within it. */
 typedef struct cover {
     uint32_t inside[NODES_MAX], partial[NODES_MAX];
     uint32_t inside_count, partial_count;
@@ -85,7 +85,7 @@ static void find_cover(const sl_occupancy *occupancy, sl_tick_range ticks, cover
     uint32_t first = leaves.first, last = leaves.last;
     it->inside_count = it->partial_count = 0;
     for (; first < last; first /= 2, last /= 2) {
-        if (first % 2 == 1) /* a right half: its parent holds what is before it */
+        if (first % 2 == 1) /* a right half: its parent also covers earlier ticks */
             it->inside[it->inside_count++] = first++;
         if (last % 2 == 0)
             it->inside[it->inside_count++] = last--;
@@ -102,7 +102,7 @@ static void find_cover(const sl_occupancy *occupancy, sl_tick_range ticks, cover
 
 /* ---- sets ---- */
 
-/* The first range that ends behind `address`, or at it where `or_at`. */
+/* The index of the first range that ends above `address`; with `or_at` also one that ends there. */
 static uint32_t find_range(const range_set *set, uint64_t address, bool or_at)
 {
     uint32_t low = 0, high = set->count;
@@ -130,7 +130,7 @@ static sl_status reserve_range(range_set *set)
     return SL_OK;
 }
 
-/* Makes one range of the new one and all that it touches. */
+/* Adds a range, merged with all ranges that it touches. */
 static sl_status add_range(range_set *set, range added)
 {
     uint32_t first = find_range(set, added.begin, true), behind = first;
@@ -168,7 +168,7 @@ sl_status sl_occupancy_take(sl_occupancy *occupancy, sl_tick_range ticks, uint64
 
 /* ---- gaps ---- */
 
-/* What is left of a set above the candidate. */
+/* The ranges of a set that still have to be compared with the candidate address. */
 typedef struct set_cursor {
     const range *next, *end;
 } set_cursor;
@@ -191,7 +191,7 @@ static uint32_t open_cursors(const sl_occupancy *occupancy, sl_tick_range ticks,
     return count;
 }
 
-/* Whether a range begins before a gap at `from` would end, or is over already. */
+/* Whether the range lies below `from` or overlaps the gap of `bytes` bytes that starts there. */
 static bool is_in_way(const range *it, uint64_t from, uint64_t bytes)
 {
     return it->begin < from || it->begin - from < bytes;

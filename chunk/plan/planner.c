@@ -1,20 +1,20 @@
 /* The planner: program, layout, homes and budgets in, plan out. The steps, in their order:
  *
- *   live_ranges.c  what moves, and when values live in each tier
+ *   live_ranges.c  which objects move, and when values live in each tier
  *   budgets.c      each tier within its budget: the device, the host, the disk
- *     uses.c         who uses which object there, and when
+ *     uses.c         which op uses which object in the tier
  *     planner.c      one tier with one limit:
- *       residency.c    when an object stays away from home; victims.c says who leaves
- *       prefetch.c     how early it is fetched, how long it stays for its write-back
- *       addresses.c    where everything lies; address_cache.c: where it was found before
+ *       residency.c    when an object stays away from home; victims.c chooses the one to evict
+ *       prefetch.c     how early an object is fetched, how long it stays for its write-back
+ *       addresses.c    the address of every item; address_cache.c keeps earlier results
  *   commands.c     the commands in issue order, the places of their operands, the sums
- *   hazards.c      who waits for whom
+ *   hazards.c      which command waits for which
  *
- * The room of visits in a tier is what the values leave of it. Residency keeps as much as it may,
- * and that leaves nothing to fetch ahead into: then a fetch waits for the write-back before it, and
- * the lanes of a disk take turns instead of running beside each other. So where the host fetches
- * from disk, it keeps less, by what RESERVE_TICKS ops like the one that needs most would take, and
- * fetches ahead into the rest.
+ * The room for visits in a tier is the limit minus the values. Residency fills this room, and then
+ * no room is left for prefetch: a fetch waits for the write-back before it, so the read lane and
+ * the write lane run in turn instead of at the same time. So if the host fetches from disk,
+ * residency gets less room there: RESERVE_TICKS times the bytes that the most demanding tick uses
+ * are left to prefetch.
  */
 #include "planner.h"
 
@@ -205,8 +205,8 @@ static sl_status open_planner(const sl_plan_request *request, sl_planner *planne
 
 /* ---- one tier ---- */
 
-/* Room of visits at each tick: `limit` minus the permanent part and the values alive then. Writes
- * the tick at which the values alone exceed it by most. */
+/* Room for visits at each tick: `limit` minus the permanent part and the values alive at the tick.
+ * If these alone exceed the limit, writes the tick and the bytes of the largest excess. */
 static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_shortage *shortage)
 {
     sl_tier_state *state = &planner->tier[tier];
@@ -217,7 +217,7 @@ static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_s
         limit = sl_bits_round_up(limit, alignment);
     uint64_t live = 0;
     for (uint32_t tick = 0; tick <= op_count; tick++)
-        state->room_bytes[tick] = 0; /* first: how the bytes of values change, modulo 2^64 */
+        state->room_bytes[tick] = 0; /* first: changes of the values' bytes, modulo 2^64 */
     for (uint32_t i = 0; i < state->value_item_count; i++) {
         uint64_t bytes = sl_bits_round_up(state->items[i].bytes, alignment);
         state->room_bytes[state->items[i].first_tick] += bytes;
@@ -232,14 +232,14 @@ static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_s
     }
 }
 
-/* Room of what is kept: `room_bytes` less what RESERVE_TICKS ops like the one that needs most would
- * take, but enough for the uses of each tick. */
+/* Room for residency: `room_bytes` minus RESERVE_TICKS times the bytes that the most demanding tick
+ * uses, but at least the bytes that the tick itself uses. */
 static void measure_keep(const sl_planner *planner, sl_tier_state *state)
 {
     uint64_t most = 0;
     uint32_t op_count = planner->program->op_count;
     for (uint32_t tick = 0; tick < op_count; tick++)
-        state->keep_bytes[tick] = 0; /* first: what its uses need */
+        state->keep_bytes[tick] = 0; /* first: the bytes that the tick uses */
     for (uint32_t u = 0; u < state->use_count; u++)
         if (state->uses[u].is_away)
             state->keep_bytes[state->uses[u].tick] += planner->object_bytes[state->uses[u].object];
@@ -292,7 +292,8 @@ static sl_status plan_residency(sl_planner *planner, sl_tier tier, sl_shortage *
                              &shortage->missing_bytes);
 }
 
-/* Where visits of `tier` are copied from and to: everything passes through the host. */
+/* The tier at the other end of the copies of a visit to `tier`: the device exchanges bytes only
+ * with the host. */
 static sl_tier find_other_end(sl_tier tier, bool is_disk)
 {
     if (tier != SL_TIER_HOST)
@@ -343,7 +344,7 @@ static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
     return SL_OK;
 }
 
-/* What leaves within a loop and comes back lies where it lay. */
+/* An object that leaves within a loop and comes back gets its old address again. */
 static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
 {
     sl_tier_state *state = &planner->tier[tier];
@@ -368,7 +369,7 @@ static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
 }
 
 #ifndef NDEBUG
-/* Every item lies on its alignment, behind what outlives the plan and before the peak. */
+/* Every item is aligned, and lies between the permanent part and the peak. */
 static bool are_items_inside(const sl_planner *planner, sl_tier tier)
 {
     const sl_tier_state *state = &planner->tier[tier];
@@ -383,8 +384,8 @@ static bool are_items_inside(const sl_planner *planner, sl_tier tier)
 }
 #endif
 
-/* Takes one attempt from the work that is left. Work counts ops and uses, not time, so equal
- * requests have equal results. */
+/* Subtracts one attempt from the work that is left. The unit of work is an op or a use, not
+ * seconds, so equal requests have equal results. */
 static sl_status take_work(const sl_planner *planner, sl_tier tier)
 {
     const uint64_t work = (uint64_t)planner->program->op_count + planner->tier[tier].use_count;

@@ -1,11 +1,12 @@
-/* A walk over the fetches from the last use to the first schedules them as links that must deliver
- * each in time would, and says when each wants to start. A walk from the first use to the last lets
- * each start as early as it wants and room allows: what is needed first gets the room first, so a
- * link that is late for all of them still delivers in order, one after the other. A second such
- * walk lets the first ones go on over the start of the body, into room that the last ones left.
+/* A first walk over the fetches, from the last use to the first, finds the time at which each
+ * should start: as late as possible, but so that its lane finishes every copy in time. A second
+ * walk, from the first use to the last, moves each fetch back to that time as far as there is room.
+ * Objects that are used first get room first, so a lane that is too slow still delivers in order of
+ * use. A third walk, like the second, may also move fetches over the start of the body, into room
+ * that the last visits left.
  *
- * Invariant: visits stand in the order of their first tick when they come in, so visit order is the
- * order in which the links deliver.
+ * Invariant: the visits of the input are in order of first_tick, so visit order is the order in
+ * which a lane delivers.
  */
 #include "prefetch.h"
 
@@ -23,14 +24,17 @@ typedef struct prefetcher {
     uint32_t tick_count;
     sl_uses uses;
     sl_tick_tree free_bytes; /* by tick: room that visits leave */
-    sl_tick_tree ahead_left; /* by tick: visits that may still be fetched and not yet used */
-    sl_tick_tree staged;     /* by tick: ahead-of-use arrivals by way of the stage */
-    double *start_seconds;   /* [tick_count + 1] */
-    double *wanted_seconds;  /* [visit_count]: when its fetch wants to start */
-    uint32_t *earlier_use;   /* [visit_count]: last use or visit of its object before, or NO_USE */
-    uint32_t *last_use;      /* [object_count]: last use or visit in the body, or NO_USE */
-    uint32_t *next_start;    /* [visit_count]: first tick of the object's next visit; tick_count */
-    uint32_t *section_first; /* [tick_count]: of its loop, or of the ticks between two loops */
+    sl_tick_tree ahead_left; /* by tick: how many more visits may be fetched ahead of their use */
+    sl_tick_tree staged;     /* by tick: fetches of disk objects that start ahead of their use */
+    double *start_seconds;   /* [tick_count + 1]: when each tick starts */
+    double *wanted_seconds;  /* [visit_count]: when its fetch should start */
+    uint32_t *earlier_use;   /* [visit_count]: last tick before it at which its object was used or
+                              * visited, or NO_USE */
+    uint32_t *last_use;      /* [object_count]: last tick of use or visit in the body, or NO_USE */
+    uint32_t *next_start;    /* [visit_count]: first tick of its object's next visit, or
+                              * tick_count */
+    uint32_t *section_first; /* [tick_count]: first tick of its loop, or of the ticks between two
+                              * loops */
     uint32_t *section_end;
     sl_write_back *in_order; /* [write_back_count], by after_tick */
 } prefetcher;
@@ -74,7 +78,7 @@ static void record_use(prefetcher *p, uint32_t object, uint32_t tick)
         p->last_use[object] = tick;
 }
 
-/* One sweep over uses and visits finds, for each visit, until when its object was used or here. */
+/* Fills earlier_use and last_use in one sweep over uses and visits. */
 static void find_earlier_uses(prefetcher *p)
 {
     const sl_residency_request *residency = p->request->residency;
@@ -96,7 +100,7 @@ static void find_earlier_uses(prefetcher *p)
         record_use(p, residency->uses[u].object, residency->uses[u].tick);
 }
 
-/* Sections are the loops and what is before, between and behind them. */
+/* A section is a loop, or the ticks before, between or behind loops. */
 static void find_sections(prefetcher *p)
 {
     const sl_residency_request *residency = p->request->residency;
@@ -113,7 +117,7 @@ static void find_sections(prefetcher *p)
     }
 }
 
-/* Sums up the changes from tick to tick, and turns them into what is left of `limit`. */
+/* Replaces the changes from tick to tick by the limit minus their sum up to each tick. */
 static void subtract_from(int64_t *changes, uint32_t tick_count, const uint64_t *limits,
                           uint64_t limit)
 {
@@ -139,7 +143,8 @@ static sl_status count_bytes(prefetcher *p, int64_t *changes)
     return sl_tick_tree_open(changes, p->tick_count, &p->free_bytes);
 }
 
-/* Ahead of their first use are, so far, visits that begin in front of a loop for its sake. */
+/* Before prefetch the only visits ahead of their first use are those that begin at the tick before
+ * a loop, to be in place at its entry. */
 static sl_status count_ahead(prefetcher *p, int64_t *changes)
 {
     const sl_residency *residency = p->residency;
@@ -212,17 +217,17 @@ static bool is_edge_free(const prefetcher *p)
                                residency->loops[loop_count - 1].end_tick < p->tick_count);
 }
 
-/* The ticks [first, end) that a visit could begin at earlier than it does. */
+/* Earlier ticks [first, end) at which a visit could begin. */
 typedef struct tick_range {
     uint32_t first, end;
 } tick_range;
 
-/* The last tick of [0, end] that starts at or before `seconds`, `less` subtracted; 0 if none does:
- * out_found says so. */
+/* The last tick of [0, end] whose start, minus `less` seconds, is at or before `seconds`. If there
+ * is none, returns 0 and sets *out_found to false. */
 static uint32_t find_start(const prefetcher *p, uint32_t end, double less, double seconds,
                            bool *out_found)
 {
-    uint32_t low = 0, high = end + 1; /* the answer is below high, and low - 1 or more */
+    uint32_t low = 0, high = end + 1; /* low - 1 <= the answer < high */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (p->start_seconds[middle] - less > seconds)
@@ -234,7 +239,8 @@ static uint32_t find_start(const prefetcher *p, uint32_t end, double less, doubl
     return low > 0 ? low - 1 : 0;
 }
 
-/* Trims the range to the ticks at its end that have room for the visit; true if that is all. */
+/* Cuts the range to the ticks at its end that all have room for the visit; true if nothing was cut.
+ */
 static bool trim_to_room(const prefetcher *p, uint32_t v, tick_range *ticks)
 {
     uint64_t bytes = p->request->residency->object_bytes[p->residency->visits[v].object];
@@ -248,8 +254,8 @@ static bool trim_to_room(const prefetcher *p, uint32_t v, tick_range *ticks)
     return is_all;
 }
 
-/* How far back the visit may and wants to begin within the body; true if it would go on over its
- * start. */
+/* Writes the earlier ticks of the body at which the visit may begin, not before its wanted start.
+ * True if it could begin even before the body's start. */
 static bool find_range(const prefetcher *p, uint32_t v, tick_range *out_range)
 {
     const sl_visit *visit = &p->residency->visits[v];
@@ -264,7 +270,7 @@ static bool find_range(const prefetcher *p, uint32_t v, tick_range *out_range)
     return trim_to_room(p, v, out_range) && out_range->first == 0 && !is_early && earlier == NO_USE;
 }
 
-/* The same in the iteration before. */
+/* The same for the tail of the previous iteration. */
 static tick_range find_wrapped_range(const prefetcher *p, uint32_t v)
 {
     const sl_visit *visit = &p->residency->visits[v];
@@ -281,7 +287,8 @@ static tick_range find_wrapped_range(const prefetcher *p, uint32_t v)
     return ticks;
 }
 
-/* The earliest tick of the range at which a fetch of the visit may be issued ahead of its use. */
+/* The earliest tick of the range at which the visit's fetch may start; SL_NO_TICK if there is none.
+ */
 static uint32_t find_arrival(const prefetcher *p, const sl_visit *visit, tick_range ticks)
 {
     if (ticks.first >= ticks.end)
@@ -298,7 +305,7 @@ static void take_room(prefetcher *p, const sl_visit *visit, uint32_t first, uint
     sl_tick_tree_add(&p->ahead_left, first, end, -1);
 }
 
-/* Lets the visit start earlier while the wanted start lies before it and there is room. */
+/* Moves the visit's start back, at most to its wanted start, as far as there is room. */
 static void fetch_earlier(prefetcher *p, uint32_t v, bool may_wrap)
 {
     sl_visit *visit = &p->residency->visits[v];
@@ -323,7 +330,8 @@ static void fetch_earlier(prefetcher *p, uint32_t v, bool may_wrap)
     visit->is_carried = visit->is_carried || is_wrapped;
 }
 
-/* Each link delivers in order of use, as late as it may, with one copy's time as slack. */
+/* Each lane delivers in order of use, as late as possible; the time of one copy is added as slack.
+ */
 static void schedule_fetches(prefetcher *p)
 {
     const sl_residency *residency = p->residency;
@@ -345,11 +353,11 @@ static void schedule_fetches(prefetcher *p)
 
 /* ---- staying until written back ---- */
 
-/* When the next visit of each visit's object starts, now that fetches have moved. */
+/* Finds when the next visit of each visit's object starts; fetches have moved by now. */
 static void find_next_starts(prefetcher *p)
 {
     const sl_residency *residency = p->residency;
-    uint32_t *next = p->last_use; /* by object; its content is not needed any more */
+    uint32_t *next = p->last_use; /* by object; the old content of last_use is not needed now */
     for (uint32_t o = 0; o < p->request->residency->object_count; o++)
         next[o] = p->tick_count;
     for (uint32_t v = 0; v < residency->visit_count; v++)
@@ -363,7 +371,7 @@ static void find_next_starts(prefetcher *p)
     }
 }
 
-/* The first use of the object behind a tick, tick_count if there is none. */
+/* The tick of the object's first use after `tick`; tick_count if there is none. */
 static uint32_t find_next_use(const prefetcher *p, uint32_t object, uint32_t tick)
 {
     uint32_t low = 0, high = sl_uses_count(&p->uses, object);
@@ -378,7 +386,7 @@ static uint32_t find_next_use(const prefetcher *p, uint32_t object, uint32_t tic
                                                  : p->tick_count;
 }
 
-/* The first tick that does not start before `seconds`; tick_count + 1 if all do. */
+/* The first tick that starts at or after `seconds`; tick_count + 1 if there is none. */
 static uint32_t find_end(const prefetcher *p, double seconds)
 {
     uint32_t low = 0, high = p->tick_count + 1;
@@ -397,8 +405,8 @@ static uint32_t least_of(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Lets the visit stay until `end_seconds`, while there is room and its object is not
- * wanted. */
+/* Extends the visit until `end_seconds` at most, as far as there is room, not over an edge of a
+ * loop, and not to the object's next use or visit. */
 static void extend_visit(prefetcher *p, uint32_t v, double end_seconds)
 {
     sl_visit *visit = &p->residency->visits[v];
@@ -424,7 +432,7 @@ static int compare_write_backs(const void *left, const void *right)
     return (a->visit > b->visit) - (a->visit < b->visit);
 }
 
-/* Each link writes back in the order of the last writes, as soon as it may. */
+/* Each lane writes back in the order of after_tick, each object as soon as possible. */
 static void extend_write_backs(prefetcher *p)
 {
     const sl_residency *residency = p->residency;
@@ -456,7 +464,7 @@ static bool are_in_order(const sl_residency *residency)
     return true;
 }
 
-/* No tick gets more bytes than its room. */
+/* True if the visits of each tick fit its room. */
 static bool has_room(const prefetcher *p)
 {
     return sl_tick_tree_find_first(&p->free_bytes, 0, p->tick_count, 0) == SL_NO_TICK;

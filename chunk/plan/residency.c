@@ -1,11 +1,11 @@
 /* Belady's rule over the body of a loop, extended to dirty objects and to loops inside the body.
  * See residency.h for the words.
  *
- * Where the content of an object is, and who makes each step:
+ * The states of an object, and the function that makes each transition:
  *
- *   HOME   not here; its home has the content, or nobody reads it before it is written whole
- *   CLEAN  here, and its home has the same
- *   DIRTY  here alone is the newest content
+ *   HOME   not here; its home has the content, or it is written whole before the next read
+ *   CLEAN  here, and its home has the same content
+ *   DIRTY  here, and its home does not have the newest content
  *
  *   +------+  begin_visit, fetched   +-------+  use_away, writes  +-------+
  *   |      |------------------------>|       |------------------->|       |
@@ -15,27 +15,27 @@
  *    |    ^  begin_visit, not fetched: the first use writes it whole ^   |
  *    +----|----------------------------------------------------------+   |
  *         +--------------------------------------------------------------+
- *            end_visit, where nobody reads the content again (is_content_live)
+ *            end_visit, if the content is not read again (is_content_live)
  *
- * use_at_home ends the visit before the use; end_visit writes dirty content back before it goes,
- * and enter_loop may write it back in front of a loop and keep it here. A visit that is carried
- * over the end of the body is clean there: begin_body begins it so, join_carried ends it so. The
- * seam of an inner loop is crossed in either state.
+ * use_at_home ends the visit before the use. end_visit writes dirty content back if it is still
+ * read. enter_loop may write content back in front of a loop and keep the object here. A visit that
+ * is carried over the end of the body is clean there: begin_body begins it clean, join_carried ends
+ * it clean. An object may be dirty at the seam of a loop.
  *
  * The body is walked from a guessed set of carried objects until a walk ends with at least that set
- * in place. The guess starts as what a cold walk leaves behind and only shrinks, so this ends.
- * Three ways to weigh distance against cost are tried (victims.h) and the one that moves least is
- * kept.
+ * in place. One to three walks before find the first guess; then the set only shrinks, so this
+ * ends. All three numbers of walks and three weightings of distance and cost (victims.h) are tried;
+ * the result that moves the fewest bytes is kept.
  *
- * An inner loop is walked the same way, but from the state that the walk has reached at its entry.
- * Farthest next use need not repeat from one repetition to the next, so the set at the seam is
- * imposed: a guess that only shrinks, to the objects in place at the entry and at the end (20 walks
- * of a loop were the most that were counted: 192 layers, on disk). Inside the loop the next use is
- * cyclic; what is not used in it is needed later. What is dirty at its end is dirty at its entry.
+ * A loop inside the body is walked the same way, but from the state at its entry. Belady's rule may
+ * leave other objects after each repetition, so the set at the seam is imposed: a guess that only
+ * shrinks, to objects in place at the entry and at the end (at most 20 walks of a loop were
+ * counted: 192 layers, on disk). In the loop the next use is cyclic; objects without a use in it
+ * are needed later than all others. An object that is dirty at its end is dirty at its entry.
  *
- * Invariant of content: an object that is not here has a current home, or nobody reads its content
- * before it is written whole. At the end of a loop that must hold for both futures, the next
- * repetition and what is behind the loop.
+ * Invariant of content: for an object that is not here, the home has the current content, or the
+ * object is written whole before the next read. At the end of a loop this must hold for both
+ * futures: the next repetition, and the ticks behind the loop.
  */
 #include "residency.h"
 
@@ -49,11 +49,11 @@
 
 enum { MOST_LAPS = 3 };
 
-/* Of an object and the seam of the loop that is walked. */
+/* The state of an object at the seam of the loop that is walked. */
 enum {
-    SEAM_HAS = 1,         /* the guess: it is here at the seam */
-    SEAM_DIRTY = 2,       /* dirty at the end of a repetition, so at its entry */
-    SEAM_CLEANED = 4,     /* written back in front of the loop, so clean at its entry */
+    SEAM_HAS = 1,         /* the guess: the object is here at the seam */
+    SEAM_DIRTY = 2,       /* dirty at the end of a repetition, so dirty at the entry too */
+    SEAM_CLEANED = 4,     /* written back in front of the loop, so clean at the entry */
     SEAM_OLD_WRITTEN = 8, /* the last walk wrote back content from before the repetition */
 };
 
@@ -63,14 +63,14 @@ typedef struct object_state {
     bool is_used;             /* in the open visit */
     bool is_written;          /* in the open visit and the present repetition */
     bool left_unused;         /* carried in, and left before it was used */
-    uint32_t visit;           /* open visit, SL_NO_VISIT when not here */
+    uint32_t visit;           /* the open visit; SL_NO_VISIT: not here */
     uint32_t last_write_tick; /* of the open visit */
     uint32_t last_use_tick;   /* of the open visit */
-    uint32_t last_visit;      /* the one that was closed last, or SL_NO_VISIT */
-    uint32_t free_tick;       /* it ends before this tick */
+    uint32_t last_visit;      /* the visit that was closed last, or SL_NO_VISIT */
+    uint32_t free_tick;       /* first tick after last_visit */
     uint32_t resident_index;  /* in residents */
-    uint32_t carried_visit;   /* the one it was carried in with */
-    uint32_t entry_visit;     /* at the entry of the loop that is walked */
+    uint32_t carried_visit;   /* the visit that was open at the start of the body */
+    uint32_t entry_visit;     /* the visit that was open at the entry of the loop that is walked */
 } object_state;
 
 /* The state at the entry of a loop. */
@@ -86,22 +86,22 @@ typedef struct entry_state {
 typedef struct walk {
     const sl_residency_request *request;
     sl_weighting weighting;
-    bool has_victim; /* some walk so far had to choose a victim */
+    bool has_victim; /* at least one walk so far evicted a victim */
     int laps;
     object_state *objects;
     sl_uses uses;
     uint32_t *residents; /* objects here now */
     uint32_t resident_count;
     uint64_t resident_bytes;
-    uint64_t tick_bytes;  /* what was here during the last tick that was walked */
+    uint64_t tick_bytes;  /* of the objects that were here during the last tick that was walked */
     sl_victims victims;   /* residents that are not needed at the present tick */
-    bool is_ranking_old;  /* what is known of the members is to be found anew */
+    bool is_ranking_old;  /* the members' classes and next uses in `victims` are out of date */
     bool *is_carried_in;  /* [object_count]: the guess */
-    bool *is_needed;      /* [object_count]: used away at the present tick */
-    uint32_t behind_tick; /* the end of the last loop that was walked */
-    uint8_t *seam;        /* [object_count] */
-    bool is_seam_wrong;   /* an object of the seam left before it was used */
-    uint32_t *members;    /* objects that are used in the loop, or left in it */
+    bool *is_needed;      /* [object_count]: has an away use at the present tick */
+    uint32_t behind_tick; /* end_tick of the last loop that was walked */
+    uint8_t *seam;        /* [object_count]: SEAM_ flags of the members */
+    bool is_seam_wrong;   /* the guess failed: an object of the seam left before it was used */
+    uint32_t *members;    /* objects that are used in the loop, or that left within it */
     uint32_t member_count;
     entry_state entry;
     sl_visit_list list;
@@ -151,7 +151,7 @@ static sl_status open_walk(const sl_residency_request *request, walk *out_walk)
     return SL_OK;
 }
 
-/* ---- what an object will be needed for ---- */
+/* ---- the next uses of an object ---- */
 
 static uint64_t find_need(const walk *w, uint32_t o)
 {
@@ -169,7 +169,7 @@ static bool is_here(const walk *w, uint32_t o)
 }
 
 #ifndef NDEBUG
-/* Residents are the objects that are here, each at its index; what is not here is not dirty. */
+/* Residents are the objects that are here, each at its resident_index; no other object is dirty. */
 static bool is_walk_valid(const walk *w)
 {
     uint64_t bytes = 0, count = 0;
@@ -184,7 +184,7 @@ static bool is_walk_valid(const walk *w)
 }
 #endif
 
-/* ---- coming and going ---- */
+/* ---- beginning and ending visits ---- */
 
 static void add_resident(walk *w, uint32_t o, uint32_t visit)
 {
@@ -205,9 +205,9 @@ static void begin_visit(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
     w->objects[o].is_used = false;
 }
 
-/* The tick after which an object that is not here from `now` on is written back. Content from
- * before the repetition goes in each repetition; content from a loop that is over goes behind that
- * loop, unless it leaves at once. */
+/* The tick after which an object that leaves before `now` is written back. In a loop, content from
+ * before the repetition is written back in each repetition. Content that was written in a loop goes
+ * behind that loop, so once; an object that leaves before that, in the loop. */
 static uint32_t find_write_back_tick(const walk *w, const object_state *object, uint32_t now)
 {
     const sl_residency_loop *loops = w->request->loops;
@@ -248,8 +248,8 @@ static object_state *add_member(walk *w, const sl_residency_loop *loop, uint32_t
     return object;
 }
 
-/* The object is not here from `now` on; its visit ends with its last use. An object that only
- * passes through a loop becomes a member of it when it leaves. */
+/* The object is not here from `now` on; its visit ends with its last use. An object without a use
+ * in the loop that is walked becomes a member of the loop when it leaves. */
 static void end_visit(walk *w, uint32_t o, uint32_t now)
 {
     object_state *object = &w->objects[o];
@@ -278,13 +278,13 @@ static void end_visit(walk *w, uint32_t o, uint32_t now)
     object->last_visit = object->visit;
     object->free_tick = object->last_use_tick + 1;
     object->visit = SL_NO_VISIT;
-    object->is_dirty = false; /* HOME: written back, or read by nobody before it is written whole */
+    object->is_dirty = false; /* HOME: written back, or written whole before the next read */
 }
 
 /* ---- choosing a victim ---- */
 
-/* Whether content from the loop that is just over would be written back inside it, if it left now.
- */
+/* Whether the object, if it left now, would have to be written back inside the loop that has just
+ * ended, so in each repetition. */
 static bool is_stranded(const walk *w, uint32_t o)
 {
     const object_state *object = &w->objects[o];
@@ -292,7 +292,7 @@ static bool is_stranded(const walk *w, uint32_t o)
            w->uses.loop_of_tick[find_write_back_tick(w, object, w->behind_tick)] != SL_NO_LOOP;
 }
 
-/* Enters what is known of a resident among the victims. */
+/* Puts a resident into the victims, or updates its class and next use there. */
 static void rank_resident(walk *w, uint32_t o)
 {
     const object_state *object = &w->objects[o];
@@ -307,7 +307,7 @@ static void rank_resident(walk *w, uint32_t o)
     sl_victims_put(&w->victims, o, victim_class, need);
 }
 
-/* What the members of a loop cost changes at its edges and behind the tick after it. */
+/* Updates the members' classes: they change at a loop's edges and behind the tick after it. */
 static void rank_members(walk *w, bool is_behind)
 {
     for (uint32_t m = 0; m < w->member_count; m++) {
@@ -322,7 +322,7 @@ static void rank_members(walk *w, bool is_behind)
     w->is_ranking_old = false;
 }
 
-/* The resident to evict at `tick`, or SL_NO_VISIT when all are needed now. */
+/* The resident to evict at `tick`; SL_NO_VISIT if all are needed at that tick. */
 static uint32_t choose_victim(walk *w, uint32_t tick)
 {
     if (w->is_ranking_old)
@@ -331,7 +331,7 @@ static uint32_t choose_victim(walk *w, uint32_t tick)
                              sl_uses_find_distance_behind(&w->uses));
 }
 
-/* Evicts until at most `room` bytes are here at `tick`, or all that is here is needed. */
+/* Evicts objects until at most `room` bytes are here at `tick`, or all objects here are needed. */
 static void make_room(walk *w, uint32_t tick, uint64_t room)
 {
     while (w->resident_bytes > room) {
@@ -348,7 +348,7 @@ static void make_room(walk *w, uint32_t tick, uint64_t room)
 static void use_away(walk *w, const sl_residency_use *use)
 {
     object_state *object = &w->objects[use->object];
-    assert(is_here(w, use->object)); /* CLEAN or DIRTY, and DIRTY behind a write */
+    assert(is_here(w, use->object)); /* CLEAN or DIRTY; after a write DIRTY */
     object->cursor.number++;
     object->is_used = true;
     object->last_use_tick = use->tick;
@@ -405,7 +405,7 @@ static void walk_ticks(walk *w, const sl_residency_loop *ticks)
 
 /* ---- the entry of a loop ---- */
 
-/* Finds the objects of the loop and remembers the state at its entry. */
+/* Finds the members of the loop and saves the state at its entry. */
 static void open_loop(walk *w, const sl_residency_loop *loop)
 {
     const sl_residency_request *request = w->request;
@@ -425,7 +425,7 @@ static void open_loop(walk *w, const sl_residency_loop *loop)
     entry->visits = sl_visit_list_mark(&w->list);
 }
 
-/* Back to the entry. Visits that were open then get their last tick anew when they close. */
+/* Restores the state at the entry. Visits that were open there get a new last_tick when closed. */
 static void reopen_loop(walk *w)
 {
     const entry_state *entry = &w->entry;
@@ -450,7 +450,7 @@ static void reopen_loop(walk *w)
     w->is_ranking_old = true;
 }
 
-/* What may be here at the seam: it must fit the first tick and the last one. */
+/* Bytes that may be here at the seam: they must fit the loop's first tick and its last one. */
 static uint64_t find_seam_room(const walk *w, const sl_residency_loop *loop)
 {
     uint64_t first = w->request->room_bytes[loop->first_tick];
@@ -458,7 +458,7 @@ static uint64_t find_seam_room(const walk *w, const sl_residency_loop *loop)
     return first < last ? first : last;
 }
 
-/* The first guess: what is here, or what `laps` repetitions leave behind. */
+/* The first guess: the members that are here at the entry, or after `laps` repetitions. */
 static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
 {
     w->uses.loop = loop;
@@ -479,8 +479,8 @@ static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
     reopen_loop(w);
 }
 
-/* Lets members that are not in the seam leave; `held_bytes`: of them, what is here at the tick
- * before. */
+/* Ends the visits of members that are not in the seam. Subtracts from `held_bytes` the bytes of
+ * those whose visit ends before the tick in front of `tick`. */
 static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
 {
     for (uint32_t m = 0; m < w->member_count; m++) {
@@ -493,8 +493,8 @@ static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
     }
 }
 
-/* Brings an object of the seam that is not here at the tick before the loop, if that is possible. A
- * visit that was over then goes on where the loop begins with writing the object whole. */
+/* Begins a visit of an object of the seam at the tick before the loop; false if it cannot. If the
+ * last visit ends at that tick and the loop writes the object whole first, that visit goes on. */
 static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uint64_t *held_bytes)
 {
     object_state *object = &w->objects[o];
@@ -520,8 +520,8 @@ static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uin
     return true;
 }
 
-/* Brings about the guess: what is not in it leaves, what is missing comes, and dirt is what it
- * would be if a repetition came before. */
+/* Makes the state at the entry that of the guess: members outside the guess leave, missing members
+ * are brought, and members are as dirty as after a repetition. */
 static void enter_loop(walk *w, const sl_residency_loop *loop)
 {
     uint64_t held_bytes = w->tick_bytes;
@@ -545,8 +545,8 @@ static void enter_loop(walk *w, const sl_residency_loop *loop)
 
 /* ---- the end of a loop ---- */
 
-/* What the seam of one object has to be after a repetition that ended with it in place. Dirt from
- * before the loop alone is better written back once than in each repetition. */
+/* The new seam flags of a member that is here after a repetition. If it is dirty only from before
+ * the loop, one write-back in front of the loop is better than one in each repetition. */
 static uint8_t correct_dirt(const walk *w, uint32_t m)
 {
     uint32_t o = w->members[m];
@@ -562,7 +562,7 @@ static uint8_t correct_dirt(const walk *w, uint32_t m)
     return seam & (uint8_t)~SEAM_OLD_WRITTEN;
 }
 
-/* Drops from the guess what the repetition did not leave in place; true if the guess held. */
+/* Removes members that are not here after the repetition; true if the guess was right. */
 static bool shrink_seam(walk *w)
 {
     bool held = !w->is_seam_wrong;
@@ -577,8 +577,8 @@ static bool shrink_seam(walk *w)
     return held;
 }
 
-/* What is used in the loop and in its seam stays to its end; a visit that only passes through may
- * be cut back to its last use before the loop when it leaves. */
+/* Keeps the objects of the seam that are used in the loop here until its end. A visit without a use
+ * in the loop is not extended: when it is closed, it may end before the loop. */
 static void close_loop(walk *w, const sl_residency_loop *loop)
 {
     uint64_t ignored = w->tick_bytes;
@@ -597,7 +597,7 @@ static void close_loop(walk *w, const sl_residency_loop *loop)
     assert(w->list.status != SL_OK || is_walk_valid(w));
 }
 
-/* Walks a loop until its seam stands, as if it were run once. */
+/* Walks a loop until the guess of its seam is right. The visits are those of one repetition. */
 static void walk_loop(walk *w, uint32_t index)
 {
     const sl_residency_loop *loop = &w->request->loops[index];
@@ -647,8 +647,8 @@ static void begin_body(walk *w)
     }
 }
 
-/* Lets what only the repetitions of a loop needed leave, one tick behind the loop: then it can be
- * written back there. */
+/* Ends the visits of objects that are needed in a loop's repetitions but not behind it. This is
+ * done one tick behind the loop, so that they can be written back there. */
 static void drop_idle(walk *w, uint32_t now)
 {
     rank_members(w, false);
@@ -656,7 +656,7 @@ static void drop_idle(walk *w, uint32_t now)
         end_visit(w, o, now);
 }
 
-/* Walks the body once from the guess; visits and write-backs are in w->list.residency. */
+/* Walks the body once from the guess; leaves visits and write-backs in w->list.residency. */
 static void walk_body(walk *w)
 {
     begin_body(w);
@@ -679,7 +679,7 @@ static void walk_body(walk *w)
 
 /* ---- the end of the body ---- */
 
-/* Drops from the guess what the last walk did not leave in place; true if the guess held. */
+/* Removes objects that are not here after the last walk or left unused; true if none was. */
 static bool shrink_guess(walk *w)
 {
     bool held = true;
@@ -692,7 +692,7 @@ static bool shrink_guess(walk *w)
     return held;
 }
 
-/* Takes what the last walk left in place as the next guess. */
+/* Makes the objects that are here after the last walk the next guess, as far as they fit. */
 static void take_guess(walk *w)
 {
     uint64_t room = w->request->tick_count ? w->request->room_bytes[0] : 0;
@@ -707,8 +707,8 @@ static void take_guess(walk *w)
     }
 }
 
-/* Joins the visits that are open at the end with those that are carried in, and closes the others.
- * A visit that is joined to another writes its index to `moved_to`. */
+/* Joins each carried object's visit at the start of the body to its visit at the end, whose index
+ * it writes to moved_to. Closes the other visits. */
 static void join_carried(walk *w, uint32_t *moved_to)
 {
     uint32_t tick_count = w->request->tick_count;
@@ -721,11 +721,11 @@ static void join_carried(walk *w, uint32_t *moved_to)
         sl_visit *tail = &w->list.residency.visits[visit];
         tail->last_tick = tick_count - 1;
         if (tail->is_carried)
-            continue; /* here all the time */
+            continue; /* one visit of the whole body */
         sl_visit *head = &w->list.residency.visits[carried];
         tail->is_carried = true;
         tail->last_tick = head->last_tick;
-        head->object = SL_NO_VISIT; /* one with the tail now */
+        head->object = SL_NO_VISIT; /* now part of the tail */
         moved_to[carried] = visit;
     }
 }
@@ -744,8 +744,8 @@ static sl_status close_body(walk *w)
 
 /* ---- choosing among walks ---- */
 
-/* Walks until the carried set stands; leaves the visits in w->list.residency. The first guess is
- * what `laps` walks, each starting where the one before ended, leave behind. */
+/* Walks until the guess of the carried objects is right; leaves the visits in w->list.residency.
+ * `laps` walks find the first guess, each starting from the set that the one before left. */
 static sl_status walk_until_carried_stands(walk *w, sl_weighting choice, int laps)
 {
     w->weighting = choice;
@@ -772,7 +772,7 @@ sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *o
     sl_status status = sl_uses_check_room(&w.uses, out_tick, out_missing_bytes);
     for (int choice = 0; status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT; choice++) {
         if (choice == MOST_LAPS && !w.has_victim)
-            break; /* other weightings choose no victim either: they would repeat these walks */
+            break; /* no walk evicts, so other weightings would repeat the same walks */
         status = walk_until_carried_stands(&w, (sl_weighting)(choice / MOST_LAPS),
                                            choice % MOST_LAPS + 1);
         bool is_better = choice == 0 || w.list.residency.weighed_bytes < best.weighed_bytes;

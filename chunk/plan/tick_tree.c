@@ -1,5 +1,6 @@
 /* A segment tree in an array: node 1 is the root, node n has the children 2n and 2n + 1, the leaves
- * begin at leaf_count. What a range adds stays at the highest nodes that it covers.
+ * begin at leaf_count. A number that is added to a range is stored at the highest nodes that the
+ * range covers.
  */
 #include "tick_tree.h"
 
@@ -43,7 +44,7 @@ sl_status sl_tick_tree_open(const int64_t *values, uint32_t tick_count, sl_tick_
     return SL_OK;
 }
 
-/* The nodes that cover [first, end) exactly, from left to right; returns how many. */
+/* Writes the nodes that cover [first, end) exactly, from left to right; returns their number. */
 static int cover_range(const sl_tick_tree *tree, uint32_t first, uint32_t end,
                        uint32_t nodes[2 * MOST_LEVELS])
 {

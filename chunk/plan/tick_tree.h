@@ -1,5 +1,5 @@
-/* One number a tick, changed over ranges of ticks and searched for the first or last small one:
- * each in O(log n) steps or its square.
+/* One number for each tick. A range of ticks is changed in O(log n) steps; the first or last tick
+ * with a small number is found in O(log^2 n) steps.
  */
 #ifndef SL_CHUNK_PLAN_TICK_TREE_H
 #define SL_CHUNK_PLAN_TICK_TREE_H
@@ -12,15 +12,16 @@
 
 typedef struct sl_tick_tree {
     uint32_t leaf_count; /* a power of two */
-    int64_t *least;      /* [2 leaf_count]: below the node, without what its ancestors add */
-    int64_t *added;      /* [2 leaf_count]: to all below the node, in its `least` already */
+    int64_t *least;      /* [2 leaf_count]: the least number below the node, see `added` */
+    int64_t *added;      /* [2 leaf_count]: added to all numbers below the node; `least` has the
+                          * node's own `added`, but not those of its ancestors */
 } sl_tick_tree;
 
 /* Makes a tree of the numbers values[0 .. tick_count). */
 sl_status sl_tick_tree_open(const int64_t *values, uint32_t tick_count, sl_tick_tree *out_tree);
 void sl_tick_tree_close(sl_tick_tree *tree);
 
-/* Adds to the numbers of [first, end). */
+/* Adds `added` to the numbers of ticks [first, end). */
 void sl_tick_tree_add(sl_tick_tree *tree, uint32_t first, uint32_t end, int64_t added);
 
 /* The first and the last tick of [first, end) whose number is below `bound`, or SL_NO_TICK. */

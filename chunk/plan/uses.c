@@ -1,11 +1,10 @@
-/* Who uses which object of a tier, and when: the uses are listed from the program, and every
- * question about an object's future is a look at its neighbours in that list, or at the loop that
- * is walked.
+/* The uses of a tier's objects, listed from the program. Questions about an object's future are
+ * answered from the next uses in that list, and from the uses in the loop that is walked.
  *
- * On the device uses are the operands of ops. On the host they are those of host-lane ops, and,
- * for what lives on disk, also the moves of the device that pass through: a fetch reads the host's
- * copy before the op of its tick, a write-back writes it whole after its op. So the host can be
- * planned only once the device's visits stand.
+ * The uses on the device are the operands of ops. The uses on the host are the operands of ops that
+ * run there and, for objects that live on disk, the moves of the device: a fetch reads the host's
+ * copy before the op of its tick, a write-back writes the copy whole after the op. So the device
+ * must be planned before the host.
  */
 #include "uses.h"
 
@@ -20,7 +19,7 @@ static void add_use(sl_tier_state *state, sl_residency_use use)
     state->uses[state->use_count++] = use;
 }
 
-/* Operand i of op `tick`, unless it is at home in `tier` or no concern of it. */
+/* Adds a use for operand i of op `tick`, if it is an object that `tier` holds only in visits. */
 static void add_operand(sl_planner *planner, sl_tier tier, uint32_t tick, uint32_t i)
 {
     const sl_op *op = &planner->program->ops[tick];
@@ -32,7 +31,7 @@ static void add_operand(sl_planner *planner, sl_tier tier, uint32_t tick, uint32
     bool is_away = sl_planner_tier_of_op(planner, tick) == tier;
     bool passes = tier == SL_TIER_HOST && sl_planner_home_of(planner, object) == SL_TIER_DISK;
     if (passes && !is_away)
-        return; /* the device's moves stand for its ops */
+        return; /* the device's moves are listed in place of its ops */
     const sl_value_kind kind = planner->program->values[v].kind;
     bool is_part = kind == SL_VALUE_TENSOR || kind == SL_VALUE_PART;
     add_use(&planner->tier[tier], (sl_residency_use){.tick = tick,
@@ -74,7 +73,8 @@ static int compare_uses(const void *left, const void *right)
     return (a->object > b->object) - (a->object < b->object);
 }
 
-/* One use an object and tick. A fetch and a write-back of one tick: it is read first. */
+/* Leaves one use for each object and tick. If an object is fetched and written back at one tick,
+ * the use reads first and then writes. */
 static void merge_uses(sl_tier_state *state)
 {
     uint32_t kept = 0;
@@ -244,7 +244,7 @@ sl_status sl_uses_check_room(const sl_uses *index, uint32_t *out_tick, uint64_t 
     return SL_OK;
 }
 
-/* ---- what comes next ---- */
+/* ---- the future of an object ---- */
 
 bool sl_uses_repeats(const sl_uses *index, const sl_use_cursor *cursor)
 {
@@ -256,7 +256,7 @@ static uint32_t loop_uses_end(const sl_use_cursor *cursor)
     return cursor->loop_first + cursor->loop_use_count;
 }
 
-/* The next use in the body or in the next iteration. */
+/* The next use of the content, in the body or the next iteration, as if there were no loops. */
 static uint64_t find_linear_need(const sl_uses *index, uint32_t object, uint32_t number)
 {
     uint64_t base = 0;

@@ -1,4 +1,4 @@
-/* Binary heaps that know where each object lies, so that an object leaves or moves in O(log n). */
+/* Binary heaps with the heap index of each object, so an object is removed or moved in O(log n). */
 #include "victims.h"
 
 #include <assert.h>
@@ -60,7 +60,7 @@ static void place_in_heap(sl_victims *victims, uint32_t victim_class, uint32_t i
     victims->heap_index[object] = index;
 }
 
-/* Finds the place of `object` from `index` on, towards the top and then away from it. */
+/* Puts `object` at `index` and moves it up or down to its place in the heap. */
 static void sift_in_heap(sl_victims *victims, uint32_t victim_class, uint32_t index,
                          uint32_t object)
 {
@@ -104,7 +104,7 @@ uint32_t sl_victims_top(const sl_victims *victims, uint32_t victim_class)
     return victims->count[victim_class] ? victims->heap[victim_class][0] : UINT32_MAX;
 }
 
-/* Rates the first candidate of a class: the largest score is evicted first. */
+/* The score of a class's top: the candidate with the largest score is evicted. */
 static double find_score(const sl_victims *victims, sl_weighting weighting, uint32_t victim_class,
                          uint64_t behind_loop, uint32_t tick)
 {

@@ -1,8 +1,8 @@
-/* Candidates for eviction, and which of them goes first: Belady's rule, weighted by cost.
+/* Candidates for eviction, and which of them is evicted first: Belady's rule, weighted by cost.
  *
- * For each class of cost there is a heap whose top is needed last, so a victim is the best of a few
- * tops. It knows objects, classes and when each is needed next; nothing of ticks, tiers and visits.
- * Each object is a candidate at most once.
+ * Each class of cost has a heap with the farthest next use at the top, so the victim is the best of
+ * a few tops. Knows objects, classes and the tick of each object's next use; nothing of tiers and
+ * visits. Each object is a candidate at most once.
  */
 #ifndef SL_CHUNK_PLAN_VICTIMS_H
 #define SL_CHUNK_PLAN_VICTIMS_H
@@ -11,32 +11,32 @@
 
 #include "base/status.h"
 
-/* What evicting an object costs. What is used in the loop that is walked has classes of its own;
- * what only passes through it keeps those it had before. */
+/* The cost of evicting an object. Objects that are used in the loop that is walked have classes of
+ * their own; objects that are here but not used in it keep their class from before the loop. */
 typedef enum sl_victim_class {
     SL_VICTIM_FREE,  /* its content is not needed again */
     SL_VICTIM_CLEAN, /* a fetch */
-    SL_VICTIM_DIRTY, /* a fetch, and a write-back that would not have been */
+    SL_VICTIM_DIRTY, /* a fetch, and a write-back that is not needed without the eviction */
     SL_VICTIM_LOOP_CLEAN,
     SL_VICTIM_LOOP_DIRTY,
-    SL_VICTIM_STRANDED, /* a write-back in each repetition of the loop that is just over */
+    SL_VICTIM_STRANDED, /* a write-back in each repetition of the loop that has just ended */
     SL_VICTIM_CLASSES
 } sl_victim_class;
 
-/* How distance and cost make a victim. None is best for every mixture of clean and dirty objects.
- */
+/* How the victim is chosen by distance and cost. No rule is best for all mixtures of clean and
+ * dirty objects. */
 typedef enum sl_weighting {
     SL_WEIGH_DISTANCE, /* the farthest next use */
-    SL_WEIGH_RATIO,    /* a dirty object counts as half as far */
-    SL_WEIGH_COST,     /* clean objects first */
+    SL_WEIGH_RATIO,    /* the same, with the distance of a dirty object halved */
+    SL_WEIGH_COST,     /* objects without a use in the loop first, then clean ones */
     SL_WEIGHTING_COUNT
 } sl_weighting;
 
 typedef struct sl_victims {
     uint32_t *heap[SL_VICTIM_CLASSES]; /* objects */
     uint32_t count[SL_VICTIM_CLASSES];
-    uint64_t *need;        /* [object_count]: when it is needed next */
-    uint32_t *heap_index;  /* [object_count]: in its heap */
+    uint64_t *need;        /* [object_count]: the tick of the next use */
+    uint32_t *heap_index;  /* [object_count]: index in the heap of its class */
     uint8_t *victim_class; /* [object_count]: SL_VICTIM_CLASSES when it is no candidate */
     uint32_t object_count;
 } sl_victims;
@@ -47,18 +47,19 @@ void sl_victims_close(sl_victims *victims);
 /* Removes all candidates. */
 void sl_victims_clear(sl_victims *victims);
 
-/* Makes the object a candidate, or changes what is known of it. */
+/* Makes the object a candidate, or changes its class and next use. */
 void sl_victims_put(sl_victims *victims, uint32_t object, uint32_t victim_class, uint64_t need);
 
 /* Removes the object if it is a candidate. */
 void sl_victims_remove(sl_victims *victims, uint32_t object);
 
-/* The candidate of a class that is needed last, of equal ones the lowest; UINT32_MAX: none. */
+/* The candidate of a class with the farthest next use, the lowest index among equals; UINT32_MAX:
+ * none. */
 uint32_t sl_victims_top(const sl_victims *victims, uint32_t victim_class);
 
-/* The candidate to evict at `tick`, of equal ones the lowest; UINT32_MAX: none. While a loop is
- * walked, what only passes through it is needed `behind_loop` ticks later than its tick says; 0:
- * there is no loop. */
+/* The candidate to evict at `tick`, the lowest index among equals; UINT32_MAX: none. While a loop
+ * is walked, objects without a use in it are needed `behind_loop` ticks later than `need` says; 0:
+ * no loop is walked. */
 uint32_t sl_victims_choose(const sl_victims *victims, sl_weighting weighting, uint32_t tick,
                            uint64_t behind_loop);
 

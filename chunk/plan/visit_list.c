@@ -9,7 +9,7 @@ void sl_visit_list_clear(sl_visit_list *list)
     list->visit_capacity = list->write_back_capacity = list->pair_capacity = 0;
 }
 
-/* Makes room for one more item behind `count`; NULL when memory is refused. */
+/* Makes room for one more item behind `count` items; NULL if memory is refused. */
 static void *grow_list(sl_visit_list *list, void *items, uint32_t count, uint32_t *capacity,
                        uint64_t item_bytes)
 {
@@ -95,7 +95,7 @@ void sl_visit_list_compact(sl_visit_list *list, uint32_t *moved_to)
     for (uint32_t v = residency->visit_count; v-- > 0;)
         kept += residency->visits[v].object != SL_NO_VISIT;
     uint32_t next = kept;
-    for (uint32_t v = residency->visit_count; v-- > 0;) /* what it is one with comes later */
+    for (uint32_t v = residency->visit_count; v-- > 0;) /* backwards: v is joined to a later one */
         moved_to[v] = residency->visits[v].object != SL_NO_VISIT ? --next : moved_to[moved_to[v]];
     for (uint32_t v = 0; v < residency->visit_count; v++)
         if (residency->visits[v].object != SL_NO_VISIT)

@@ -1,5 +1,5 @@
-/* One walk over the ops finds the eligible values and their order; one walk over these gives them
- * homes until the shares are used up. */
+/* One walk over the ops finds the eligible values and their order of first use. In this order the
+ * values get homes until the shares are used up. */
 #include "activation_homes.h"
 
 #include <stdlib.h>
@@ -10,7 +10,8 @@ static const double share_slack = 1e-9; /* sums of shares may be rounded up by a
 
 typedef struct candidate {
     bool is_seen, is_excluded, is_kept;
-    bool is_taken; /* received from another rank; the next op decides */
+    bool is_taken; /* first used by an EXCHANGE between ranks: the phase of its next op decides
+                      whether it is excluded */
 } candidate;
 
 typedef struct chooser {

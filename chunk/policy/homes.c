@@ -1,22 +1,24 @@
 /* Decides where every chunk of every group lives, and lays out the permanent bytes of each tier.
  *
  * sl_homes_build is the only entry: choose_tiers is the policy, choose_adam_tiers decides where
- * updates run, and the rest gives each home its offset. `auto` is no policy here: a search above
- * tries others, and chooses the fractions that a policy leaves open. The homes of activations are
- * chosen for each plan: activation_homes.c.
+ * updates run, and the rest gives each home its offset. There is no policy `auto` here: the search
+ * (src/search) tries the policies of this file and chooses the fractions. The homes of activations
+ * are chosen for each plan: activation_homes.c.
  *
  * A tier's permanent bytes, from offset 0: the groups in their order (parameters first, so that
  * programs with and without optimizer states agree on where parameters are), each with its chunks
- * in index order; then the block flags, if some AdamW runs on the tier; then, on the device,
- * persistent slots, and on the host, if some chunk lives on disk, the bounce pieces.
+ * in index order; then the block flags, if some AdamW runs on the tier. On the device follow, with
+ * several ranks, the flags of the blocks that count in the norm, then the persistent slots. On the
+ * host follow the bounce pieces, if some chunk lives on disk.
  *
  * Every home of a chunk in memory starts on SL_DIRECT_ALIGNMENT, because direct I/O may read or
  * write it; a chunk's length is a multiple of that. On disk a home starts on SL_DISK_ALIGNMENT.
  *
  * Stagger, in memory: an AdamW loop reads four groups at once, and arrays at equal offsets modulo
  * large powers of two halve its bandwidth. So the home of chunk 0 of a group (even if it is in
- * another tier) starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index keep the groups'
- * distance even if the policy put different fractions of the groups on this tier.
+ * another tier) starts at group * 68 KiB modulo 1 MiB. Then, for groups of one type, the homes of
+ * chunks of equal index keep this distance even if the policy put different fractions of the groups
+ * on this tier.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +31,8 @@ enum {
     LEAST_ALIGNMENT = 256,
     STAGGER_BYTES = 68 << 10, /* measured: 64 bytes do not help, 68 KiB do */
     STAGGER_PERIOD = 1 << 20,
-    STAGGER_FROM_BYTES = 8 << 20, /* smaller groups fit caches, and padding would be large beside
-                                     them */
+    STAGGER_FROM_BYTES = 8 << 20, /* smaller groups fit caches, and would be small compared with
+                                     the padding */
 };
 
 static const double share_slack = 1e-9;
@@ -73,7 +75,7 @@ static sl_status open_homes(const sl_program *program, uint32_t chunk_count, sl_
     return SL_OK;
 }
 
-/* Checks that the fractions of each group, and their sum, are between 0 and 1. */
+/* Checks that the fractions of each group, and for STATIC their sum, are between 0 and 1. */
 static sl_status check_fractions(const sl_policy_options *options)
 {
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
@@ -117,8 +119,8 @@ static uint32_t count_share(double share, const sl_layout *layout)
     return count;
 }
 
-/* How many chunks of `group`, from the last one down, live on disk (*out_disk), and on disk or host
- * (*out_away). */
+/* Counts the chunks of `group` that live on disk (*out_disk), and those that live on disk or host
+ * (*out_away). Both are the last chunks of the group. */
 static void count_away(const sl_policy_options *options, int group, const sl_layout *layout,
                        uint32_t *out_disk, uint32_t *out_away)
 {
@@ -144,8 +146,8 @@ static void choose_tiers(const sl_layout *layout, const sl_policy_options *optio
     }
 }
 
-/* AdamW runs where its moments live, and on the host if they are on disk, unless the options say
- * otherwise. */
+/* Unless the options name a place, AdamW runs in the tier where its moments live, or on the host if
+ * they live on disk. */
 static void choose_adam_tiers(const sl_policy_options *options, sl_homes *homes)
 {
     const uint8_t *beside = homes->tier[SL_GROUP_MOMENT1];
@@ -180,9 +182,9 @@ static uint64_t find_home_bytes(const sl_layout *layout, int group, uint32_t chu
                             SL_DIRECT_ALIGNMENT);
 }
 
-/* Where the first home of `group` in memory starts, at or after `*end`; writes it to `*end`.
- * `skipped_bytes`: homes of the group's chunks before that one; `group_bytes`: homes in the tier.
- */
+/* Advances `*end` to the offset where the first home of `group` in this memory tier starts.
+ * `skipped_bytes`: the homes of the group's chunks before that one; `group_bytes`: the homes of the
+ * group in this tier. */
 static sl_status advance_to_group(int group, uint64_t skipped_bytes, uint64_t group_bytes,
                                   uint64_t *end)
 {
@@ -219,7 +221,7 @@ static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, s
     return SL_OK;
 }
 
-/* Appends the block flags where AdamW runs on `tier`. */
+/* Appends the block flags if some AdamW runs on `tier`. */
 static sl_status place_flags(const sl_program *program, const sl_layout *layout, sl_tier tier,
                              sl_homes *homes, uint64_t *end)
 {
@@ -244,7 +246,8 @@ static sl_status place_counted(const sl_program *program, const sl_layout *layou
     return sl_bits_add(*end, homes->counted_bytes, size_name, end);
 }
 
-/* Slots are numbered from 0. A program names each of them, so it has no more slots than values. */
+/* Counts the persistent slots, which are numbered from 0. Each one has a value of its own, so there
+ * are no more slots than values. */
 static sl_status count_persistent(const sl_program *program, sl_homes *homes)
 {
     for (uint32_t index = 0; index < program->value_count; index++) {
@@ -260,7 +263,7 @@ static sl_status count_persistent(const sl_program *program, sl_homes *homes)
     return SL_OK;
 }
 
-/* The size of a slot is that of the largest value with its number. */
+/* Finds the size of each slot: that of the largest value with the slot's number. */
 static sl_status measure_persistent(const sl_program *program, sl_homes *homes)
 {
     SL_TRY(count_persistent(program, homes));

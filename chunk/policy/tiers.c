@@ -4,7 +4,7 @@
  */
 #include "sluice/chunk.h"
 
-/* A lane that runs ops has the tier of its ops as both ends. */
+/* For a lane that runs ops, `from` and `to` are both the tier of its ops. */
 typedef struct lane_info {
     const char *name;
     sl_tier from, to;

@@ -1,15 +1,17 @@
-/* What a machine is taken for when nobody has measured it.
+/* The rates of a machine: guesses where nothing was measured, rates scaled to another number of
+ * workers or ranks, and the seconds of one op.
  *
- * One core of a current server reaches about 100 GFLOP/s in fp32 products and 25 GB/s of memory
- * traffic; four cores saturate the memory of a small machine, eight that of one with a large GPU.
- * Copies of the cpu device are memcpy: each byte is read and written, so half the traffic of one
- * core. A disk moves 1 GB/s.
+ * The guess for the cpu device: one core of a current server reaches about 100 GFLOP/s in fp32
+ * products and 25 GB/s of memory traffic. Four cores saturate the memory of a small machine, eight
+ * that of a machine with a large GPU. Copies are memcpy, which reads and writes each byte, so one
+ * core copies at half its memory traffic. A disk moves 1 GB/s.
  *
- * A GPU is taken for so much of an H200 as it has of its 132 multiprocessors: 790 TFLOP/s in half
- * precision, as published for training on one; fp32 outside of tensor cores, of which four fifths
- * of its 67 TFLOP/s are guessed, and so of its 4.8 TB/s. Attention is far from those rates, as our
- * kernels of it are compiled (docs/decisions/0010-cuda.md). Its copies take 55 GB/s each way,
- * beside each other and without a core. Nothing of it computes on the host's cores.
+ * The guess for a GPU: the rates of an H200, which has 132 multiprocessors, in proportion to the
+ * GPU's own multiprocessors. Half precision: 790 TFLOP/s, as published for training on one H200.
+ * fp32 runs outside of tensor cores, at a guessed four fifths of 67 TFLOP/s; memory traffic is
+ * guessed as four fifths of 4.8 TB/s. Our attention kernels are much slower than that, so attention
+ * has rates of its own (docs/decisions/0010-cuda.md). Copies over the link take 55 GB/s in each
+ * direction, in both at once, and keep no core busy. The compute lane uses no core of the host.
  */
 #include <stdio.h>
 
@@ -44,8 +46,8 @@ static void set_ops(sl_machine *machine, sl_type type, sl_op_rate rate)
         machine->op[kind][type] = rate;
 }
 
-/* Ranks of one machine exchange through its memory: what a collective reads and writes goes there
- * and back at about a fifth of what one core copies. */
+/* The ranks of one machine exchange data through its memory. The bytes that a collective reads and
+ * writes move at about one fifth of the memory traffic of one core. */
 static void set_collectives(sl_machine *machine, sl_type type)
 {
     sl_machine_set_exchanges(machine, type, (sl_op_rate){0, exchange_bytes, exchange_seconds});

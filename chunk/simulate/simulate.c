@@ -1,24 +1,25 @@
-/* Plays a plan against a description of a machine. Touches no memory of the plan's tiers.
+/* Simulates a plan on a machine of given rates. Touches no memory of the plan's tiers.
  *
- * Lanes work in order and beside each other. A command starts when its lane is free and its waits
- * are over. The control thread issues an iteration when the outputs of the one before are in host
- * memory and its inputs have been read, and a repetition when the compute lane is not too many
- * behind, as sl_engine_step does. Where the machine's compute and host lanes share the cores they
- * share one pool of workers: each runs at half speed while both are busy. The pool's
- * threads and the copies that keep a core busy share core_count cores as a fair scheduler would
- * have it; read and write lane share the disk.
+ * Each lane runs its commands in order, at the same time as the other lanes. A command starts when
+ * its lane is free and its waits are over. The control thread works like sl_engine_step: it issues
+ * an iteration when the outputs of the iteration before are in host memory and the inputs of that
+ * one have been read; it issues a repetition when the compute lane is not too many repetitions
+ * behind. If the compute and the host lane share the machine's cores, they share one pool of
+ * workers: each runs at half speed while both are busy. The pool's threads, and the copies that
+ * keep a core busy, share core_count cores as under a fair scheduler. The read and the write lane
+ * share the disk.
  *
  * Time is virtual and moves from one end of a command to the next, so the result depends on the
- * arguments alone. Iteration MEASURED is measured, from the end of the one before it: by then the
- * pipeline is filled, and what it leaves to do beside the next one has that one beside it. Within
- * it, busy time of the compute lane and all stalls add up to the time from its last command there
- * to its last command here. A stall is charged to the lane whose work was waited for in the end
- * (stall.h).
+ * arguments alone. Iteration MEASURED is measured, from the end of the iteration before it. By then
+ * the pipeline is full. One more iteration follows, so that the measured one also overlaps with its
+ * successor. The busy time of the compute lane and all its stalls in the measured iteration add up
+ * to the time between its last command of the iteration before and its last command of this one. A
+ * stall is charged to the lane whose work was waited for in the end (stall.h).
  *
- * Repetitions soon look alike: when the compute lane has begun three of them with every lane at the
- * same point, one or two repetitions apart, the rest of the loop would go on like that and is
- * passed over. Three, not two: a wait that ends in the first period may have begun before it, and
- * then is as long as the waits of no later one.
+ * The repetitions of a section soon become periodic. When the compute lane has begun three
+ * repetitions, all one or all two repetitions apart, with every lane at the same point, the rest of
+ * the loop would be the same and is skipped. Two are not enough: a wait that ends in the first
+ * period may have begun before the period, and then its length differs from later periods.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -37,19 +38,19 @@ typedef struct lane_state {
     uint32_t next;       /* index into commands: running, or the next to run */
     uint32_t repetition; /* of that command's section */
     uint32_t iteration;  /* of that command */
-    uint32_t wait_index; /* the first of its waits not known to be over */
-    sl_lane released_by; /* lane of what it waited for last */
+    uint32_t wait_index; /* the first of its waits that may not be over yet */
+    sl_lane released_by; /* lane of the command it waited for last; SL_LANE_COUNT: of the gate */
     bool is_running;
     double remaining_seconds; /* of the running command, at full speed */
     double free_since;        /* end of the lane's last command */
     double started;           /* of the running command */
-    uint32_t waited_for;      /* command that it waited for last; SL_NONE */
-    sl_lane cause;            /* of most of its last wait */
-    double waited_seconds;    /* in front of the running command */
+    uint32_t waited_for;      /* command that it waited for last; SL_NONE: none */
+    sl_lane cause;            /* the lane that most of its last wait is charged to */
+    double waited_seconds;    /* before the running command */
     sl_stall_history waits;
 } lane_state;
 
-/* Where everything stands as the compute lane begins a repetition. */
+/* The state of the simulation when the compute lane begins a repetition. */
 typedef struct snapshot {
     uint32_t section, iteration, repetition; /* of the compute lane */
     double now;
@@ -58,26 +59,26 @@ typedef struct snapshot {
         uint32_t next, repetition, iteration, wait_index;
         bool is_running;
         double remaining_seconds;
-        uint64_t wait_count; /* waits that were remembered, ever */
+        uint64_t wait_count; /* of the lane's history */
     } lane[SL_LANE_COUNT];
 } snapshot;
 
 typedef struct player {
     const sl_plan *plan;
     const sl_machine *machine;
-    uint32_t ahead;       /* repetitions issued, but not done by the compute lane, at most */
-    uint32_t *section_of; /* [body_count] */
-    uint32_t *repetitions_before; /* [section_count + 1] repetitions of the sections before it */
+    uint32_t ahead;               /* most repetitions that the compute lane is behind */
+    uint32_t *section_of;         /* [body_count] */
+    uint32_t *repetitions_before; /* [section_count + 1] repetitions of the earlier sections */
     double *seconds;              /* [body_count] of each command alone */
-    uint64_t *done_count;         /* [body_count] issues of it that have ended */
-    uint32_t *lane_commands;      /* [body_count], one run for each lane */
-    bool *gates;                  /* [body_count]: the next iteration is issued after it */
+    uint64_t *done_count;         /* [body_count] issues of each command that have ended */
+    uint32_t *lane_commands;      /* [body_count] lane by lane, in order */
+    bool *gates;                  /* [body_count] the next iteration is issued after this command */
     uint64_t gate_count;
-    uint64_t gates_left[ITERATIONS]; /* that hold back the iteration after this one */
+    uint64_t gates_left[ITERATIONS]; /* by iteration: gates before the next one is issued */
     uint64_t commands_left[ITERATIONS];
     double end_seconds[ITERATIONS]; /* of each iteration */
-    snapshot snapshots[SNAPSHOTS];  /* of the last repetitions: number r at r % SNAPSHOTS */
-    sl_lane gated_by;               /* lane of the gate that opened last */
+    snapshot snapshots[SNAPSHOTS];  /* of the last repetitions: that of r at r % SNAPSHOTS */
+    sl_lane gated_by;               /* lane of the gate that ended last */
     double now;
     lane_state lane[SL_LANE_COUNT];
     sl_simulation result;
@@ -144,7 +145,7 @@ static void close_player(player *p)
     free(p->seconds);
 }
 
-/* Inputs and outputs are what the caller waits for between iterations. */
+/* A gate is a copy of an input or output: the caller waits for these between iterations. */
 static bool is_gate(const sl_program *program, const sl_command *command)
 {
     if (command->kind != SL_COMMAND_COPY || command->value >= program->value_count)
@@ -230,10 +231,10 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
     return SL_OK;
 }
 
-/* ---- playing ---- */
+/* ---- simulating ---- */
 
-/* Whether the issue of `wait` that was the latest, or the one before, when the waiter was issued
- * is over. */
+/* Has the issue that `wait` names ended? At age 0 it is the latest issue before that of the waiter,
+ * at age 1 the one before. */
 static bool has_ended(const player *p, uint32_t waiter, const sl_wait *wait, const lane_state *lane)
 {
     uint32_t section = p->section_of[waiter], of_target = p->section_of[wait->command];
@@ -246,7 +247,8 @@ static bool has_ended(const player *p, uint32_t waiter, const sl_wait *wait, con
     return p->done_count[wait->command] + wait->age >= issued;
 }
 
-/* Repetitions up to that of the lane's next command, over all iterations; UINT64_MAX: no more. */
+/* Repetitions before that of the lane's next command, over all iterations; UINT64_MAX: the lane has
+ * no more commands. */
 static uint64_t count_repetitions(const player *p, const lane_state *lane)
 {
     if (lane->command_count == 0 || lane->iteration == ITERATIONS)
@@ -256,7 +258,8 @@ static uint64_t count_repetitions(const player *p, const lane_state *lane)
            p->repetitions_before[section] + lane->repetition;
 }
 
-/* The control thread keeps so many repetitions ahead of the compute lane. */
+/* Has the lane's next command been issued? The control thread issues up to p->ahead repetitions
+ * before the compute lane has finished them. */
 static bool is_issued(player *p, const lane_state *lane)
 {
     uint64_t repetitions = count_repetitions(p, lane);
@@ -264,11 +267,11 @@ static bool is_issued(player *p, const lane_state *lane)
            count_repetitions(p, &p->lane[SL_LANE_COMPUTE]) > repetitions - p->ahead;
 }
 
-/* True if the next command of `lane` may start now. Remembers what it waited for last. */
+/* True if the next command of `lane` may start now. If not, records what the lane waits for. */
 static bool may_start(player *p, lane_state *lane)
 {
     if (lane->iteration > 0 && p->gates_left[lane->iteration - 1] > 0) {
-        lane->released_by = SL_LANE_COUNT; /* by the gate, whichever opens last */
+        lane->released_by = SL_LANE_COUNT; /* by the gate that will end last */
         return false;
     }
     if (!is_issued(p, lane)) {
@@ -293,7 +296,7 @@ static bool is_measured(uint32_t iteration)
     return iteration == MEASURED;
 }
 
-/* Charges the time since the lane's last command to whom it waited for in the end. */
+/* Charges the time since the lane's last command to the lanes that it waited for in the end. */
 static void charge_wait(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
@@ -323,7 +326,8 @@ static void start_command(player *p, sl_lane lane_index)
     lane->remaining_seconds = p->seconds[lane->commands[lane->next]];
 }
 
-/* The lane's next command: of the same repetition, of the next one, or behind the section. */
+/* Moves the lane to its next command: in the same repetition, in the next one, or behind the
+ * section. */
 static void advance_lane(player *p, lane_state *lane)
 {
     uint32_t section = p->section_of[lane->commands[lane->next]];
@@ -382,7 +386,7 @@ static void end_command(player *p, sl_lane lane_index)
     advance_lane(p, lane);
 }
 
-/* Starts whatever may start; false if nothing runs then. */
+/* Starts every command that may start. Returns false if no lane runs a command afterwards. */
 static bool start_ready(player *p)
 {
     bool runs = false;
@@ -406,7 +410,8 @@ static bool is_busy(const player *p, sl_lane lane)
     return p->lane[lane].is_running;
 }
 
-/* Compute and host lane take turns in one pool where they share the cores: the pool counts once. */
+/* If the compute and the host lane share the cores, they take turns in one pool of workers, which
+ * counts once. */
 static demand find_demand(const player *p, sl_lane lane)
 {
     double workers = p->machine->worker_count;
@@ -420,8 +425,9 @@ static demand find_demand(const player *p, sl_lane lane)
     return (demand){1.0, sl_lane_copies(lane) ? p->machine->copy_cores[lane] : 0};
 }
 
-/* The most of a core that a thread gets if the cores are shared fairly: those who want less get all
- * they want, the others divide what is left. Grows from round to round, as more are satisfied. */
+/* The largest fraction of a core that a thread gets if the cores are shared fairly: threads that
+ * need less get all they need, the other threads divide the rest equally. The share grows from
+ * round to round, as more threads get all they need. */
 static double find_share(const player *p)
 {
     double share = 0.0;
@@ -443,7 +449,8 @@ static double find_share(const player *p)
     return share;
 }
 
-/* Where read and write lane together are faster than the disk takes both, each gets its part. */
+/* The speed of the read and the write lane, where 1 is a lane's speed alone. While both run, their
+ * rates together may exceed mixed_disk_rate; then both slow down in the same proportion. */
 static double find_disk_speed(const player *p)
 {
     const sl_machine *machine = p->machine;
@@ -478,7 +485,7 @@ static void advance_time(player *p)
         if (p->lane[index].is_running && (step_seconds < 0.0 || seconds < step_seconds))
             step_seconds = seconds;
     }
-    assert(step_seconds >= 0.0); /* a lane runs, and time goes on */
+    assert(step_seconds >= 0.0); /* start_ready: some lane runs a command */
     p->now += step_seconds;
     for (int index = 0; index < SL_LANE_COUNT; index++) {
         lane_state *lane = &p->lane[index];
@@ -493,7 +500,7 @@ static void advance_time(player *p)
     }
 }
 
-/* ---- passing over what goes on ---- */
+/* ---- skipping the periods of a loop ---- */
 
 static void take_snapshot(const player *p, snapshot *out)
 {
@@ -521,8 +528,8 @@ static bool is_in_loop(const player *p, const lane_state *lane, const snapshot *
            p->section_of[lane->commands[lane->next]] == now->section;
 }
 
-/* Whether everything stands as it stood then, `period` repetitions ago: lanes in the loop that much
- * later, all others where they were. Times that differ by rounding alone are equal. */
+/* Is the state `now` that of `then`, `period` repetitions later? Lanes in the loop are `period`
+ * repetitions further; all others are idle and have not moved. Times may differ by rounding. */
 static bool stands_alike(const player *p, const snapshot *then, const snapshot *now,
                          uint32_t period)
 {
@@ -545,8 +552,8 @@ static bool stands_alike(const player *p, const snapshot *then, const snapshot *
     return true;
 }
 
-/* Repetitions that each lane in the loop still has, but for the last few: what is behind the loop
- * is issued while they are computed. */
+/* Repetitions that every lane in the loop still has, without the last few: while these are
+ * computed, the commands behind the loop are issued. */
 static uint32_t count_left(const player *p, const snapshot *now)
 {
     uint32_t most = 0, repeat = p->plan->sections[now->section].repeat;
@@ -557,8 +564,8 @@ static uint32_t count_left(const player *p, const snapshot *now)
     return repeat > most + kept ? repeat - most - kept : 0;
 }
 
-/* `times` periods of a lane, each like the last. A lane that is idle and not in the loop stays as
- * it stands: it waits all the while, and the whole wait is charged when it ends. */
+/* Skips `times` periods of a lane, each like the last one. A lane that is idle and not in the loop
+ * does not change: it waits all this time, and the whole wait is charged when the wait ends. */
 static void skip_lane(player *p, int index, const snapshot *then, const snapshot *now,
                       uint32_t period, uint32_t times)
 {
@@ -580,7 +587,7 @@ static void skip_lane(player *p, int index, const snapshot *then, const snapshot
         p->result.wait_seconds[index][cause] += times * (waited_now[cause] - waited_then[cause]);
 }
 
-/* `times` periods of `period` repetitions, each like the last. */
+/* Skips `times` periods of `period` repetitions, each like the last one. */
 static void skip_periods(player *p, const snapshot *then, const snapshot *now, uint32_t period,
                          uint32_t times)
 {
@@ -594,7 +601,7 @@ static void skip_periods(player *p, const snapshot *then, const snapshot *now, u
     for (uint32_t c = loop->first; c < loop->first + loop->count; c++) {
         uint64_t passed = (uint64_t)times * period;
         if (!is_inside[p->plan->body[c].lane])
-            continue; /* its lane is through with the loop, or not yet there */
+            continue; /* its lane has left the loop, or has not reached it */
         assert(passed <= p->commands_left[now->iteration]);
         p->done_count[c] += passed;
         p->commands_left[now->iteration] -= passed;
@@ -605,8 +612,8 @@ static void skip_periods(player *p, const snapshot *then, const snapshot *now, u
     }
 }
 
-/* A loop that has not come to a period after so many repetitions is taken to go on as in the last
- * two: that is an estimate, and bounds the work. */
+/* A loop that is not periodic after REPETITIONS_TRIED repetitions is assumed to go on like its last
+ * two. This is an estimate, which bounds the work. */
 static bool may_guess(const snapshot *then, const snapshot *now, uint32_t period)
 {
     return period == PERIOD_MOST && now->repetition >= REPETITIONS_TRIED &&
@@ -614,8 +621,8 @@ static bool may_guess(const snapshot *then, const snapshot *now, uint32_t period
            then->repetition + period == now->repetition;
 }
 
-/* Whether the last two periods were alike: then every wait that ended in the last one began in one
- * of the two, and the next period is like the last in its waits, too. */
+/* Were the last two periods alike? Then every wait that ended in the last period began in one of
+ * the two, so the waits of the next period are like those of the last one, too. */
 static bool is_periodic(const player *p, const snapshot *then, const snapshot *now, uint32_t period)
 {
     const snapshot *before = &p->snapshots[(now->repetition - 2 * period) % SNAPSHOTS];
@@ -623,7 +630,8 @@ static bool is_periodic(const player *p, const snapshot *then, const snapshot *n
            stands_alike(p, before, then, period);
 }
 
-/* The compute lane begins a repetition. */
+/* Called when the compute lane begins a repetition: skips the periods that are left, if the last
+ * repetitions were periodic. */
 static void find_period(player *p)
 {
     snapshot now;

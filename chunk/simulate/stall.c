@@ -1,4 +1,4 @@
-/* Cuts one wait at the borders of another lane's waits. */
+/* Divides the waits of one lane at the starts and ends of another lane's waits. */
 #include "stall.h"
 
 void sl_stall_remember(sl_stall_history *history, const sl_stall_span *span)
@@ -6,8 +6,8 @@ void sl_stall_remember(sl_stall_history *history, const sl_stall_span *span)
     history->spans[history->count++ % SL_STALL_HISTORY] = *span;
 }
 
-/* Only what is kept in the end is written: a period of more spans than that is kept in part, and
- * the spans that are read are then among the last ones of it. */
+/* Writes only the copies that the history still has at the end. Of a period of more spans than
+ * SL_STALL_HISTORY these are copies of its last spans, which the old history still has. */
 void sl_stall_repeat(sl_stall_history *history, uint64_t first, double seconds, uint32_t times)
 {
     const sl_stall_history old = *history;
@@ -36,7 +36,8 @@ static uint32_t add_part(sl_stall_span *parts, uint32_t count, double start, dou
     return count + 1;
 }
 
-/* A part that comes back to the waiter is one that woke up late: the waiter was done by then. */
+/* A span that names the waiter as its cause is charged to the lane waited for: the waiter had ended
+ * its work, and the other lane started late. */
 uint32_t sl_stall_divide(const sl_stall_history *history, sl_lane waiter, const sl_stall_span *wait,
                          sl_stall_span out_parts[SL_STALL_PART_MAX])
 {

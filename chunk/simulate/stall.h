@@ -1,11 +1,13 @@
-/* Whom a wait is to be charged to. A lane that waits for another often waits for one further back:
- * the copy to the device cannot start because its chunk is still being read from disk. So of each
- * lane the last waits are remembered, and a wait for it is divided: what it waited for itself
- * meanwhile is charged there, only the rest to it.
+/* Finds the lane that a wait is charged to. Often the lane that is waited for was itself waiting
+ * for a third lane: the compute lane waits for a copy to the device, and this copy could not start
+ * because its chunk was still being read from disk. So the last waits of each lane are remembered.
+ * When lane A waits for lane B, the time in which B itself waited is charged to the lanes that B
+ * waited for; only the rest is charged to B.
  *
- * Times are in any unit. Spans of one lane do not overlap and are remembered in the order of time,
- * already divided; so the wait of the lane waited for has to be remembered before a wait for that
- * lane is divided. What was forgotten stays with the lane waited for.
+ * Times are in any unit. The spans of one lane do not overlap. They are remembered in the order of
+ * time, after they have been divided, so the waits of lane B have to be remembered before a wait
+ * for B is divided. Time in which B waited, but whose span the history no longer has, is charged to
+ * B.
  */
 #ifndef SL_CHUNK_SIMULATE_STALL_H
 #define SL_CHUNK_SIMULATE_STALL_H
@@ -21,19 +23,19 @@ typedef struct sl_stall_span {
 } sl_stall_span;
 
 typedef struct sl_stall_history {
-    sl_stall_span spans[SL_STALL_HISTORY]; /* number i stands in spans[i % SL_STALL_HISTORY] */
-    uint64_t count;                        /* ever */
+    sl_stall_span spans[SL_STALL_HISTORY]; /* number i is spans[i % SL_STALL_HISTORY] */
+    uint64_t count;                        /* of all spans so far, kept or not */
 } sl_stall_history;
 
-/* Adds a span; the oldest gives way. */
+/* Adds a span, in place of the oldest one if the history is full. */
 void sl_stall_remember(sl_stall_history *history, const sl_stall_span *span);
 
-/* Adds the spans from number `first` on again, `times` times, each time `seconds` later than the
- * time before. */
+/* Adds copies of the spans from number `first` on, `times` times; each copy is `seconds` later than
+ * the copy before. */
 void sl_stall_repeat(sl_stall_history *history, uint64_t first, double seconds, uint32_t times);
 
-/* Divides a wait of lane `waiter` by the history of the lane it waited for, which `wait->cause`
- * names. Writes the parts in the order of time, none of them empty; returns how many. */
+/* Divides a wait of lane `waiter` by the history of the lane `wait->cause`, for which it waited.
+ * Writes the parts in the order of time, none of them empty; returns their number. */
 uint32_t sl_stall_divide(const sl_stall_history *history, sl_lane waiter, const sl_stall_span *wait,
                          sl_stall_span out_parts[SL_STALL_PART_MAX]);
 

@@ -1,7 +1,8 @@
-/* Accepts or rejects plans: opens what the parts share, runs them in turn, words the rejection.
+/* Accepts or rejects plans: allocates the shared state, runs the checks one after the other, and
+ * writes the message of a rejection.
  *
- * Written from the contract in sluice/plan.h alone, so that a mistake of the planner's is not made
- * here a second time. Nothing here is tuned to how plans are made.
+ * The verifier is written from the contract in sluice/plan.h alone, so that it does not repeat a
+ * mistake of the planner. It assumes nothing about how plans are made.
  */
 #include "verify.h"
 
@@ -43,7 +44,7 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
     return out_name;
 }
 
-/* Is safe for commands whose shape is not checked yet. */
+/* Also safe for commands whose shape has not been checked yet. */
 const char *sl_verify_name_command(const sl_verify *verify, const sl_command *command,
                                    char out_name[SL_VERIFY_NAME_BYTES])
 {
@@ -92,9 +93,10 @@ sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
             name_repetition(verify, when), what);
 }
 
-/* ---- all parts ---- */
+/* ---- all checks ---- */
 
-/* The objects of families come last; their values' instances are checked by sl_verify_shape. */
+/* The objects of families come last. sl_verify_shape checks later that only activations have
+ * several instances. */
 static sl_status count_objects(sl_verify *verify)
 {
     const sl_program *program = verify->program;

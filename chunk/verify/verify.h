@@ -1,27 +1,28 @@
-/* What the parts of the verifier share.
+/* Types and functions that the files of the verifier share.
  *
- * Objects are what memory can hold a copy of: values that live on their own (object = value index),
- * then the chunks of each group, then the persistent slots, then the instances of families from the
- * second on (the first is the value itself). The planner numbers its objects in another order;
- * plans hold no object numbers, so no number goes from one to the other. Every write advances the
- * object's version. A *range* is addresses of a tier that no access of the plan divides; its *cell*
- * knows which object's copy the bytes belong to and who touched them last.
+ * An *object* is content that memory can hold a copy of. Objects are numbered in this order: values
+ * with memory of their own (object = value index), the chunks of each group, the persistent slots,
+ * and the instances of families from the second on (the first instance has the number of its
+ * value). The planner numbers its objects in another order, but a plan holds no object numbers.
+ * Every write by an op makes a new *version* of the object. A *range* is a run of addresses of a
+ * tier that no access of the plan divides. The *cell* of a range records which object's copy its
+ * bytes belong to, and which commands touched the bytes last.
  *
  *   verify_request.c program, layout and homes belong together
  *   verify_shape.c   values, sections, commands: all that needs no replay
- *   verify_cells.c   what a command touches
- *   verify_replay.c  two iterations of data (versions), the same of order (waits)
+ *   verify_cells.c   the bytes that a command touches
+ *   verify_replay.c  two iterations of data (versions), two of order (waits)
  *   verify_gradients.c tensors in chunks of gradients: written before they are read
  *   verify_memory.c  allocations: overlaps, sums
  *
- * The shape makes every index and range safe for the parts behind it, which do not depend on each
- * other.
+ * verify_shape.c makes every index and range safe for the replay and for verify_memory.c, which do
+ * not depend on each other.
  *
- * Of a section's repetitions only some are replayed (SL_VERIFY_REPLAYS below): all of up to five,
- * else four or five, as many as keep the parity, so that a ring of two ends where it would. Why
- * they stand for all is said where it is used, in verify_replay.c. A family of more instances than
- * are replayed has that many in the replay; at home, where each has a place, its bytes are
- * *shrunk*: see verify_cells.c.
+ * At most SL_VERIFY_REPLAYS repetitions of a section are replayed: all of them if there are up to
+ * five, else four of an even number and five of an odd one. The equal parity makes a ring of two
+ * end in the same slot. verify_replay.c shows why these repetitions stand for all. A family with
+ * more instances than are replayed has only so many objects. Its home has a slot for each of its
+ * instances, so the home is *shrunk* in the replay: see verify_cells.c.
  */
 #ifndef SL_CHUNK_VERIFY_VERIFY_H
 #define SL_CHUNK_VERIFY_VERIFY_H
@@ -33,54 +34,54 @@ enum {
     SL_VERIFY_ACCESS_MAX = SL_OPERAND_MAX + 1, /* accesses of one command */
     SL_VERIFY_ALIGNMENT = 256,
     SL_VERIFY_NAME_BYTES = 96,
-    SL_VERIFY_REPLAYS = 5 /* most repetitions of a section that are replayed */
+    SL_VERIFY_REPLAYS = 5 /* most repetitions of a section in a replay */
 };
 
 /* A place that a command touches. */
 typedef struct sl_verify_access {
     sl_place place; /* the bytes touched */
     sl_place
-        whole; /* the copy of the object that they are a part of; `place` itself if all of it */
-    uint32_t object; /* SL_NONE: workspace; of a family: its value, whatever the repetition */
+        whole; /* the copy of the object that these bytes are in; `place` itself if they are all */
+    uint32_t object; /* SL_NONE: workspace; of a family: its value, in every repetition */
     bool reads, writes;
-    bool defines; /* a write that needs nothing of what was there */
-    /* Rows of the object, of which only those from 0 on may have been written; UINT64_MAX: all. The
-     * access needs those before needed_rows, and leaves those before end_row written. */
+    bool defines; /* a write that needs no old content */
+    /* Ops may write the rows of an object range by range, from row 0 on. The access needs the rows
+     * before needed_rows; after it, the rows before end_row are written. UINT64_MAX: all rows. */
     uint64_t needed_rows, end_row;
 } sl_verify_access;
 
 typedef struct sl_verify_cell {
-    uint64_t base;   /* where the copy starts that the bytes belong to */
-    uint32_t object; /* SL_NONE: nothing that anyone may read */
+    uint64_t base;   /* address where the copy that the bytes belong to starts */
+    uint32_t object; /* SL_NONE: no content that a command may read */
     uint32_t version;
     sl_lane writer_lane;
-    uint32_t writer;                /* the last one: how many-th of its lane, from 1; 0: none */
-    uint32_t reader[SL_LANE_COUNT]; /* the last ones since then, likewise */
+    uint32_t writer;                /* number of the last writer in its lane, from 1; 0: none */
+    uint32_t reader[SL_LANE_COUNT]; /* the same of the last reader since then, by lane */
 } sl_verify_cell;
 
-/* Addresses of a tier between two edges: one cell, or, within the extent of a shrunk home, one for
- * each instance that is replayed. */
+/* The addresses of a tier between two edges. A range has one cell or, within the extent of a shrunk
+ * home, SL_VERIFY_REPLAYS cells: one for each instance that may be replayed. */
 typedef struct sl_verify_range {
-    uint64_t first_byte; /* up to the next range's */
-    uint32_t first_cell; /* up to the next range's */
+    uint64_t first_byte; /* its bytes end before the first of the next range */
+    uint32_t first_cell; /* its cells end before the first of the next range */
 } sl_verify_range;
 
 typedef struct sl_verify_tier {
-    sl_verify_range *ranges; /* [range_count + 1], the last one only marks the end */
+    sl_verify_range *ranges; /* [range_count + 1], the last entry only marks the end */
     sl_verify_cell *cells;   /* [cell_count] */
-    /* [range_count] the shrunk home that was written last, of one slot: another place; NULL if
-     * there are no shrunk homes */
+    /* [range_count] the shrunk home that was last written there; with slots 0: some other place
+     * was. NULL: the tier has no shrunk homes */
     sl_place *owners;
     uint32_t range_count, cell_count;
 } sl_verify_tier;
 
-/* What the program makes of a value. */
+/* How the program uses a value. */
 typedef struct sl_verify_value {
-    sl_place buffer;        /* on the host, of an input or an output; bytes 0: none */
-    uint32_t second_object; /* of a family: that of its second instance, the others follow */
-    uint32_t section;       /* that uses it; SL_NONE: none, or several */
-    uint32_t chunk_index;   /* of a whole chunk of which ranks keep shards; SL_NONE: it is none */
-    sl_group group;         /* that the chunk is of */
+    sl_place buffer;        /* of an input or an output, on the host; bytes 0: none */
+    uint32_t second_object; /* of a family: its second instance; the others follow */
+    uint32_t section;       /* the only one that uses it; SL_NONE: none, or several */
+    uint32_t chunk_index;   /* the chunk held whole, if ranks keep shards of it; or SL_NONE */
+    sl_group group;         /* of that chunk */
     bool is_used;           /* by some op */
     bool is_local;          /* to a repeated section: undefined at the start of each repetition */
     bool is_filled;         /* an input that INPUT ops write */
@@ -94,7 +95,7 @@ typedef struct sl_verify {
     const sl_homes *homes;
     const sl_plan *plan;
 
-    /* where the verifier is */
+    /* the part of the plan that is being checked, for messages and repetitions */
     bool is_prologue;
     uint32_t command_index; /* SL_NONE: not at a command */
     uint32_t section_index;
@@ -107,29 +108,31 @@ typedef struct sl_verify {
     uint32_t object_count;
     uint32_t first_family_object; /* the objects from here on are instances of families */
     uint32_t *family_value;       /* [object_count - first_family_object] */
-    uint32_t *version;            /* the newest */
-    uint64_t *written_rows;       /* of it: those before this one; UINT64_MAX: all */
-    bool *is_defined;             /* has a meaning */
-    /* [tensors of the layout]: its gradient, since CLEAR_PADDING of its chunk */
+    uint32_t *version;            /* number of the newest version */
+    uint64_t *written_rows;       /* in the newest version: rows before it; UINT64_MAX: all */
+    bool *is_defined;             /* has content that may be read */
+    /* [tensors of the layout] no op has written the tensor's gradient since CLEAR_PADDING of its
+     * chunk */
     bool *is_unwritten;
-    bool *is_used_up; /* a gradient that AdamW reads: means nothing once the iteration is over */
+    bool *is_used_up; /* a gradient that AdamW reads: not needed after the iteration */
 
     sl_verify_tier tiers[SL_TIER_COUNT];
 
     /* Vector clocks count, for each lane, the commands known to have finished. */
-    uint32_t *issue_count;         /* [body_count] how often it was issued */
-    uint32_t *finish;              /* [2][body_count][SL_LANE_COUNT], by the issue's parity */
+    uint32_t *issue_count;         /* [body_count] issues of each command so far */
+    uint32_t *finish;              /* [2][body_count][SL_LANE_COUNT], by parity of the issue */
     uint32_t *last[SL_LANE_COUNT]; /* finish clock of the latest command of each lane; NULL: none */
-    uint32_t position[SL_LANE_COUNT]; /* how many commands of each lane were issued */
-    uint32_t clock[SL_LANE_COUNT];    /* at the start of the present command */
+    uint32_t position[SL_LANE_COUNT]; /* commands issued on each lane */
+    uint32_t clock[SL_LANE_COUNT];    /* at the start of the current command */
 } sl_verify;
 
 /* ---- verify.c ---- */
 
-/* Section `index` of the plan's body, also of a plan that was not divided. */
+/* Section `index` of the plan's body; a plan without sections has one of all its commands. */
 sl_section sl_verify_section(const sl_verify *verify, uint32_t index);
 
-/* Fails with SL_ERROR_INTERNAL: where the verifier is, then what is wrong. */
+/* Fails with SL_ERROR_INTERNAL. The message names the command, if one is being checked, and says
+ * what is wrong. */
 sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -143,13 +146,13 @@ const char *sl_verify_name_command(const sl_verify *verify, const sl_command *co
 
 /* ---- repetitions ---- */
 
-/* How many repetitions of `repeat` are replayed. */
+/* The number of repetitions that are replayed, of `repeat`. */
 static inline uint32_t sl_verify_replays(uint32_t repeat)
 {
     return repeat <= SL_VERIFY_REPLAYS ? repeat : 4 + repeat % 2;
 }
 
-/* A value's instances; those of a hand-made program may be 0. */
+/* The number of a value's instances; a program made by hand may have 0 there for 1. */
 static inline uint32_t sl_verify_instances(const sl_value *value)
 {
     return value->instances > 1 ? value->instances : 1;
@@ -161,24 +164,24 @@ uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_
 
 uint32_t sl_verify_persistent_object(const sl_verify *verify, uint32_t slot);
 
-/* The object of a checked value, or of a checked COPY. */
+/* The object of a value, or of a COPY, whose shape has been checked. */
 uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value);
 uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *command);
 
-/* Where the tensor of a checked TENSOR value starts in its chunk. */
+/* Byte of the chunk at which the tensor of a checked TENSOR or PART value starts. */
 uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value);
 
-/* The home of a chunk; bytes 0 where the group has none. */
+/* The home of a chunk; bytes 0 if its group has no homes. */
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index);
 
-/* The object of the instance that the present repetition uses. */
+/* The object of the instance that the current repetition uses; of other objects, `object`. */
 uint32_t sl_verify_instance(const sl_verify *verify, uint32_t object);
 
-/* Lists the accesses of a command whose shape has been checked; returns how many. */
+/* Lists the accesses of a command whose shape has been checked; returns their number. */
 uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *command,
                                  sl_verify_access out_accesses[SL_VERIFY_ACCESS_MAX]);
 
-/* By all their bytes, whatever the repetition. */
+/* Do the extents of two places overlap, in whatever repetitions? */
 static inline bool sl_verify_places_overlap(const sl_place *a, const sl_place *b)
 {
     return a->tier == b->tier && a->offset < b->offset + sl_place_extent(b) &&
@@ -192,7 +195,7 @@ static inline bool sl_verify_places_equal(const sl_place *a, const sl_place *b)
            (!is_strided || (a->slots == b->slots && a->stride == b->stride));
 }
 
-/* Has it a slot for each of more instances than are replayed? */
+/* Does the place have a slot for each instance of a family, and more than are replayed? */
 static inline bool sl_verify_is_shrunk(const sl_place *place)
 {
     return place->slots > SL_VERIFY_REPLAYS;
@@ -202,46 +205,46 @@ static inline bool sl_verify_is_shrunk(const sl_place *place)
 sl_status sl_verify_cells_open(sl_verify *verify);
 void sl_verify_cells_close(sl_verify *verify);
 
-/* The cells of a place in the present repetition, run by run. */
+/* A walk over the cells of a place in the current repetition, run by run. */
 typedef struct sl_verify_walk {
     sl_verify_tier *tier;
     const sl_place *place;
     uint32_t instance;
     uint32_t next_range, end_range;
-    sl_verify_cell *cell, *end;        /* the run: the bytes in this repetition */
-    sl_verify_cell *taken, *taken_end; /* the same, and what a write there takes besides */
-    uint32_t range;                    /* the first of the run */
-    bool is_foreign;                   /* the bytes were something else's than this shrunk home's */
+    sl_verify_cell *cell, *end;        /* the run: cells of this repetition's bytes */
+    sl_verify_cell *taken, *taken_end; /* all cells that a write overwrites: the run at least */
+    uint32_t range;                    /* the first one of the run */
+    bool is_foreign; /* the place is a shrunk home, but not the owner of the run */
 } sl_verify_walk;
 
-/* Starts at `place`, which a listed access covers, or a home or buffer. */
+/* Starts a walk over `place`: a place of a listed access, a home or a buffer. */
 sl_verify_walk sl_verify_walk_start(sl_verify *verify, const sl_place *place);
 bool sl_verify_walk_next(sl_verify_walk *walk);
 
-/* The bytes of the run are from now on this place's. */
+/* Makes the place the owner of the run's ranges; if it is not shrunk, they have no owner then. */
 void sl_verify_walk_own(const sl_verify_walk *walk);
 
-/* Nobody's bytes are a shrunk home's any more. */
+/* Makes all ranges of all tiers have no owner. */
 void sl_verify_cells_disown(sl_verify *verify);
 
 /* The bytes of a cell, for messages. */
 void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell,
                           uint64_t *out_first, uint64_t *out_end);
 
-/* ---- the parts ---- */
+/* ---- the checks ---- */
 
 sl_status sl_verify_request(const sl_verify *verify);
 
-/* The request, then the plan. */
+/* Checks the request (sl_verify_request), then the shape of the plan. */
 sl_status sl_verify_shape(sl_verify *verify);
 
-/* Data, then order; sl_verify_replay_close frees the clocks. */
+/* Replays data, then order; sl_verify_replay_close frees the clocks. */
 sl_status sl_verify_replay(sl_verify *verify);
 void sl_verify_replay_close(sl_verify *verify);
 
 sl_status sl_verify_memory(const sl_verify *verify);
 
-/* The next op of the replay of data. */
+/* Checks the gradients that the next op of the data replay reads; records those that it writes. */
 sl_status sl_verify_gradients(sl_verify *verify, const sl_op *op);
 
 #endif

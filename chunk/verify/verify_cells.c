@@ -1,14 +1,15 @@
-/* What memory a command touches, and who touched it last.
+/* The bytes that a command touches, and the cells that record the last commands at these bytes.
  *
  * Accesses follow from the program, the layout and the homes. Each tier is divided at every edge of
  * every access, home and buffer, so that an access is a run of whole ranges. Knows no versions and
  * no clocks.
  *
- * A place with a slot for each of more instances than are replayed is shrunk: it is divided only
- * where its extent starts and ends and where others divide it, and each of its ranges has a cell
- * for each instance that is replayed. Places of the same slots find the same cells. Any other place
- * takes the cells of all instances, and a shrunk one takes them from any other: bytes of a whole
- * family are given on as a whole, whichever instances lie in them.
+ * A place with more than SL_VERIFY_REPLAYS slots, one for each instance of a family, is *shrunk*.
+ * It has edges only at the start and end of its extent, and where other places have edges inside.
+ * Each of its ranges has a cell for each instance that is replayed, and two shrunk places that are
+ * equal use the same cells. A range has an owner: the shrunk place that wrote there last. When some
+ * other place writes there, it overwrites the cells of all instances, and so does a shrunk place
+ * that is not the owner: the bytes of a family are reused as a whole, whichever instance is there.
  */
 #include "verify.h"
 
@@ -76,7 +77,8 @@ sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_
     return home;
 }
 
-/* An op that writes a row range needs what earlier ones wrote; one that adds, its own rows too. */
+/* An op that makes new rows needs the rows before them, which earlier ops have written. Every other
+ * access, also one that adds to rows, needs its own rows too. */
 static void find_rows(const sl_op *op, uint32_t operand_index, sl_verify_access *access)
 {
     const sl_mode mode = sl_op_info_of(op->kind)->operand[operand_index].mode;
@@ -127,7 +129,7 @@ static uint32_t list_run(const sl_verify *verify, const sl_command *command,
     return count;
 }
 
-/* A copy moves what is there: rows that were not written yet are not missed. */
+/* A copy needs no rows to be written: it moves the rows that exist. */
 uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *command,
                                  sl_verify_access out_accesses[SL_VERIFY_ACCESS_MAX])
 {
@@ -171,7 +173,7 @@ static bool add_range(edge_list *list, uint64_t offset, uint64_t bytes)
     return add_edge(list, offset) && add_edge(list, offset + bytes);
 }
 
-/* Slots that are all replayed are cut one by one. */
+/* Adds the edges of each slot; of a shrunk place, only those of its extent. */
 static bool add_place(edge_list lists[SL_TIER_COUNT], const sl_place *place)
 {
     edge_list *list = &lists[place->tier];
@@ -246,8 +248,8 @@ static bool make_ranges(sl_verify_tier *tier, edge_list *list)
     return true;
 }
 
-/* The range that starts at `edge`, an edge of the tier at or behind the start of range `low`: one
- * that is near is found soon. */
+/* Finds the range that starts at `edge`, which is an edge of the tier at or after the start of
+ * range `low`. The search widens step by step, so an edge near to `low` is found fast. */
 static uint32_t find_edge(const sl_verify_tier *tier, uint32_t low, uint64_t edge)
 {
     uint32_t high = low, step = 1;
@@ -266,7 +268,8 @@ static uint32_t find_edge(const sl_verify_tier *tier, uint32_t low, uint64_t edg
     return low;
 }
 
-/* Counts where the extents of shrunk homes start and end: `depth` holds the differences. */
+/* In `depth`, adds 1 at the range where the extent of a shrunk place starts and subtracts 1 at the
+ * one where it ends: the sum of depth[0..i] is the number of such places over range i. */
 static void count_shrunk(const sl_verify *verify, int32_t *depth[SL_TIER_COUNT])
 {
     sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
@@ -283,7 +286,7 @@ static void count_shrunk(const sl_verify *verify, int32_t *depth[SL_TIER_COUNT])
     }
 }
 
-/* Gives the ranges their cells, which hold nothing. */
+/* Gives each range its cells, which hold no object yet. */
 static bool make_cells(sl_verify_tier *tier, const int32_t *depth)
 {
     int32_t homes = 0;
@@ -415,7 +418,7 @@ void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell
     *out_end = tier->ranges[low + 1].first_byte;
 }
 
-/* Between the replay of data and that of order nobody owns anything. */
+/* Called between the data replay and the order replay. */
 void sl_verify_cells_disown(sl_verify *verify)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)

@@ -1,10 +1,10 @@
-/* What a chunk of gradients holds, tensor by tensor. CLEAR_PADDING writes the chunk but for its
- * tensors: each one has to be written before it is read, alone or with the chunk. Knows nothing of
- * places and versions.
+/* Which tensors of a gradient chunk have been written. CLEAR_PADDING starts a new version of the
+ * chunk but writes only the padding. So each tensor must be written after it, before an op reads
+ * the tensor or the whole chunk. Knows nothing of places and versions.
  */
 #include "verify.h"
 
-/* The chunk whose gradient a value holds, whole; SL_NONE: it holds none. */
+/* The chunk whose whole gradient a value holds; SL_NONE: the value holds none. */
 static uint32_t find_chunk(const sl_verify *verify, uint32_t value_index)
 {
     const sl_value *value = &verify->program->values[value_index];
@@ -14,7 +14,7 @@ static uint32_t find_chunk(const sl_verify *verify, uint32_t value_index)
     return it->chunk_index != SL_NONE && it->group == SL_GROUP_GRAD ? it->chunk_index : SL_NONE;
 }
 
-/* The tensor whose gradient a value is; SL_NONE: it is none. */
+/* The tensor whose gradient a value is; SL_NONE: the value is not a tensor's gradient. */
 static uint32_t find_tensor(const sl_verify *verify, uint32_t value_index)
 {
     const sl_value *value = &verify->program->values[value_index];
@@ -22,7 +22,8 @@ static uint32_t find_tensor(const sl_verify *verify, uint32_t value_index)
     return is_tensor && value->group == SL_GROUP_GRAD ? value->index : SL_NONE;
 }
 
-/* The kernel finds the padding by the op's first block. */
+/* The kernel finds the chunk's padding by attrs.first_block, so this must be the chunk's first
+ * block. */
 static sl_status check_padding(const sl_verify *verify, const sl_op *op)
 {
     const sl_layout *layout = verify->layout;

@@ -1,7 +1,7 @@
 /* Checks the list of allocations one by one and tick by tick: no two overlap, and the plan's sums
- * are theirs. No lane reads the list; it is what people are told of the memory. So where commands
- * read and write is checked against what is there (verify_replay.c) and not against the list. Knows
- * nothing of content and waits.
+ * of bytes agree with the list. Also checks the sums of bytes moved. No lane reads the list;
+ * reports show it. So the places that commands read and write are not checked against the list, but
+ * by a replay (verify_replay.c). Knows nothing of content and waits.
  */
 #include "verify.h"
 
@@ -19,8 +19,9 @@ static sl_status reject_allocation(const sl_verify *verify, uint32_t index, cons
                             (unsigned long long)place->offset, (int)place->tier, what);
 }
 
-/* Activations are counted as such wherever they are; so are inputs and outputs off their slots.
- * What holds a chunk for a time is counted as the chunk's group. */
+/* An input or output on the host counts as STAGING. A value that holds a whole gathered chunk
+ * counts as the chunk's group. Every other value counts as ACTIVATION, also an input or output in
+ * another tier. */
 static sl_status check_value_kind(const sl_verify *verify, uint32_t index)
 {
     const sl_allocation *it = &verify->plan->allocations[index];
@@ -59,7 +60,7 @@ static sl_status check_identity(const sl_verify *verify, uint32_t index)
     return SL_OK;
 }
 
-/* A family's has one slot, two, or one for each instance, each with room for what it says. */
+/* An allocation of a family has one slot, two, or one for each instance; slots do not overlap. */
 static sl_status check_slots(const sl_verify *verify, uint32_t index)
 {
     const sl_allocation *it = &verify->plan->allocations[index];
@@ -108,7 +109,7 @@ static sl_status check_allocations(const sl_verify *verify)
 
 /* ---- tick by tick ---- */
 
-/* Ticks in which an allocation lives. */
+/* Ticks in which an allocation lives, without a wrap. */
 typedef struct interval {
     uint32_t index, first_tick, last_tick;
 } interval;
@@ -117,11 +118,11 @@ typedef struct sweep {
     const sl_verify *verify;
     interval *starts, *ends; /* [interval_count], sorted by first and by last tick */
     uint32_t interval_count;
-    uint32_t *live[SL_TIER_COUNT]; /* allocations that live at one tick, by offset; disjoint */
+    uint32_t *live[SL_TIER_COUNT]; /* allocations alive at the current tick, by offset; disjoint */
     uint32_t live_count[SL_TIER_COUNT];
     uint64_t live_bytes[SL_TIER_COUNT], peak_bytes[SL_TIER_COUNT];
-    uint64_t kind_bytes[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT]; /* now */
-    bool matches[SL_TIER_COUNT]; /* at a tick of the peak the kinds were as the plan says */
+    uint64_t kind_bytes[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT]; /* at the current tick */
+    bool matches[SL_TIER_COUNT]; /* at some tick of the peak, kind_bytes are the plan's */
 } sweep;
 
 static int compare_starts(const void *a, const void *b)
@@ -136,7 +137,7 @@ static int compare_ends(const void *a, const void *b)
     return (left->last_tick > right->last_tick) - (left->last_tick < right->last_tick);
 }
 
-/* Where `offset` is or would be in the live list of a tier. */
+/* The index at which `offset` is, or would be inserted, in the live list of a tier. */
 static uint32_t find_live(const sweep *state, sl_tier tier, uint64_t offset)
 {
     const sl_allocation *allocations = state->verify->plan->allocations;
@@ -289,7 +290,7 @@ static void sort_intervals(sweep *state)
     qsort(state->ends, state->interval_count, sizeof *state->ends, compare_ends);
 }
 
-/* Adds what the copies of a section move in all repetitions. */
+/* Adds the bytes that the copies of a section move in all its repetitions, by lane. */
 static sl_status sum_moved(const sl_verify *verify, uint32_t section_index,
                            uint64_t moved[SL_LANE_COUNT])
 {
@@ -332,7 +333,7 @@ close:
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- the check ---- */
 
 sl_status sl_verify_memory(const sl_verify *verify)
 {

@@ -1,4 +1,4 @@
-/* Replays the prologue and two iterations of the body, twice: for the data and for the order. */
+/* Replays two iterations of the body twice: for the data, after the prologue, and for the order. */
 #include "verify.h"
 
 #include <assert.h>
@@ -8,29 +8,34 @@
 
 /* ---- data ----
  *
- * Asks of every read, in issue order, whether the newest version is there.
+ * Checks for every read, in issue order, that the bytes hold the newest version of their object.
  *
- * Copies must be of newest content too. So what a byte holds depends on its last writer alone, and
- * that is a command of this iteration or of the one before: two iterations show every wrong read.
+ * A copy must have the newest content too. So the content of a byte depends only on the last
+ * command that wrote it, which is of this iteration or of the one before. Therefore two iterations
+ * show every wrong read.
  *
- * Why four repetitions of a section stand for any greater even number, and five for any odd one:
+ * Why four repetitions of a section stand for any greater even number, and five for any greater odd
+ * one:
  *
- * - Say that a byte's state is whose copy it holds, from which base, and whether that is of the
- *   newest version; an object's, how many of its rows were written. One repetition sets the state
- *   of the bytes that it writes by its own text, and of the others it only makes copies stale of
- *   objects that it writes. Two in a row (for rings of two have period two) are one such step U,
- * the same each time, and U after U is U: so the states before repetitions 2 and 3 are those before
- * 4 and 5, and so on. What is read is asked for in repetitions 0 to 3, or the odd last one, which
- * finds what repetition 2 found. After the last one the state is that after the replay's last one,
- * for the parities agree.
- * - That leaves the instances of families, whose names change. A repetition touches its own alone.
- *   At home instance r meets repetition r of each section; what that one does depends on the state
- *   above, so instances 0 to 3 meet whatever any of them does. In a ring, or a place for all, a
- *   read finds its own instance only if its own repetition has put it there, whatever its number;
- *   or if an earlier section has left it there, whose last two instances are still in its rings.
- *   Such a read would first meet instances that are gone, in repetition 0 or 1, in the plan as in
- *   the replay, in which the last two are two others as well (of three repetitions or less, all
- *   are replayed).
+ * - The state of a byte: the object whose copy it holds, the base of that copy, and whether the
+ *   copy is the newest version. The state of an object: how many of its rows were written. A
+ *   repetition gives the bytes that it writes a state that depends only on its commands. To other
+ *   bytes it does one thing: copies of objects that it writes become stale. Rings of two have
+ *   period two, so take two repetitions in a row as one step U. U is the same each time, and U
+ *   after U is the same as U. So the states before repetitions 2 and 3 are also those before 4 and
+ *   5, and so on. Repetitions 0 to 3 are replayed, so their reads are checked; if the number is
+ *   odd, the last one is replayed too, and finds the state that repetition 2 found. The state
+ *   after the last repetition of the plan is the one after the last of the replay, because their
+ *   numbers have the same parity.
+ * - That leaves the instances of families, because each repetition uses another instance, and only
+ *   that one. At a family's home, instance r is touched only by repetition r of each section. The
+ *   state above decides the effect of this repetition, so instances 0 to 3 show all effects. In a
+ *   ring, or in a place for all instances, a read finds its instance in two cases. Either the same
+ *   repetition has put it there; this does not depend on the number of the repetition. Or an
+ *   earlier section has left it there; but a ring then holds only the last two instances of that
+ *   section. A plan that relies on the second case already fails in repetition 0 or 1, whose
+ *   instances are not the last two. This is so in the plan and in the replay, because with three
+ *   repetitions or fewer all are replayed.
  */
 
 /* Puts the newest version of `object` at `place`. */
@@ -58,7 +63,7 @@ static void define_object(sl_verify *verify, uint32_t object, const sl_place *pl
     put_version(verify, object, place);
 }
 
-/* What a cell holds instead of the newest version of `object`. */
+/* Says what the walk's cell holds instead of the newest version of `object`. */
 static const char *describe_cell(const sl_verify *verify, uint32_t object,
                                  const sl_verify_walk *walk, uint64_t base,
                                  char out_name[SL_VERIFY_NAME_BYTES])
@@ -105,7 +110,7 @@ static sl_status check_content(sl_verify *verify, uint32_t object, const sl_plac
     return SL_OK;
 }
 
-/* Were the rows before `needed` of the object written, where it holds its newest version? */
+/* Does the newest version of the object have the rows before `needed`? */
 static sl_status check_rows(const sl_verify *verify, uint32_t object, uint64_t needed)
 {
     char name[SL_VERIFY_NAME_BYTES], rows[48] = "all rows";
@@ -120,7 +125,7 @@ static sl_status check_rows(const sl_verify *verify, uint32_t object, uint64_t n
                             (unsigned long long)written);
 }
 
-/* Is the newest version at `place`, all of it? */
+/* Does `place` hold the newest version of the object, with all its rows? */
 static sl_status check_complete(sl_verify *verify, uint32_t object, const sl_place *place)
 {
     SL_TRY(check_content(verify, object, place, place));
@@ -173,7 +178,8 @@ static sl_status step_data(sl_verify *verify, const sl_command *command)
     return SL_OK;
 }
 
-/* The gradient of a chunk is used up once its AdamW has read it, and so never goes home. */
+/* After AdamW has read the gradient of a chunk, no op reads it again. So its home does not have to
+ * hold it at the end of an iteration. */
 static void mark_used_gradients(sl_verify *verify)
 {
     const sl_program *program = verify->program;
@@ -210,9 +216,10 @@ static void start_data(sl_verify *verify)
     }
 }
 
-/* The caller has filled the inputs; activations and outputs mean nothing before they are written.
- * A value that one section alone uses means nothing at the start of each of its repetitions: what
- * reads it too early there does so in the first one. */
+/* At the start of an iteration the caller has filled its inputs. Activations, outputs and the
+ * inputs that INPUT ops fill are undefined until an op writes them. A value that only one section
+ * uses is undefined at the start of each repetition. It is not reset there, because a read that is
+ * too early is also too early in the first repetition. */
 static void begin_iteration(sl_verify *verify)
 {
     for (uint32_t i = 0; i < verify->program->value_count; i++) {
@@ -227,9 +234,9 @@ static void begin_iteration(sl_verify *verify)
         verify->is_defined[i] = false;
 }
 
-/* Callers fill and read their buffers between iterations, while the last commands still run. So an
- * output is complete in its buffer, and an input is where the caller has put it: nothing else was
- * there in between. */
+/* Callers fill and read their buffers between iterations, while the last commands still run. So at
+ * the end of an iteration every output must be complete in its buffer, and every input must still
+ * be where the caller has put it: no command may have used these bytes for anything else. */
 static sl_status check_buffers(sl_verify *verify)
 {
     for (uint32_t i = 0; i < verify->program->value_count; i++) {
@@ -246,7 +253,8 @@ static sl_status check_buffers(sl_verify *verify)
     return SL_OK;
 }
 
-/* Every chunk is current at its home, and the callers' buffers are as they expect them. */
+/* Every chunk must be current at its home (except gradients that AdamW has read), and the callers'
+ * buffers as the callers expect them. */
 static sl_status end_iteration(sl_verify *verify)
 {
     const sl_homes *homes = verify->homes;
@@ -263,40 +271,42 @@ static sl_status end_iteration(sl_verify *verify)
 
 /* ---- order ----
  *
- * Asks whether waits order every pair of conflicting accesses to the same bytes.
+ * Checks that waits order every pair of conflicting accesses to the same bytes.
  *
- * Lanes are in order, and a wait joins the clock of the command that it names: of its latest issue
- * or of the one before, if there was one. A command's clock says, for each lane, how many of its
- * commands have finished when it starts. An earlier access conflicts with a later one unless both
- * read; then the later command's clock must count the earlier command.
+ * The clock of a command says, for each lane, how many of the lane's commands are known to have
+ * finished when the command starts. It joins the clock of the command before on the same lane, and
+ * the clocks of the waits: each wait names the latest issue of a command or the issue before that,
+ * and counts only if there was such an issue. Two accesses conflict unless both read; then the
+ * clock of the later command must count the earlier one.
  *
- * Of each cell only the last writer and the readers since then matter: who is ordered after them is
- * ordered after all before. A path between two iterations runs through those two only, and waits on
- * issues that were not there mean nothing in the first; so two iterations show what any two in a
- * row would.
+ * Of each cell only the last writer and the readers since then matter: a command that is ordered
+ * after them is ordered after all earlier accesses. A path between two consecutive iterations
+ * passes through no other iteration. The first iteration has no earlier issues to wait for, so it
+ * is ordered least. Therefore two iterations show what any two consecutive ones would.
  *
- * Why the repetitions that are replayed stand for all. A *path* leads from a command back to those
- * that it waits for, and to the one before on its lane. Say that (c, r) is the issue of c in
- * repetition r of R, and that R' are replayed.
+ * Why the repetitions that are replayed stand for all: a *path* leads from a command back to the
+ * commands that it waits for and to the one before it on its lane, and so on. Let (c, r) be the
+ * issue of command c in repetition r of the plan's R, and let R' repetitions be replayed.
  *
- * - Each step back in the replay from (c, q) can be taken in the plan from (c, r), r >= q: within
- *   the repetitions of one section it goes back by as many, for the text is the same; into another
- *   section it arrives at the last repetition or the one before in both. Where the replay steps out
- *   of the section for want of earlier repetitions, the plan steps to one of them, which is later
- *   on the same lane. So a path of the replay, from (c, q) into repetition R' - 1 - j of another
- *   section, is one of the plan from (c, r) into R - 1 - j, for any r >= q; and within a section a
- *   path over d repetitions stays one.
- * - Two neighbours in the accesses to a byte are at most two repetitions of a section apart,
- *   because each comes again two repetitions later at the latest. Repetitions 0 to 3 have all such
- *   pairs, at both parities. Across sections a byte's neighbours are in the first two repetitions
- *   of the one and the last two of the other. At a family's home they are at repetition r of both:
- *   there are r repetitions to step back over in the one and R - 1 - r in the other, and one of the
- *   replay's instances, min(r, R' - 1), has no more of either. And where the bytes of a whole
- *   family are given on, its last instance is waited for.
+ * - Each step back in the replay from (c, q) has a counterpart in the plan from (c, r), for every
+ *   r >= q. A step within a section goes back by the same number of repetitions, because the
+ *   commands are the same. A step into another section arrives in both at the last repetition of
+ *   that section or at the one before. Where the replay leaves the section because there is no
+ *   earlier repetition, the plan may step to an earlier repetition instead, to a command that is
+ *   later on the same lane. So a path of the replay from (c, q) into repetition R' - 1 - j of
+ *   another section is a path of the plan from (c, r) into repetition R - 1 - j, for every r >= q.
+ *   A path over d repetitions within a section is one in both.
+ * - Two consecutive accesses to a byte within a section are at most two repetitions apart, because
+ *   each access comes again after one or two repetitions. Repetitions 0 to 3 have all such pairs,
+ *   at both parities. If two consecutive accesses are in different sections, they are in the first
+ *   two repetitions of the later one and the last two of the earlier one. At a family's home both
+ *   are in repetition r of their sections: a path can step back over r repetitions in the later
+ *   section and over R - 1 - r in the earlier one. In the replay, instance min(r, R' - 1) has no
+ *   more than that of either. And where the bytes of a whole family are reused, the wait is for
+ *   its last instance.
  *
- * So each accepted plan is ordered. (A plan may be rejected although it is ordered, if the only
- * path between two sections leads over more repetitions than are replayed: no planner means such a
- * path.)
+ * So each accepted plan is ordered. (An ordered plan may be rejected, if the only path between two
+ * sections needs more repetitions than are replayed; a planner has no reason to rely on one.)
  */
 
 static sl_status open_clocks(sl_verify *verify)
@@ -317,7 +327,7 @@ void sl_verify_replay_close(sl_verify *verify)
     free(verify->finish);
 }
 
-/* The clock after issue `issue` of a command, of which the last two are kept. */
+/* The clock after issue `issue` of a command. The clocks of its last two issues are kept. */
 static uint32_t *finish_clock(const sl_verify *verify, uint32_t command, uint32_t issue)
 {
     uint64_t row = (uint64_t)(issue % 2) * verify->plan->body_count + command;
@@ -349,8 +359,8 @@ typedef struct moment {
     uint32_t iteration, section, repetition, command;
 } moment;
 
-/* The moment of the command that was the `position`-th of its lane, from 1. Steps through the whole
- * replay. */
+/* Finds when the command at `position` of its lane, from 1, was issued. Steps through the replay
+ * from its start. */
 static moment find_moment(const sl_verify *verify, sl_lane lane, uint32_t position)
 {
     moment it = {0};
@@ -396,7 +406,8 @@ static sl_status reject_race(const sl_verify *verify, const sl_verify_access *ac
         (unsigned long long)first, (unsigned long long)end, other->command, command, when, what);
 }
 
-/* Has the command at `position` of `lane` finished? Those of the own lane have, or are this one. */
+/* Has the command at `position` of `lane` finished? On lane `own` it has, or is the current command
+ * itself. */
 static bool is_finished(const sl_verify *verify, sl_lane own, sl_lane lane, uint32_t position)
 {
     return lane == own || position <= verify->clock[lane];
@@ -417,7 +428,7 @@ static sl_status check_cell(const sl_verify *verify, sl_lane own, const sl_verif
     return SL_OK;
 }
 
-/* A write must come after whoever used the bytes, also as part of something else. */
+/* A write must come after all accesses to the bytes, also to other objects that were there. */
 static sl_status check_access(sl_verify *verify, sl_lane own, const sl_verify_access *access)
 {
     sl_verify_walk walk = sl_verify_walk_start(verify, &access->place);
@@ -461,7 +472,7 @@ static sl_status step_order(sl_verify *verify, const sl_command *command)
         SL_TRY(check_access(verify, lane, &accesses[i]));
     for (uint32_t i = 0; i < count; i++)
         mark_access(verify, lane, &accesses[i]);
-    for (int other = 0; other < SL_LANE_COUNT; other++) /* nothing has finished unissued */
+    for (int other = 0; other < SL_LANE_COUNT; other++) /* none has finished before its issue */
         assert(verify->clock[other] <= verify->position[other]);
     uint32_t *finish = finish_clock(verify, index, verify->issue_count[index]++);
     memcpy(finish, verify->clock, sizeof verify->clock);
@@ -509,8 +520,8 @@ static sl_status replay_body(sl_verify *verify, step take)
     return SL_OK;
 }
 
-/* Two iterations: what the prologue leaves to the first one, and what the first leaves to all
- * others. The caller has filled the inputs before the prologue runs. */
+/* The first iteration finds what the prologue leaves; the second one finds what the first leaves,
+ * as all later ones do. The caller has filled the inputs before the prologue runs. */
 static sl_status replay_data(sl_verify *verify)
 {
     start_data(verify);
@@ -524,7 +535,7 @@ static sl_status replay_data(sl_verify *verify)
     return SL_OK;
 }
 
-/* The prologue is waited for before the body starts. */
+/* Without the prologue: all its commands have finished before the body starts. */
 static sl_status replay_order(sl_verify *verify)
 {
     SL_TRY(open_clocks(verify));

@@ -1,12 +1,12 @@
-/* Checks that program, layout, homes and peaks belong together: values, ops and sections that
- * exist, homes where their elements and direct I/O want them, peaks within the budgets. Knows no
- * commands.
+/* Checks that program, layout, homes and peaks belong together: values, ops and sections exist,
+ * homes on disk are aligned, all that outlives the plan is below fixed_bytes, and peaks are within
+ * the budgets. Of the plan's commands it knows only their number.
  */
 #include "verify.h"
 
 enum { COMMANDS_MAX = 1 << 29 };
 
-/* Sections have all ops, in order. */
+/* The program's sections contain all its ops, in order, each op once. */
 static sl_status check_program_sections(const sl_verify *verify)
 {
     const sl_program *program = verify->program;
@@ -53,7 +53,7 @@ static sl_status check_value(const sl_verify *verify, uint32_t index)
     return SL_OK;
 }
 
-/* A tensor in a chunk that lives for a time. */
+/* A PART must be a tensor within its chunk, which is an activation: a gathered chunk. */
 static sl_status check_part(const sl_verify *verify, uint32_t index)
 {
     const sl_program *program = verify->program;
@@ -86,7 +86,8 @@ static sl_status check_ops(const sl_verify *verify)
     return SL_OK;
 }
 
-/* Homes are in tiers that exist, where their elements and direct I/O want them. */
+/* The layout has the program's type for the group. Homes are in tiers that exist, those on disk at
+ * multiples of SL_DISK_ALIGNMENT. */
 static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool *out_is_on_disk)
 {
     const sl_homes *homes = verify->homes;
@@ -110,7 +111,8 @@ static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool
     return SL_OK;
 }
 
-/* With homes on disk, parts of chunks pass through pieces of host memory at the boundary. */
+/* If chunks live on disk, the host needs bounce pieces: in the boundary state, pieces of these
+ * chunks are read and written through them. */
 static sl_status check_homes(const sl_verify *verify)
 {
     bool is_on_disk = false;
@@ -128,7 +130,8 @@ static bool is_fixed(const sl_verify *verify, const sl_place *place)
     return place->bytes <= fixed && place->offset <= fixed - place->bytes;
 }
 
-/* What outlives the plan lies below fixed_bytes of its tier: no command may write anything else
+/* Homes, persistent slots, flags and bounce pieces outlive the plan, so they must lie below
+ * fixed_bytes of their tier. verify_shape.c checks that commands write only homes and slots
  * there. */
 static sl_status check_fixed(const sl_verify *verify)
 {

@@ -1,12 +1,12 @@
-/* Checks what needs no replay, down to the single command, so that every index and range is safe
- * for the parts behind it: the request (verify_request.c); what the program makes of its values;
- * the callers' buffers; the plan's sections are the program's; each command has indices, lanes,
- * sizes, alignment and waits that exist; the body runs every op once, in order. Knows nothing of
- * what memory holds.
+/* Checks all that needs no replay, down to the single command, so that every index and range is
+ * safe for the checks after this one: the request (verify_request.c); how the program uses its
+ * values; the callers' buffers; the plan's sections, which are the program's; the indices, lanes,
+ * sizes, alignment and waits of each command; the body, which runs every op once, in order. Knows
+ * nothing of the content of memory.
  */
 #include "verify.h"
 
-/* ---- what the sections make of values ---- */
+/* ---- how the sections use values ---- */
 
 static sl_status check_family(const sl_verify *verify, uint32_t index)
 {
@@ -43,7 +43,8 @@ static sl_status record_operand(sl_verify *verify, uint32_t section_index, uint3
     return SL_OK;
 }
 
-/* Inputs of the caller's and outputs are used by the caller, too. */
+/* Decides whether a value is local to a repeated section. Outputs, and inputs that the caller
+ * fills, are not local, because the caller uses them, too. */
 static void find_local(sl_verify *verify, uint32_t index)
 {
     const sl_value *value = &verify->program->values[index];
@@ -55,7 +56,8 @@ static void find_local(sl_verify *verify, uint32_t index)
                    sl_program_section(verify->program, it->section).repeat > 1;
 }
 
-/* An op between a whole chunk and this rank's shard of it. */
+/* If the op moves data between a whole chunk and this rank's shard of it, records the chunk of the
+ * value that is the whole chunk. */
 static sl_status record_whole(sl_verify *verify, uint32_t tick)
 {
     const sl_program *program = verify->program;
@@ -77,7 +79,7 @@ static sl_status record_whole(sl_verify *verify, uint32_t tick)
     return SL_OK;
 }
 
-/* A part is of a tensor that its chunk holds. */
+/* The tensor of a PART must be one of the chunk that the PART's whole value holds. */
 static sl_status check_chunk_of_part(const sl_verify *verify, uint32_t index)
 {
     const sl_value *value = &verify->program->values[index];
@@ -114,7 +116,7 @@ static sl_status find_values(sl_verify *verify)
 
 /* ---- the callers' buffers ---- */
 
-/* An allocation on the host that holds an output, or an input of the caller's, at every tick. */
+/* Is the allocation on the host, for an output or an input that the caller fills, at every tick? */
 static bool is_buffer(const sl_verify *verify, const sl_allocation *it)
 {
     if (it->place.tier != SL_TIER_HOST || it->chunk_index != SL_NONE ||
@@ -126,7 +128,7 @@ static bool is_buffer(const sl_verify *verify, const sl_allocation *it)
     return has_buffer && it->first_tick == 0 && it->last_tick + 1 >= verify->program->op_count;
 }
 
-/* The places that callers fill with inputs and read outputs from. */
+/* Finds the places that callers fill with inputs and read outputs from. */
 static sl_status find_buffers(sl_verify *verify)
 {
     const sl_plan *plan = verify->plan;
@@ -167,7 +169,7 @@ static sl_status check_section(const sl_verify *verify, uint32_t index, uint32_t
     return SL_OK;
 }
 
-/* How many commands are issued in an iteration that is replayed. */
+/* Limits the number of commands that are issued in a replayed iteration. */
 static sl_status count_issues(const sl_verify *verify)
 {
     enum { ISSUES_MAX = 1 << 29 };
@@ -200,7 +202,8 @@ static sl_status check_sections(const sl_verify *verify)
 
 /* ---- places ---- */
 
-/* Slots other than the first: a ring of two, or one for each repetition; aligned, apart. */
+/* A place with several slots is a ring of two or has a slot for each repetition of its section. The
+ * slots are aligned and do not overlap. */
 static sl_status check_slots(const sl_verify *verify, const sl_place *place, const char *name)
 {
     if (place->slots <= 1 && place->stride == 0)
@@ -249,7 +252,7 @@ static sl_status check_place(const sl_verify *verify, const sl_place *place, uin
     return SL_OK;
 }
 
-/* Families alone have more than one slot. */
+/* Only families have more than one slot. */
 static sl_status check_strides(const sl_verify *verify, const sl_value *value,
                                const sl_place *place, const char *name)
 {
@@ -342,8 +345,9 @@ static bool is_at_home(const sl_verify *verify, const sl_verify_access *access)
     return access->whole.tier == home.tier && access->whole.offset == home.offset;
 }
 
-/* Homes, block flags, bounce pieces and persistent slots lie below fixed_bytes of each tier. Other
- * programs use them too, so that a program alone does not show what is lost there. */
+/* Below fixed_bytes of a tier, a command may write only a chunk at its home or a persistent slot.
+ * Other programs of the run use these bytes too, so the replay of one program would not show that
+ * content is lost there. */
 static sl_status check_fixed(const sl_verify *verify, const sl_command *command)
 {
     char name[SL_VERIFY_NAME_BYTES];
@@ -363,7 +367,7 @@ static sl_status check_fixed(const sl_verify *verify, const sl_command *command)
 
 /* ---- RUN ---- */
 
-/* The chunk that an AdamW updates; SL_NONE where it names none. */
+/* The chunk that an AdamW updates; SL_NONE if no operand of it is a chunk. */
 static uint32_t updated_chunk(const sl_verify *verify, const sl_op *op)
 {
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
@@ -376,8 +380,8 @@ static uint32_t updated_chunk(const sl_verify *verify, const sl_op *op)
     return SL_NONE;
 }
 
-/* May the op at `tick` run on `lane`? AdamW where the homes say, collectives on comm, the rest on
- * compute, or on host where the op table allows it. */
+/* May the op at `tick` run on `lane`? AdamW runs where the homes say, a collective on comm, an
+ * INPUT op on input; every other op on compute, or on host if the op table allows it. */
 static bool allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
 {
     const sl_op *op = &verify->program->ops[tick];
@@ -394,8 +398,8 @@ static bool allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
     return lane == (is_on_host ? SL_LANE_HOST : SL_LANE_COMPUTE);
 }
 
-/* The tier that the ops of a lane work on. Apart from the table of lanes that the planner asks, so
- * that a mistake there is found. */
+/* The tier that the ops of a lane work on. Does not use the planner's table of lanes
+ * (policy/tiers.c), so that a mistake in that table is found. */
 static sl_tier lane_tier(sl_lane lane)
 {
     return lane == SL_LANE_HOST || lane == SL_LANE_INPUT ? SL_TIER_HOST : SL_TIER_DEVICE;
@@ -447,7 +451,8 @@ static sl_status check_workspace(const sl_verify *verify, const sl_command *comm
     return SL_OK;
 }
 
-/* Kernels may not find two operands in the same bytes unless the program says so. */
+/* No two operands of a command may share bytes if one of them is written, unless they are one
+ * object at one place. */
 static sl_status check_disjoint(const sl_verify *verify, const sl_command *command)
 {
     char first[SL_VERIFY_NAME_BYTES], second[SL_VERIFY_NAME_BYTES];
@@ -469,7 +474,7 @@ static sl_status check_disjoint(const sl_verify *verify, const sl_command *comma
     return SL_OK;
 }
 
-/* AdamW reads one flag for each block of its chunk, and so does the norm with other ranks. */
+/* AdamW reads one flag for each block of its chunk, and so does the norm with several ranks. */
 static sl_status check_flags(const sl_verify *verify, const sl_command *command)
 {
     const sl_op *op = &verify->program->ops[command->tick];
@@ -511,8 +516,8 @@ static sl_status check_run(const sl_verify *verify, const sl_command *command)
 
 /* ---- COPY ---- */
 
-/* The lane from one tier to another: everything passes through the host. Apart from the table of
- * lanes that the planner asks, so that a mistake there is found. */
+/* The lane that copies from one tier to another; SL_LANE_COUNT if there is none: every copy has the
+ * host at one end. Does not use the planner's table of lanes, so that a mistake in it is found. */
 static sl_lane copy_lane(sl_tier from, sl_tier to)
 {
     if (from == SL_TIER_HOST && to != SL_TIER_HOST)
@@ -527,8 +532,8 @@ static bool is_disk_copy(const sl_command *command)
     return command->from.tier == SL_TIER_DISK || command->to.tier == SL_TIER_DISK;
 }
 
-/* Disks are read and written past the system's cache: whole pages, on both sides. And they keep
- * checksums, so that what lies behind each other has none in common. */
+/* Disks are read and written by direct I/O, in whole pages at both ends. The disk tier keeps one
+ * checksum for each SL_DISK_ALIGNMENT bytes, so two homes must not share one. */
 static sl_status check_direct(const sl_verify *verify, const sl_command *command)
 {
     const sl_place *places[] = {&command->from, &command->to};
@@ -576,7 +581,8 @@ static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *com
     return check_at_home(verify, &command->to, command->group, command->chunk_index);
 }
 
-/* A copy of a family, or of a value of one section, stands where the value is used. */
+/* A copy of a family must be in a section of as many repetitions as the family has instances; a
+ * copy of a value that is local to a section must be in this section. */
 static sl_status check_value_section(const sl_verify *verify, const sl_command *command)
 {
     const sl_value *value = &verify->program->values[command->value];
@@ -591,8 +597,7 @@ static sl_status check_value_section(const sl_verify *verify, const sl_command *
     return SL_OK;
 }
 
-/* The host end of an output's copy, or of an input's that the caller fills, is its buffer;
- * other values stay within the iteration. */
+/* The host end of a copy of an output, or of an input that the caller fills, is its buffer. */
 static sl_status check_value_copy(const sl_verify *verify, const sl_command *command)
 {
     if (command->value >= verify->program->value_count)
@@ -664,8 +669,8 @@ static sl_status check_command(const sl_verify *verify, const sl_command *comman
     return check_run(verify, command);
 }
 
-/* One section: its ops in tick order, each once; the copies of a tick stand before its op, or, of
- * the tick behind the last, after it. */
+/* A section of the body runs its ops in tick order, each once. The copies of a tick are before the
+ * op of this tick; copies of the tick after the section's last op are at the end. */
 static sl_status check_sequence(sl_verify *verify, uint32_t *next_tick)
 {
     sl_section of_ops = sl_program_section(verify->program, verify->section_index);

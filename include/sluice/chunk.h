@@ -198,8 +198,7 @@ typedef struct sl_machine {
     double copy_cores[SL_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
     bool shares_cores;                /* compute and host lane share the cores: their times add */
     bool is_measured;                 /* false: the rates are described, or a guess */
-    bool is_described;                /* by a file, from data sheets and assumptions
-                                       */
+    bool is_described;                /* by a file, from data sheets and assumptions */
     bool is_quick;                    /* measured with few rounds and few shapes */
     bool is_scaled;                   /* scaled from another number of workers or ranks */
 } sl_machine;

@@ -91,8 +91,6 @@ typedef enum sl_memory_kind {
     SL_MEMORY_STAGING, /* on the host: buffers of inputs and outputs, block flags, the bounce
                           buffer, host copies on a prologue's way from disk to device. Visits of
                           chunks from disk count as their group */
-                       /* pieces, the hop of a prologue; visits of what lives on disk count as */
-                       /* their group */
     SL_MEMORY_KIND_COUNT
 } sl_memory_kind;
 
