@@ -98,12 +98,11 @@ static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
 /* Writes one flag of each block, [block_count] bytes. */
 SL_API void sl_layout_write_flags(const sl_layout *layout, sl_block_flag flag, uint8_t *out_flags);
 
-/* The elements of a chunk of `group` that this rank stores: `count` from element `first` of the
- * chunk on. */
 typedef struct sl_stored {
-    uint64_t first, count;
+    uint64_t first, count; /* elements, from element `first` of the chunk on */
 } sl_stored;
 
+/* The elements of a chunk of `group` that this rank stores: all, or those of its shard. */
 SL_API sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint32_t chunk_index);
 
 /* The chunk whose first block is `block`; SL_NONE: none is. */
