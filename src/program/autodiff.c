@@ -1,8 +1,9 @@
-/* Writes the tape of a forward program: every segment forward; then segments that end in the loss,
- * each forward and at once backward; then the others backward, from the last op to the first.
+/* Writes the tape of a forward program. First the segments that do not end in the loss run forward;
+ * then each segment that ends in the loss runs forward and at once backward; then the other
+ * segments run backward, from the last op to the first.
  *
  * A parameter, an input, an output and a persistent value have one counterpart on the tape; an
- * activation has one for each time that it is made.
+ * activation has one for each time that the tape computes the activation.
  */
 #include "autodiff.h"
 
@@ -50,7 +51,8 @@ static sl_status add_counterpart(sl_autodiff *diff, uint32_t forward_value, uint
     return sl_program_add_value(diff->tape->program, value, out_value);
 }
 
-/* No op of the forward program makes it: its counterpart is added where an op first names it. */
+/* True for every value but activations: its counterpart is added where an op first names the value,
+ * even if that op reads the value. */
 static bool is_from_outside(const sl_autodiff *diff, uint32_t forward_value)
 {
     return diff->forward->values[forward_value].kind != SL_VALUE_ACTIVATION;
@@ -120,7 +122,7 @@ static sl_status emit_forward(sl_autodiff *diff, uint32_t segment_index)
     }
     SL_TRY(sl_recompute_forget(diff, segment_index));
     if (run != NULL)
-        run->count = tape->op_count - run->first; /* with what the segment keeps in parts */
+        run->count = tape->op_count - run->first; /* with the ops that keep parts */
     return SL_OK;
 }
 

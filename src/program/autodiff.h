@@ -1,10 +1,10 @@
 /* Automatic differentiation of one micro-batch; private to the room. The result is a tape (tape.h).
  *
- * Words: a forward value or op is one of the forward program; its counterpart is on the tape.
+ * Words: a forward value or op belongs to the forward program; its counterpart is on the tape.
  *
- * Files: autodiff.c the order of ops and the counterparts of forward values and ops; recompute.c
- * which counterparts are forgotten and made again; backward.c one rule an op kind; gradient.c the
- * gradients of activations.
+ * Files: autodiff.c has the order of ops and the counterparts of forward values and ops;
+ * recompute.c decides which counterparts are forgotten, and recomputes them; backward.c has one
+ * rule for each op kind; gradient.c has the gradients of activations.
  */
 #ifndef SL_PROGRAM_AUTODIFF_H
 #define SL_PROGRAM_AUTODIFF_H
@@ -13,11 +13,11 @@
 
 /* A forward value. */
 typedef struct sl_autodiff_value {
-    uint32_t reader_count;    /* operands that read it, over all forward ops */
+    uint32_t reader_count;    /* operands of all forward ops that read the value */
     bool is_forgotten;        /* not kept after its segment's forward: recomputed when needed */
-    bool is_partitioned;      /* each rank keeps a part: all parts are gathered when needed */
-    bool is_wanted;           /* scratch of recompute.c, false between calls */
-    uint32_t counterpart;     /* SL_NONE: not made, or forgotten */
+    bool is_partitioned;      /* each rank keeps one part; the parts are gathered when needed */
+    bool is_wanted;           /* recompute.c is about to compute it; false between its calls */
+    uint32_t counterpart;     /* the current one; SL_NONE: not computed yet, or forgotten */
     uint32_t part;            /* this rank's part on the tape; SL_NONE: the value is still whole */
     uint32_t gradient;        /* SL_NONE: none yet */
     bool gradient_is_partial; /* not yet summed over the tensor-parallel ranks */
@@ -26,19 +26,20 @@ typedef struct sl_autodiff_value {
 } sl_autodiff_value;
 
 typedef struct sl_autodiff {
-    const sl_program *forward; /* borrowed, as the options */
+    const sl_program *forward; /* borrowed, like `options` */
     const sl_step_options *options;
     sl_tape *tape;
     sl_autodiff_value *values; /* [forward values] */
-    uint32_t *params, *grads;  /* [tensors]: tape values of these groups */
-    bool *has_use;             /* [tensors]: a rule asked for the gradient already */
-    uint32_t segment;          /* segment and phase of the ops that are appended now */
+    uint32_t *params, *grads;  /* [tensors]: the tape values of each tensor */
+    bool *has_use;             /* [tensors]: a rule has asked for the tensor's gradient */
+    uint32_t segment;          /* segment and phase of the ops that are emitted now */
     sl_phase phase;
 } sl_autodiff;
 
 /* ---- autodiff.c ---- */
 
-/* Appends an op of the present segment and phase. `operands` has the op table's count. */
+/* Appends an op of the current segment and phase. `operands` has one entry for each operand of
+ * `kind`. */
 sl_status sl_autodiff_emit(sl_autodiff *diff, sl_op_kind kind, const sl_op_attrs *attrs,
                            const uint32_t *operands);
 
@@ -46,27 +47,29 @@ sl_status sl_autodiff_emit(sl_autodiff *diff, sl_op_kind kind, const sl_op_attrs
 sl_status sl_autodiff_add(sl_autodiff *diff, const char *prefix, const char *name, uint64_t bytes,
                           sl_type type, uint32_t *out_value);
 
-/* Appends the counterpart of a forward op. ACTIVATION values that it writes are made; those that it
- * reads must be there. */
+/* Appends the counterpart of a forward op. Adds counterparts of the activations that the op writes
+ * without reading; activations that the op reads must have one already. */
 sl_status sl_autodiff_emit_op(sl_autodiff *diff, const sl_op *forward_op);
 
-/* The counterpart of a forward value as it stands; SL_ERROR_INTERNAL when there is none. */
+/* The current counterpart of a forward value; adds one if the value is no activation.
+ * SL_ERROR_INTERNAL: an activation has none now. */
 sl_status sl_autodiff_find(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_value);
 
-/* The tape's value for the gradient of the parameter that a forward op has as an operand; SL_NONE
- * for an absent operand. `is_partial`: each tensor-parallel rank computes a term. */
+/* The tape value of the gradient of a parameter, which is an operand of a forward op; SL_NONE for
+ * an absent operand. `is_partial`: each tensor-parallel rank computes one term of the gradient. */
 sl_status sl_autodiff_find_grad(sl_autodiff *diff, uint32_t forward_value, bool is_partial,
                                 uint32_t *out_grad);
 
 /* ---- recompute.c ---- */
 
+/* Decides which values are forgotten, and which are partitioned. */
 sl_status sl_recompute_open(sl_autodiff *diff);
 
-/* After a segment's forward: forgets the counterparts that are recomputed later, and replaces a
- * partitioned one by this rank's part. */
+/* After a segment's forward: forgets the counterparts that are recomputed later, and replaces each
+ * partitioned input of a block by this rank's part. */
 sl_status sl_recompute_forget(sl_autodiff *diff, uint32_t segment_index);
 
-/* The counterpart of a forward value, recomputed or gathered first if it was forgotten. */
+/* The counterpart of a forward value; recomputed if forgotten, gathered if only a part was kept. */
 sl_status sl_recompute_need(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_value);
 
 /* ---- backward.c ---- */
@@ -86,26 +89,28 @@ typedef struct sl_contribution {
     bool is_partial;             /* the gradient is a sum over the tensor-parallel ranks */
 } sl_contribution;
 
-/* The gradient of a forward value, for an op that contributes to it; `out_adds`: the op adds (else
- * it writes). SL_ERROR_INTERNAL where the op would leave rows out, or write and add at once. */
+/* The gradient of a forward value, for an op that contributes to the gradient; `out_adds`: the op
+ * must add (else write). SL_ERROR_INTERNAL: the op would leave rows out, or would write some rows
+ * and add to others; or contributions differ in type or in is_partial. */
 sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
                                  const sl_contribution *contribution, uint32_t *out_gradient,
                                  uint32_t *out_adds);
 
-/* Adds the whole of tape value `term` to the gradient of a forward value. `term` itself becomes the
- * gradient where there was none and `may_alias`. */
+/* Adds all rows of tape value `term` to the gradient of a forward value. If there is no gradient
+ * yet and `may_alias`, `term` itself becomes the gradient. */
 sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool may_alias);
 
-/* Declares `gradient` to be the gradient of a forward value that has none; else
- * SL_ERROR_INTERNAL. */
+/* Makes tape value `gradient` the gradient of a forward value. SL_ERROR_INTERNAL: the forward value
+ * has a gradient already. */
 sl_status sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient);
 
-/* The finished gradient of a forward value, summed over ranks and rounded to the value's type where
- * needed; SL_NONE if the loss does not depend on it. For the rule of the op that makes the value.
- */
+/* The finished gradient of a forward value, rounded to the value's type and summed over ranks where
+ * needed; SL_NONE if the loss does not depend on the value. For the rule of the op that writes the
+ * value. */
 sl_status sl_gradient_take(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_gradient);
 
-/* The same where each tensor-parallel rank has a term of it, which the caller sums. */
+/* As sl_gradient_take, where each tensor-parallel rank has one term of the gradient; the caller
+ * sums the terms over the ranks. */
 sl_status sl_gradient_take_terms(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_terms);
 
 #endif

@@ -1,16 +1,18 @@
-/* Backward rules, one an op kind. A rule takes the finished gradient of what the op wrote, finds
- * the forward values that it needs (recomputed where forgotten), and emits ops that contribute to
- * the gradients of what the op read. gradient.c says where those go.
+/* Backward rules, one for each op kind. A rule takes the finished gradient of the op's output,
+ * finds the forward values that it needs (recomputed where forgotten), and emits ops that
+ * contribute to the gradients of the op's inputs (gradient.c).
  *
- * Gradients that are aliased (a residual, in-place ops) are never read again under their old name:
- * all readers of a value stand after its maker, so their rules have been emitted before.
+ * The gradient of an output y may become the gradient of an input x (a residual, an in-place op).
+ * Later rules may then change it, because no rule reads it as the gradient of y again: all readers
+ * of y stand behind the op that writes y, so their rules have been emitted before. An ADD in place
+ * is the exception (may_share_gradient).
  */
 #include "autodiff.h"
 #include "base/status.h"
 
 typedef struct rule {
     sl_status (*emit)(sl_autodiff *diff, uint32_t op_index);
-    uint32_t parameters; /* bit i: operand i may be a parameter, and the rule makes its gradient */
+    uint32_t parameters; /* bit i: operand i may be a parameter, whose gradient the rule emits */
 } rule;
 
 static const sl_op *forward_op(const sl_autodiff *diff, uint32_t op_index)
@@ -24,8 +26,8 @@ static bool wants_gradient(const sl_autodiff *diff, uint32_t forward_value)
            diff->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
 }
 
-/* Where ranks hold a tensor split, dx of an op that reads it is one term of a sum over them, unless
- * the split is along the features of x. */
+/* True if dx of an op that reads this weight is one term of a sum over the tensor-parallel ranks:
+ * the weight is split over them, and not along the features of x (split `inner`). */
 static bool makes_partial(const sl_autodiff *diff, uint32_t weight_value, sl_split inner)
 {
     const sl_value *value = &diff->forward->values[weight_value];
@@ -115,7 +117,7 @@ static sl_status emit_linear_weight(sl_autodiff *diff, uint32_t op_index, uint32
 
 enum { GELU_X, GELU_Y };
 
-/* The op of the same segment that makes a value, NULL if none does. */
+/* The last op before `op_index` in its segment that writes a value; NULL: there is none. */
 static const sl_op *find_maker(const sl_autodiff *diff, uint32_t op_index, uint32_t forward_value)
 {
     const uint32_t first = diff->forward->segments[forward_op(diff, op_index)->segment].first_op;
@@ -128,9 +130,10 @@ static const sl_op *find_maker(const sl_autodiff *diff, uint32_t op_index, uint3
     return NULL;
 }
 
-/* The GELU whose output the linear layer alone reads, and which alone reads its input: then what
- * the layer contributes is all of the gradient of both. Of the same segment, where its input can be
- * made again. */
+/* The GELU before a linear layer, if the layer is the only reader of the GELU's output, and the
+ * GELU the only reader of its own input; else NULL. Then the layer's contribution gives the whole
+ * gradient of both values. The GELU must be in the same segment, because only there its input can
+ * be recomputed. */
 static const sl_op *find_gelu_before(const sl_autodiff *diff, uint32_t op_index)
 {
     const uint32_t x = forward_op(diff, op_index)->operand[LINEAR_X];
@@ -141,8 +144,8 @@ static const sl_op *find_gelu_before(const sl_autodiff *diff, uint32_t op_index)
     return is_alone ? gelu : NULL;
 }
 
-/* Where a GELU stands before the layer, one op computes the gradient of the GELU's input; the rule
- * of the GELU then finds no gradient of its output, and emits nothing. */
+/* If a GELU stands before the layer, one op computes the gradient of the GELU's input; the rule of
+ * the GELU then finds no gradient of its output, and emits nothing. */
 static sl_status emit_linear_input(sl_autodiff *diff, uint32_t op_index, uint32_t dy)
 {
     const sl_op *op = forward_op(diff, op_index);
@@ -164,7 +167,7 @@ static sl_status emit_linear_input(sl_autodiff *diff, uint32_t op_index, uint32_
                             (uint32_t[]){dy, weight, dx, gelu_x});
 }
 
-/* The residual comes last: its gradient is dy itself, which later rules add to in place. */
+/* The residual comes last: its gradient is dy itself, and later rules add to dy in place. */
 static sl_status emit_linear(sl_autodiff *diff, uint32_t op_index)
 {
     const sl_op *op = forward_op(diff, op_index);
@@ -231,7 +234,8 @@ static sl_status emit_gelu(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_add(diff, op->operand[GELU_X], d, true);
 }
 
-/* The statistics of each panel give the gradient of its logits, in their place. */
+/* There is one HEAD_STATS for each panel of logits. Its rule writes the gradient of the logits over
+ * the logits. */
 static sl_status emit_head_stats(sl_autodiff *diff, uint32_t op_index)
 {
     enum { LOGITS, TARGETS, STATS };
@@ -252,7 +256,8 @@ static sl_status emit_head_stats(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_set(diff, op->operand[LOGITS], logits);
 }
 
-/* The panel was gathered from all ranks: each rank computes the term of its rows. */
+/* The panel was gathered from all ranks. Each rank computes the term of its own rows of x, and the
+ * rule of the gather sums the terms. */
 static sl_status emit_gathered_weight(sl_autodiff *diff, uint32_t op_index, uint32_t x,
                                       uint32_t dlogits)
 {
@@ -284,7 +289,7 @@ static sl_status emit_head_weight(sl_autodiff *diff, uint32_t op_index, uint32_t
                             (uint32_t[]){x, dlogits, dpanel});
 }
 
-/* dx is a sum over panels: added in fp32, and rounded where it is taken. */
+/* dx is a sum over panels: the rules add in fp32, and sl_gradient_take rounds the sum once. */
 static sl_status emit_head_logits(sl_autodiff *diff, uint32_t op_index)
 {
     enum { X, PANEL, LOGITS };
@@ -305,8 +310,8 @@ static sl_status emit_head_logits(sl_autodiff *diff, uint32_t op_index)
     return emit_head_weight(diff, op_index, dlogits);
 }
 
-/* True if the rule of an op that writes y reads the gradient of y, and neither changes it nor hands
- * it on. */
+/* True if the rule of `op`, which writes y, does not change the gradient of y, and does not make it
+ * the gradient of another value. */
 static bool leaves_gradient(const sl_op *op)
 {
     return op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_SCATTER_ROWS ||
@@ -315,9 +320,10 @@ static bool leaves_gradient(const sl_op *op)
            (op->kind == SL_OP_LINEAR && op->operand[LINEAR_RESIDUAL] == SL_NONE);
 }
 
-/* y is updated in place, so its gradient is still wanted by the ops that made it; that of x may be
- * the same value if those only read it, and if it is added to after them alone: no op from y's
- * maker on reads x. */
+/* True if x and y of an ADD may have one gradient. The ADD updates y in place, so the rules of the
+ * earlier ops that write y still need the gradient of y. They must leave it as it is, and no other
+ * rule may add to the gradient of x before them: no op names x from the first writer of y to the
+ * ADD. */
 static bool may_share_gradient(const sl_autodiff *diff, uint32_t op_index, uint32_t x, uint32_t y)
 {
     const uint32_t first = diff->forward->segments[forward_op(diff, op_index)->segment].first_op;
@@ -347,9 +353,9 @@ static sl_status emit_add(sl_autodiff *diff, uint32_t op_index)
                            may_share_gradient(diff, op_index, op->operand[X], op->operand[Y]));
 }
 
-enum { ROWS_X, ROWS_Y }; /* and columns */
+enum { ROWS_X, ROWS_Y }; /* operands of ops on rows, and on columns */
 
-/* A gradient for x, made by `kind` of the gradient of y. */
+/* Adds to the gradient of x: an op of `kind` computes the term from the gradient of y. */
 static sl_status exchange_gradient(sl_autodiff *diff, uint32_t op_index, sl_op_kind kind,
                                    uint32_t dy)
 {
@@ -363,7 +369,8 @@ static sl_status exchange_gradient(sl_autodiff *diff, uint32_t op_index, sl_op_k
     return sl_gradient_add(diff, op->operand[ROWS_X], dx, true);
 }
 
-/* All ranks use all rows: each has a term of the gradient. */
+/* Every rank uses all rows, so each has one term of their gradient; SCATTER_ROWS sums the terms and
+ * gives each rank its own rows. */
 static sl_status emit_gather_rows(sl_autodiff *diff, uint32_t op_index)
 {
     uint32_t terms;
@@ -387,7 +394,8 @@ static sl_status emit_take_rows(sl_autodiff *diff, uint32_t op_index)
     return dy == SL_NONE ? SL_OK : exchange_gradient(diff, op_index, SL_OP_GATHER_ROWS, dy);
 }
 
-/* This rank's columns of a parameter's gradient, of which each rank has the term of its rows. */
+/* Each rank has one term of the gathered parameter's gradient, from its own rows; SCATTER_COLUMNS
+ * sums the terms and gives each rank its own columns. */
 static sl_status emit_gathered_parameter(sl_autodiff *diff, uint32_t op_index, uint32_t terms)
 {
     const sl_op *op = forward_op(diff, op_index);
@@ -396,7 +404,8 @@ static sl_status emit_gathered_parameter(sl_autodiff *diff, uint32_t op_index, u
     return sl_autodiff_emit(diff, SL_OP_SCATTER_COLUMNS, &op->attrs, (uint32_t[]){terms, grad});
 }
 
-/* Ranks that go on with all columns alike have all of the gradient; else each has a term of it. */
+/* If all ranks do the same work on all columns, each has the whole gradient; else each has one term
+ * of it. */
 static sl_status emit_gather_columns(sl_autodiff *diff, uint32_t op_index)
 {
     const sl_op *op = forward_op(diff, op_index);
@@ -457,7 +466,7 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_EXCHANGE] = {emit_exchange, 0},
 };
 
-/* Else the gradient of a parameter would be zero without a word. */
+/* Without this check a rule that ignores a parameter would leave its gradient zero, unnoticed. */
 static sl_status check_parameters(const sl_autodiff *diff, const sl_op *op)
 {
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {

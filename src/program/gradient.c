@@ -12,7 +12,7 @@
 #include "autodiff.h"
 #include "base/status.h"
 
-/* An op of two values that are as long as `like`, and of its type. */
+/* Emits an op on as many elements as value `like` has; the op's type is the type of `like`. */
 static sl_status emit_elementwise(sl_autodiff *diff, sl_op_kind kind, uint32_t like,
                                   const uint32_t *operands)
 {

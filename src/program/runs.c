@@ -14,12 +14,12 @@ sl_run sl_run_of_tensor(const sl_tensor_spec *spec)
     const bool is_vector = spec->dim_count == 1;
     sl_run run = {spec->first_column, spec->valid_columns, row, is_vector ? 1 : spec->valid_rows,
                   is_vector ? spec->element_count : width};
-    if (!is_vector) /* of a panel */
+    if (!is_vector) /* behind the rows before this panel */
         run.first += spec->first_row * row;
     switch (spec->split) {
     case SL_SPLIT_COLUMNS:
         break;
-    case SL_SPLIT_QKV: /* rows of q, of k and of v, one after the other */
+    case SL_SPLIT_QKV: /* a row holds columns of q, then of k, then of v */
         run.stride /= 3;
         run.count *= 3;
         run.pitch /= 3;

@@ -18,7 +18,7 @@
  * 1 of m; then pairs of one forward and one backward; then w backward. So it keeps w + 1
  * micro-batches, at w + 1 places: micro-batch i at place i mod (w + 1).
  *
- *     warm-up F(0) .. F(w - 1) | pair 0 | pairs 1 .. w + 1, repeated | other pairs | B .. B(m - 1)
+ *     F(0) .. F(w - 1) | pair 0 | pairs 1 .. w + 1, repeated | other pairs | B(m - w) .. B(m - 1)
  *
  * A repetition is w + 1 pairs, after which every place is as it was before. Pair 0 has the first
  * backward, which writes sums that others add to; the last pair has no micro-batch to wait for.
@@ -26,8 +26,9 @@
  * Two neighbours that both sent first would wait for ever, so a pair sends and receives in one
  * exchange. A forward sends its activation and receives the gradient for the pair's backward. A
  * backward sends its gradient and receives the activation of the next forward. The stage behind has
- * one pair more, and the same exchanges. Where w is m - 1, it is m - 1 on the stage behind, too:
- * then nothing is joined, for all activations are sent before the first gradient.
+ * one pair more, and the same exchanges. If m < p - s, w is m - 1 on this stage and on the stage
+ * behind: then sends and receives are not joined, because this stage sends all activations before
+ * the stage behind sends the first gradient.
  */
 #include "schedule.h"
 
@@ -417,7 +418,8 @@ static history look_back(const sl_schedule_table *schedule, uint32_t row, sl_pla
     return past;
 }
 
-/* A place is given on when its micro-batch is over. A value is received by one EXCHANGE. */
+/* A place goes to another micro-batch only when its micro-batch is over. A row that has_received
+ * needs an earlier row that received the value. */
 static bool is_row_valid(const sl_schedule_table *schedule, uint32_t row)
 {
     const sl_schedule_row *it = &schedule->rows[row];

@@ -45,7 +45,8 @@ typedef struct sl_schedule_table {
     sl_section *sections; /* `first` and `count` are of rows */
     uint32_t section_count, section_capacity;
     uint32_t place_count;
-    bool shares_inputs; /* all forward rows fill one value, and all backward rows another one */
+    bool shares_inputs; /* ops of the forward phase fill one value for each input, ops of other
+                           phases another */
 } sl_schedule_table;
 
 /* Writes the table for a forward program. `tape` says which uses of parameters are deferred. Close

@@ -10,8 +10,8 @@
  * the only one to its tensor needs no sum: its op rounds it into the grad group.
  *
  * Padding: the elements of a chunk that belong to no tensor are cleared right before the first
- * write to the chunk, because norms and updates read them. A tensor is not cleared: its first
- * contribution writes it, or is added after a CLEAR of this tensor.
+ * write to the chunk, because norms and updates read them. A tensor is cleared only if its first
+ * contribution is added, or if it has none; else the first contribution writes it.
  *
  * A chunk is complete after the last contribution to its last tensor (update.c goes on).
  *
