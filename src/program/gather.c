@@ -1,26 +1,30 @@
-/* Parameters of which a rank keeps shards (ZeRO stage 3): a whole program is copied, and where an
- * op reads a tensor, the whole chunk has been gathered first.
+/* Gathers parameters of which ranks keep shards (ZeRO stage 3): copies a program, and gathers each
+ * chunk before an op reads a tensor of the chunk.
  *
- * A gathered chunk is an activation made by ALL_GATHER_SHARD and read in parts; it is never written
- * and so never goes anywhere. A chunk has several in turn, each with a life of its own, from right
- * before its first use to its last one. One serves the uses of a span, which is a run of ops of one
- * segment, and of the span behind it. A chunk that is needed again later is idle until then:
- * `idle_most` idle chunks stay whole, those with the nearest next use (Belady's rule), and the
- * others are gathered again. So with no idle chunks each chunk travels once for the forward and
- * once for the backward pass; with some, those that the forward pass uses last stay for the
- * backward pass, which uses them first; with all of them each chunk travels once a step.
+ * A gathered chunk is an activation. ALL_GATHER_SHARD writes it, and all other ops use PART values
+ * inside it; so its home is always the device. A chunk may be gathered several times in a step,
+ * each time into a new value.
  *
- * Between sections all chunks are idle, with one exception: sections that use hardly more chunks
- * than one span does, as those of layer order are, take over what the section before them leaves.
- * What a repeated section takes over stays for all of its repetitions, and what it gathers is gone
- * behind each: so values are the same at all its seams.
+ * A span is a run of ops of one segment. A gathered chunk becomes idle when a span has passed that
+ * does not use it. At most `idle_most` idle chunks stay whole: those with the nearest next use
+ * (Belady's rule). The others are dropped, and gathered again for their next use. With no idle
+ * chunks, most chunks are sent once for each forward pass and once for each backward pass. With
+ * some, the chunks that the forward pass uses last stay for the backward pass, which uses them
+ * first. With room for all, each chunk is sent once a step.
  *
- * With a limit on chunks at once the one with the farthest next use goes first (Belady's rule).
- * With the limit of one chunk none stays whole past an op that does not read it.
+ * Between sections all chunks are idle, with one exception. A section is small if it uses at most
+ * one chunk more than the largest span, as the sections of layer order do. Between two small
+ * sections, a chunk that the second one uses is not idle. A repeated section keeps the chunks that
+ * are whole at its start for all its repetitions. The chunks that it gathers live for one
+ * repetition. So the same chunks are whole at all its seams.
  *
- * First all gathers are listed, by the op that each is for; then ops are copied, and a gather is
- * put in front of the op that one some places before it in the list is for: so it runs beside the
- * ops between, as far as its section goes.
+ * `most` limits the chunks that are whole at once: the chunk with the farthest next use is dropped
+ * first (Belady's rule). With a limit of 1, a chunk is dropped before the next op that does not
+ * read it.
+ *
+ * First all gathers are listed, each with the op that needs it. Then the ops are copied. Gather i
+ * is put in front of the op that needs gather i - `ahead`, so that it runs beside the ops between,
+ * but never before the start of its section.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,24 +39,24 @@ enum { NEVER = UINT32_MAX };
 /* One ALL_GATHER_SHARD. */
 typedef struct gather {
     uint32_t chunk_index;
-    uint32_t tick;     /* of `from`: the op that it is for */
-    uint32_t earliest; /* of `from`: its section's first op */
-    uint32_t value;    /* the whole chunk, once it is put */
+    uint32_t tick;     /* in `from`: the op that needs the chunk */
+    uint32_t earliest; /* in `from`: the first op of its section */
+    uint32_t value;    /* in `to`: the gathered chunk; SL_NONE: the gather is not put yet */
 } gather;
 
-/* A chunk, at the op that is looked at now. */
+/* The state of a chunk at the present op of a walk over `from`. */
 typedef struct gathered_chunk {
-    uint32_t shard;     /* value of what this rank keeps; SL_NONE: not made yet */
-    uint32_t gathered;  /* into gathers; SL_NONE: it is not whole anywhere */
-    uint32_t place;     /* in `whole`, while it is gathered */
-    uint32_t last_span; /* that used it */
-    uint32_t section;   /* that uses it: the last one that was looked at, plus 1 */
-    uint32_t next_use;  /* into uses */
-    bool is_held;       /* taken over by the present section: it stays to its end */
+    uint32_t shard;     /* in `to`: this rank's shard; SL_NONE: no value yet */
+    uint32_t gathered;  /* index of its present gather; SL_NONE: the chunk is not whole */
+    uint32_t place;     /* index in `whole`, while the chunk is whole */
+    uint32_t last_span; /* the last span that used it */
+    uint32_t section;   /* 1 + the last section entered that uses it; measure_spans: a mark */
+    uint32_t next_use;  /* index in `uses` */
+    bool is_held;       /* the present section took it over, and keeps it to the end */
     bool is_idle;       /* whole for a use that is not near */
 } gathered_chunk;
 
-/* Of one tensor: a value that is a part of the chunk that was gathered last. */
+/* Of one tensor: its PART value in `whole`, the gathered chunk that was used last; both in `to`. */
 typedef struct gathered_part {
     uint32_t value, whole;
 } gathered_part;
@@ -63,25 +67,25 @@ typedef struct gatherer {
     sl_program *to;
     gathered_chunk *chunks; /* [chunk_count] */
     gathered_part *parts;   /* [tensor_count] */
-    uint32_t *whole;        /* [whole_count]: the chunks that are gathered, in no order */
+    uint32_t *whole;        /* [whole_count]: indices of the chunks that are whole, in no order */
     uint32_t whole_count;
-    uint32_t *uses;  /* ticks of `from` by chunk, ascending; after each chunk's: NEVER */
-    gather *gathers; /* by tick */
+    uint32_t *uses;  /* for each chunk: ticks of the ops that use it, ascending; then NEVER */
+    gather *gathers; /* [gather_count], ticks ascending */
     uint32_t gather_count, gather_capacity;
-    uint32_t put_count, reached_count; /* of gathers: put, and for ops that were reached */
-    uint32_t most;                     /* chunks at once */
+    uint32_t put_count, reached_count; /* gathers that are put; whose op was reached */
+    uint32_t most;                     /* chunks whole at once */
     uint32_t idle_most;                /* idle chunks */
-    bool is_least;                     /* none stays past an op that does not read it */
-    uint32_t ahead;                    /* places in the list */
+    bool is_least;                     /* the limit that the caller asked for is 1 */
+    uint32_t ahead;                    /* how many gathers early each one is put */
     uint32_t span;
-    uint32_t span_most; /* chunks that one span uses */
-    sl_section section; /* of `from`, the present one */
-    bool is_small;      /* the present section takes over, and leaves */
+    uint32_t span_most; /* chunks that the largest span uses */
+    sl_section section; /* of `from`: the present one */
+    bool is_small;      /* the present section is small (see the head of the file) */
 } gatherer;
 
-/* ---- who uses what ---- */
+/* ---- which ops use which chunks ---- */
 
-/* The chunk of operand i; SL_NONE: it is no parameter. */
+/* The chunk of operand i; SL_NONE: the operand is no parameter. */
 static uint32_t find_chunk(const gatherer *g, const sl_op *op, uint32_t i)
 {
     const uint32_t v = op->operand[i];
@@ -92,7 +96,7 @@ static uint32_t find_chunk(const gatherer *g, const sl_op *op, uint32_t i)
     return is_parameter ? g->map->chunk_of_tensor[value->index] : SL_NONE;
 }
 
-/* True for the first operand of its chunk. */
+/* True if no operand before operand i is in the chunk. */
 static bool is_first_of_chunk(const gatherer *g, const sl_op *op, uint32_t i, uint32_t chunk_index)
 {
     for (uint32_t before = 0; before < i; before++)
@@ -101,7 +105,7 @@ static bool is_first_of_chunk(const gatherer *g, const sl_op *op, uint32_t i, ui
     return true;
 }
 
-/* Counts the chunks that an op uses; `count` may be NULL, and counts the ops of each chunk. */
+/* Counts the chunks that an op uses, and adds 1 to `count` of each of them. */
 static uint32_t count_chunks(const gatherer *g, const sl_op *op, uint32_t *count)
 {
     uint32_t chunks = 0;
@@ -164,7 +168,7 @@ static bool begins_span(const sl_program *program, uint32_t tick, uint32_t *segm
     return true;
 }
 
-/* Counts a chunk once until `mark` changes. */
+/* Counts the op's chunks that were not counted yet with this `mark`. */
 static uint32_t count_new_chunks(gatherer *g, const sl_op *op, uint32_t mark)
 {
     uint32_t fresh = 0;
@@ -193,7 +197,7 @@ static void measure_spans(gatherer *g)
         g->chunks[c].section = 0;
 }
 
-/* ---- which gathers there are ---- */
+/* ---- the list of gathers ---- */
 
 static sl_status add_gather(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
@@ -225,13 +229,13 @@ static bool is_used_by(const gatherer *g, const sl_op *op, uint32_t chunk_index)
     return false;
 }
 
-/* The tick of the next use; NEVER: there is none. */
+/* Tick of the next use; NEVER: there is none. */
 static uint32_t find_next_use(const gatherer *g, uint32_t chunk_index)
 {
     return g->uses[g->chunks[chunk_index].next_use];
 }
 
-/* The one of two chunks that is needed again last; SL_NONE: no chunk. */
+/* The chunk with the later next use; `victim` may be SL_NONE. */
 static uint32_t find_later(const gatherer *g, uint32_t victim, uint32_t chunk_index)
 {
     const bool is_later =
@@ -239,7 +243,8 @@ static uint32_t find_later(const gatherer *g, uint32_t victim, uint32_t chunk_in
     return is_later ? chunk_index : victim;
 }
 
-/* Drops what is needed again last, until there is room for one more. */
+/* Drops chunks, the farthest next use first, until one more is within the limit, or only chunks are
+ * left that `user` reads or the section holds. */
 static void make_room(gatherer *g, const sl_op *user)
 {
     while (g->whole_count >= g->most) {
@@ -262,7 +267,8 @@ static void drop_unread(gatherer *g, const sl_op *op)
             drop_chunk(g, g->whole[w]);
 }
 
-/* Drops idle chunks, those that are needed again last, until there are no more than may stay. */
+/* Drops idle chunks, the farthest next use first, until at most idle_most are left and all of them
+ * have a next use. Held chunks stay, but those that are idle count. */
 static void drop_idle(gatherer *g)
 {
     for (;;) {
@@ -281,7 +287,7 @@ static void drop_idle(gatherer *g)
     }
 }
 
-/* Sees to it that a chunk is whole before op `tick`. */
+/* Notes that op `tick` uses a chunk. Lists a gather for the op if the chunk is not whole. */
 static sl_status need_chunk(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
     gathered_chunk *chunk = &g->chunks[chunk_index];
@@ -308,7 +314,8 @@ static void enter_span(gatherer *g)
     drop_idle(g);
 }
 
-/* True if the present section uses hardly more chunks than a span. Marks those. */
+/* True if the present section is small (see the head of the file), and all its chunks may be whole
+ * at once. Sets `section` of the chunks that it uses. */
 static bool is_section_small(gatherer *g, uint32_t index)
 {
     uint32_t used = 0;
@@ -318,7 +325,7 @@ static bool is_section_small(gatherer *g, uint32_t index)
            !g->is_least;
 }
 
-/* What stays whole over the edge in front of a section. */
+/* Decides which chunks stay whole from the section before into section `index`. */
 static void enter_section(gatherer *g, uint32_t index)
 {
     const bool was_small = g->is_small, was_repeated = g->section.repeat > 1;
@@ -338,7 +345,6 @@ static void enter_section(gatherer *g, uint32_t index)
     }
 }
 
-/* All chunks that an op reads. */
 static sl_status need_chunks(gatherer *g, uint32_t tick)
 {
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
@@ -383,7 +389,7 @@ static sl_status add_shard(gatherer *g, uint32_t chunk_index)
     return sl_program_add_value(g->to, &value, &g->chunks[chunk_index].shard);
 }
 
-/* In front of op `tick`. */
+/* Appends a gather, in front of the copy of op `tick`. */
 static sl_status put_gather(gatherer *g, gather *it, uint32_t tick)
 {
     gathered_chunk *chunk = &g->chunks[it->chunk_index];
@@ -409,7 +415,7 @@ static sl_status put_gather(gatherer *g, gather *it, uint32_t tick)
     return sl_build_append_op(g->to, &op);
 }
 
-/* The op of `from` in front of which a gather is put. */
+/* Tick of the op in front of whose copy gather `index` is put. */
 static uint32_t find_place(const gatherer *g, uint32_t index)
 {
     const uint32_t tick = index >= g->ahead ? g->gathers[index - g->ahead].tick : 0;
@@ -463,7 +469,7 @@ static sl_status copy_sections(gatherer *g)
 
 /* ---- the whole program ---- */
 
-/* All but ops and sections. */
+/* Copies all but ops and sections. */
 static sl_status copy_frame(gatherer *g)
 {
     const sl_program *from = g->from;

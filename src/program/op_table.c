@@ -1,13 +1,13 @@
-/* Answers about ops, from the rows of op_list.h: there a fact is said once, here it is looked up.
+/* Answers questions about ops from the rows of op_list.h.
  *
- * Sizes are products that saturate at UINT64_MAX, which no value has, so an overflow is found where
- * operands are checked.
+ * Sizes are products that saturate at UINT64_MAX. No value has so many bytes, so the check of an
+ * op's operands (sl_build_append_op) rejects an overflow.
  */
 #include <stddef.h>
 
 #include "build.h"
 
-/* The words of op_list.h. */
+/* The words that rows of op_list.h use. */
 enum { CHEAP = 1, ON_HOST = 2, ON_COMM = 4, ON_INPUT = 8 };
 enum { OPTIONAL = 1, MASTER = 2, FROM_MASTER = 4, AT_LEAST = 8, ROW_RANGE = 16, LOOKUP = 32 };
 enum { PADDING = 64 };
@@ -20,14 +20,14 @@ enum {
     NORM_SUM = sizeof(sl_norm_sum),
     CONTROL = sizeof(sl_step_control)
 };
-enum { B = 16, T, R, I, O, H, P, E, K }; /* dimensions; smaller ones stand for themselves */
+enum { B = 16, T, R, I, O, H, P, E, K }; /* dimensions; a number below 16 is a size */
 
 enum { DIMENSION_MAX = 5 };
 
 typedef struct operand {
     uint8_t how;
-    uint16_t element;                 /* bytes, but for TYPE and GRAD */
-    uint8_t dimension[DIMENSION_MAX]; /* 0 ends them */
+    uint16_t element;                 /* bytes of an element, or TYPE or GRAD */
+    uint8_t dimension[DIMENSION_MAX]; /* up to the first 0 */
 } operand;
 
 typedef struct row {
@@ -85,7 +85,7 @@ bool sl_op_reads(const sl_op *op, uint32_t operand_index)
     case SL_MODE_ADD:
         break;
     }
-    /* What earlier row ranges wrote must last. */
+    /* An op on a later row range keeps the rows that ops on earlier ranges wrote. */
     return op->attrs.adds_output || ((how & ROW_RANGE) && op->attrs.first_row > 0);
 }
 
@@ -186,7 +186,7 @@ uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs)
     return flops[0] == 0 ? 0 : multiply_dimensions(1, flops, attrs);
 }
 
-/* The fewest bytes of an operand that is looked up. */
+/* Bytes of the op's smallest LOOKUP operand. */
 static uint64_t find_lookup_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     uint64_t least = UINT64_MAX;
@@ -198,8 +198,8 @@ static uint64_t find_lookup_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
     return least;
 }
 
-/* Bytes of operand i that the op uses: all, but for row ranges, rows that are looked up, and
- * padding. */
+/* Bytes of operand i that the op uses: all of them, unless the operand is ROW_RANGE, LOOKUP or
+ * PADDING. */
 static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t i)
 {
     const uint8_t how = table[kind].operands[i].how;
@@ -216,7 +216,7 @@ static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, u
     return sl_op_least_bytes(kind, &touched, i);
 }
 
-/* Optional operands do not count, for most calls do without them. */
+/* OPTIONAL operands do not count: attributes do not say which of them are present. */
 static bool counts_as_traffic(const operand *it, const sl_op_attrs *attrs)
 {
     return !(it->how & OPTIONAL) && (!(it->how & MASTER) || attrs->type != SL_TYPE_FP32);

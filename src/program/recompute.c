@@ -1,9 +1,9 @@
-/* Which forward values are forgotten after their segment's forward, and how they are made again.
+/* Which forward values are forgotten after their segment's forward, and how they are recomputed.
  *
- * A value is forgotten if every op that writes it may run a second time. An op may run a second
- * time if the mode allows it and nothing that it writes is read in another segment: what leaves a
- * segment is kept, and so a chain of recomputed ops never leaves its segment. Gathered values are
- * forgotten in any mode: they are gathered so that no rank keeps the rows of all ranks.
+ * A value is kept if it is an operand in two segments, or if the mode does not let an op that
+ * writes it run again. An op that writes one kept value keeps all its outputs. Other activations
+ * are forgotten. So recomputation stays within one segment. Every mode lets GATHER_ROWS and
+ * GATHER_COLUMNS run again: they exist so that no rank keeps the data of all ranks.
  *
  * The inputs of a block are kept whole, or, with partition_activations, as one part on each
  * tensor-parallel rank (ZeRO-R, Rajbhandari et al. 2020).
@@ -29,7 +29,7 @@ static bool op_may_run_again(const sl_program *forward, const sl_op *op, sl_reco
     return forward->segments[op->segment].is_block;
 }
 
-/* Values that two segments use are kept. */
+/* Keeps each value that is an operand in two segments. */
 static sl_status keep_shared_values(sl_autodiff *diff)
 {
     const sl_program *forward = diff->forward;
@@ -63,7 +63,7 @@ static bool writes_kept_value(const sl_autodiff *diff, const sl_op *op)
     return false;
 }
 
-/* Keeps all that `op` writes; true if that changed anything. */
+/* Keeps all values that `op` writes; true if one of them was forgotten before. */
 static bool keep_written_values(sl_autodiff *diff, const sl_op *op)
 {
     bool changed = false;
@@ -77,7 +77,8 @@ static bool keep_written_values(sl_autodiff *diff, const sl_op *op)
     return changed;
 }
 
-/* An op that runs again makes all its outputs, so they are all forgotten or all kept. */
+/* An op that runs again writes all its outputs, so they are all forgotten or all kept. To keep one
+ * more value may make another op keep its outputs: repeats until nothing changes. */
 static void keep_together(sl_autodiff *diff)
 {
     const sl_program *forward = diff->forward;
@@ -103,7 +104,7 @@ static bool writes_value(const sl_op *op, uint32_t value)
     return false;
 }
 
-/* True if a segment reads a value that it does not make. */
+/* True for an activation that no op of the segment writes. */
 static bool is_given(const sl_program *forward, const sl_segment *segment, uint32_t value)
 {
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
@@ -123,7 +124,7 @@ static void partition_operands(sl_autodiff *diff, uint32_t op_index)
     }
 }
 
-/* The inputs of all blocks. */
+/* Marks the inputs of all blocks as partitioned if the options ask for that. */
 static void partition_inputs(sl_autodiff *diff)
 {
     const sl_program *forward = diff->forward;
@@ -134,7 +135,7 @@ static void partition_inputs(sl_autodiff *diff)
             partition_operands(diff, o);
 }
 
-/* A value as one row a rank. */
+/* Attributes of an op that sees a value as one row for each tensor-parallel rank. */
 static sl_op_attrs part_attrs(const sl_autodiff *diff, const sl_value *whole)
 {
     const uint32_t ranks = diff->forward->tp_size;
@@ -167,7 +168,7 @@ static sl_status keep_part(sl_autodiff *diff, uint32_t forward_value)
     return SL_OK;
 }
 
-/* Gathers the parts of a partitioned value; does nothing if the value is whole. */
+/* Gathers the parts of a partitioned value; does nothing if the whole value is there. */
 static sl_status gather_parts(sl_autodiff *diff, uint32_t forward_value)
 {
     sl_autodiff_value *it = &diff->values[forward_value];
@@ -194,7 +195,7 @@ sl_status sl_recompute_open(sl_autodiff *diff)
     return SL_OK;
 }
 
-/* Replaces the inputs of a block by this rank's parts. */
+/* Replaces each partitioned input of a block by this rank's part. */
 static sl_status keep_parts(sl_autodiff *diff, const sl_segment *segment)
 {
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
@@ -236,7 +237,8 @@ static bool writes_wanted_value(const sl_autodiff *diff, const sl_op *op)
     return false;
 }
 
-/* From the last op to the first: what a wanted op reads is wanted too, if it is not there. */
+/* Marks the missing operands of each op that writes a wanted value as wanted too. Walks backward,
+ * because the op that writes an operand stands before the op that reads the operand. */
 static void want_sources(sl_autodiff *diff, const sl_segment *segment)
 {
     for (uint32_t o = segment->op_count; o-- > 0;) {

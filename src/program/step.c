@@ -1,13 +1,14 @@
 /* Copies the tape of one micro-batch into a training step, row by row of the schedule.
  *
- * First the rows are counted (which sections use a value, how many contributions a gradient has),
- * then they are copied with the same walk. A value of the tape gets its name in the step like this:
+ * A first walk over the rows counts (which sections use a value, how many contributions a gradient
+ * has), a second walk copies. The name of a tape value is the value of the step that stands for it:
  *
- * - a parameter, an output and what outlives steps have one name;
- * - an activation that only one section uses has a name for each micro-batch;
+ * - a parameter, an output and a persistent value have one name;
+ * - an activation that only one section uses has a name for each micro-batch of the rows;
  * - an activation that several sections use has one name at its place, for all micro-batches that
- *   come to the place; where several repeated sections use it, it is a family of instances;
- * - an input is filled by the first op that reads it after a row that refills inputs.
+ *   have the place; if several repeated sections use it, the name is a family of instances;
+ * - an input is filled anew from each row that refills inputs on: an INPUT op fills it right before
+ *   the first op that reads it.
  */
 #include "step.h"
 
@@ -53,14 +54,14 @@ sl_status sl_step_add_value(sl_step *step, const char *prefix, const char *name,
 /* ---- the walk over the schedule ---- */
 
 typedef struct visitor {
-    /* Op `index` of the tape, for the row's micro-batch. `returned` is the op whose received value
-     * comes in the same EXCHANGE, for the micro-batch that returns; SL_NONE: none does. */
+    /* Visits op `index` of the tape for the row's micro-batch. If the op is an EXCHANGE that also
+     * receives (row->returns), `returned` is the tape's EXCHANGE that receives; else SL_NONE. */
     sl_status (*visit_op)(sl_step *step, const sl_schedule_row *row, uint32_t index,
                           uint32_t returned);
-    sl_status (*end_rule)(sl_step *step); /* all ops of one forward op have been visited */
+    sl_status (*end_rule)(sl_step *step); /* after the backward ops of one forward op */
 } visitor;
 
-enum { GIVEN, TAKEN }; /* of EXCHANGE */
+enum { GIVEN, TAKEN }; /* operands of EXCHANGE: sent, received */
 
 static bool is_exchange(const sl_step *step, uint32_t index, uint32_t only)
 {
@@ -69,7 +70,7 @@ static bool is_exchange(const sl_step *step, uint32_t index, uint32_t only)
 }
 
 /* The EXCHANGE that receives in the other direction of the same forward op: for a sent activation
- * its gradient, for a sent gradient the activation of a later micro-batch. */
+ * the gradient of an earlier micro-batch, for a sent gradient the activation of a later one. */
 static uint32_t find_return(const sl_step *step, sl_tape_run other)
 {
     for (uint32_t t = other.first; t < other.first + other.count; t++)
@@ -241,7 +242,7 @@ static sl_status name_shared(sl_step *step, uint32_t tape_value, uint32_t *out_v
     return SL_OK;
 }
 
-/* Contributions to gradients are named by sums.c. */
+/* SL_NONE for an absent operand, and for a contribution to a gradient, which sums.c fills in. */
 static sl_status name_operand(sl_step *step, const sl_schedule_row *row, const sl_op *tape_op,
                               uint32_t operand_index, uint32_t *out_value)
 {
@@ -270,8 +271,8 @@ static sl_status name_operand(sl_step *step, const sl_schedule_row *row, const s
 
 /* ---- copying ---- */
 
-/* All micro-batches add to one loss: the first copy of an op has the flag of the tape, later ones
- * add. */
+/* All micro-batches add to one loss: the first copy of an op keeps the tape's adds_output, later
+ * copies add. */
 static void add_to_loss(const sl_step *step, uint32_t index, sl_op *op)
 {
     if (op->kind == SL_OP_HEAD_LOSS && step->copied[index] > 0)
@@ -293,7 +294,7 @@ static sl_status copy_op(sl_step *step, const sl_schedule_row *row, uint32_t ind
         SL_TRY(name_activation(step, row->returns, row->section, tape->ops[returned].operand[TAKEN],
                                false, &op.operand[TAKEN]));
     if (returned != SL_NONE && row->direction == SL_DIRECTION_BACKWARD)
-        op.micro_batch = row->returns.micro_batch; /* that of the activation, not the gradient */
+        op.micro_batch = row->returns.micro_batch; /* of the received activation */
     add_to_loss(step, index, &op);
     SL_TRY(sl_sums_open_contributions(step, index, &op));
     SL_TRY(sl_build_append_op(step->program, &op));
@@ -329,7 +330,7 @@ static sl_status copy_rows(sl_step *step)
 
 /* ---- values of the step ---- */
 
-/* What a step keeps for each parameter: a master copy only where parameters are rounded. */
+/* True for all groups, except for master copies of fp32 parameters. */
 static bool group_is_used(const sl_step *step, sl_group group)
 {
     return group != SL_GROUP_MASTER || step->program->type != SL_TYPE_FP32;
@@ -354,8 +355,8 @@ static sl_status add_tensor_values(sl_step *step, sl_group group)
     return SL_OK;
 }
 
-/* Where ranks keep shards of gradients, those of tensors are parts of whole chunks that live for a
- * time. */
+/* Where ranks keep shards of gradients, ops write to an activation as long as the whole chunk, and
+ * the gradient of a tensor is a part of that activation. */
 static sl_status add_chunk_gradients(sl_step *step)
 {
     sl_program *program = step->program;
@@ -450,7 +451,7 @@ static void free_arrays(sl_step *step)
     free(step->complete);
 }
 
-/* All of the forward program that is not values, ops and sections. */
+/* Copies sizes, types, tensors and segments of the forward program. */
 static sl_status copy_frame(sl_step *step)
 {
     const sl_program *forward = step->forward;
@@ -476,8 +477,9 @@ static sl_status copy_frame(sl_step *step)
 
 /* ---- the request ---- */
 
-/* Segments that end in the loss come last: their backward is the first, and so the gradient of a
- * tensor's last site is the first term of its sum in every order. */
+/* Segments that end in the loss come last, and run backward first; then the others run backward,
+ * the last site first. So the contributions of a tensor's last site are the first terms of its
+ * gradient in every order. */
 static sl_status check_segments(const sl_program *forward)
 {
     for (uint32_t s = 1; s < forward->segment_count; s++) {
@@ -501,8 +503,8 @@ static sl_status check_forward(const sl_program *forward)
     return check_segments(forward);
 }
 
-/* In micro-batch order every tensor's sum in fp32 would live from the first micro-batch to the
- * last: as much memory as a grad group in fp32, and more work. */
+/* With half-precision gradients in micro order, the fp32 sum of every tensor would live from the
+ * first micro-batch to the last: as much memory as a grad group in fp32, and more work. */
 static sl_status check_types(const sl_program *forward, const sl_step_options *options)
 {
     if (forward->grad_type == SL_TYPE_FP32)

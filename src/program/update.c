@@ -1,10 +1,13 @@
 /* The optimizer's end of a step: what happens to a chunk whose gradient is complete.
  *
- * The gradient is summed over data-parallel ranks, each of which has that of its own rows, and its
- * norm is added, which no order can change. AdamW of all chunks follows when the norm of all of
- * them is known. With update_early, AdamW of each chunk follows at once, by the norm of the chunks
- * so far: without clipping, a norm says only whether gradients are finite, and a run in which one
- * is not ends with this step.
+ * The gradient is summed over the data-parallel ranks, because each rank has only the gradient of
+ * its own rows. Then the squares of the chunk are added to the norm; the sum is exact, so its bits
+ * do not depend on the order of chunks. When the norm of all chunks is known, AdamW updates all
+ * chunks.
+ *
+ * With update_early, AdamW updates each chunk at once, with the norm of the chunks so far. This
+ * needs a run without clipping: then the norm says only whether gradients are finite, and a run
+ * with update_early stops at a step with a gradient that is not finite.
  */
 #include "base/status.h"
 #include "step.h"
@@ -16,7 +19,7 @@ static sl_op_attrs chunk_attrs(const sl_step *step, uint32_t chunk_index)
                          .grad_type = (uint16_t)step->program->grad_type};
 }
 
-/* Adds the squares of a chunk's gradient to the norm; the first chunk's begin it. */
+/* The first chunk writes the norm; later chunks add to it. */
 static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
 {
     sl_op_attrs attrs = chunk_attrs(step, chunk_index);
@@ -33,8 +36,8 @@ static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
     return sl_step_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
 }
 
-/* Sums the gradient over the data-parallel ranks: this rank's shard of it, or, where ranks have no
- * shards, all of it. */
+/* Sums the gradient over the data-parallel ranks: only this rank's shard of the chunk, or, where
+ * ranks have no shards, the whole chunk. */
 static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
 {
     sl_op_attrs attrs = chunk_attrs(step, chunk_index);
@@ -51,13 +54,13 @@ static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
     return sl_step_emit(step, SL_OP_REDUCE_SCATTER_SHARD, &attrs, operands);
 }
 
-/* A data-parallel rank has the loss of its own rows; a stage before the last one has no loss. */
+/* A data-parallel rank has the loss of its own rows; the loss of a stage before the last is 0. */
 static bool merges_loss(const sl_step *step)
 {
     return step->program->dp_size > 1 || step->program->stage_count > 1;
 }
 
-/* SL_NONE: the step has none. */
+/* The step's loss; SL_NONE: there is none. */
 static uint32_t find_loss(const sl_step *step)
 {
     const sl_program *program = step->program;
@@ -68,7 +71,7 @@ static uint32_t find_loss(const sl_step *step)
     return SL_NONE;
 }
 
-/* Adds up the norms and the losses of all ranks. */
+/* Adds up the norms of all ranks, and the losses of data-parallel ranks and stages. */
 static sl_status emit_norm_merge(sl_step *step)
 {
     const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
@@ -84,7 +87,7 @@ static sl_status emit_norm_finish(sl_step *step, uint32_t control)
     return sl_step_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){step->norm, control});
 }
 
-/* Hands the updated shard to the other ranks, if they store the parameters of the whole chunk. */
+/* Gathers the updated shards of a chunk, if each rank stores the whole chunk of parameters. */
 static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
 {
     const sl_op_attrs attrs = chunk_attrs(step, chunk_index);
@@ -135,7 +138,8 @@ static void enter_update(sl_step *step)
     step->segment = SL_NONE;
 }
 
-/* Chunks wait for the end of a rule, because its later ops may still read their parameters. */
+/* Runs after all backward ops of one forward op, not after the op that completes a chunk: later
+ * ones may still read the chunk's parameters. */
 sl_status sl_update_consume_complete(sl_step *step)
 {
     enter_update(step);
