@@ -15,7 +15,8 @@
  * else written whole. GRADIENT, of a parameter: with attrs.adds_gradient an fp32 sum that is added
  * to, else written whole and stored as attrs.grad_type, rounded once.
  *
- * how: OPTIONAL: may be absent (NULL). MASTER: absent in fp32. FROM_MASTER: updated in fp32; in
+ * how: OPTIONAL: may be absent (NULL). IF_NEEDED: absent (NULL) only if no trained tensor needs it;
+ * the op then leaves out the work for it. MASTER: absent in fp32. FROM_MASTER: updated in fp32; in
  * half precision written and not read. AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows
  * only the R rows from first_row on; ranges of one value are written in row order, the one at row 0
  * defines the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: the
@@ -131,11 +132,12 @@ extern "C" {
       OP(READ, weight, 0, TYPE, I, O), \
       OP(ADD, dx, 0, TYPE, R, I), \
       OP(READ, gelu_x, OPTIONAL, TYPE, R, I)) \
-    /* dweight = x, transposed, * dy; dbias is the sum of dy over rows. */ \
+    /* dweight = x, transposed, * dy; dbias is the sum of dy over rows. For dbias alone x and */ \
+    /* dweight are absent, and attrs.in is 0. */ \
     X(LINEAR_WEIGHT_BACKWARD, linear_weight_backward, 0, FLOPS(2, R, I, O), \
-      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, x, IF_NEEDED, TYPE, R, I), \
       OP(READ, dy, 0, TYPE, R, O), \
-      OP(GRADIENT, dweight, 0, GRAD, I, O), \
+      OP(GRADIENT, dweight, IF_NEEDED, GRAD, I, O), \
       OP(GRADIENT, dbias, OPTIONAL, GRAD, O)) \
     /* In place d *= gelu'(x). */ \
     X(GELU_BACKWARD, gelu_backward, 0, NO_FLOPS, \
@@ -155,9 +157,9 @@ extern "C" {
       OP(READ, gamma, 0, TYPE, I), \
       OP(READ, stats, 0, F32, R, 2), \
       OP(READ, dy, 0, TYPE, R, I), \
-      OP(ADD, dx, 0, TYPE, R, I), \
-      OP(GRADIENT, dgamma, 0, GRAD, I), \
-      OP(GRADIENT, dbeta, 0, GRAD, I)) \
+      OP(ADD, dx, IF_NEEDED, TYPE, R, I), \
+      OP(GRADIENT, dgamma, IF_NEEDED, GRAD, I), \
+      OP(GRADIENT, dbeta, IF_NEEDED, GRAD, I)) \
     /* The rows of one token are added in row order. */ \
     X(EMBED_TOKENS_BACKWARD, embed_tokens_backward, 0, NO_FLOPS, \
       OP(READ, tokens, 0, I32, B, T), \

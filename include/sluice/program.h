@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "sluice/op_list.h"
+#include "sluice/rule.h"
 #include "sluice/status.h"
 
 #ifdef __cplusplus
@@ -24,20 +25,8 @@ extern "C" {
 
 #define SL_NONE UINT32_MAX /* no value, no tensor, no chunk */
 
-typedef enum sl_group {
-    SL_GROUP_PARAM,
-    SL_GROUP_GRAD,
-    SL_GROUP_MASTER,
-    SL_GROUP_MOMENT1,
-    SL_GROUP_MOMENT2,
-    SL_GROUP_COUNT
-} sl_group;
-
 /* "fp32", "bf16" or "fp16"; valid for ever. */
 SL_API const char *sl_type_name(sl_type type);
-
-/* "param", "grad", "master", "moment1", "moment2"; valid for ever. */
-SL_API const char *sl_group_name(sl_group group);
 
 typedef enum sl_value_kind {
     SL_VALUE_ACTIVATION, /* an activation or its gradient; written and last read within one
@@ -88,6 +77,7 @@ typedef struct sl_tensor_spec {
     /* COLUMNS and QKV: this rank's columns of the whole tensor's last axis (QKV: within each of q,
      * k and v). Stored columns behind valid_columns are padding. */
     uint64_t first_column, valid_columns;
+    sl_rule_id rule; /* how the tensor is updated */
     bool decay;      /* weight decay applies */
     bool is_tied;    /* the first and the last pipeline stage hold it and sum its gradient */
     float init_mean; /* initial value: init_mean + init_deviation * normal */
@@ -190,6 +180,8 @@ typedef struct sl_program {
     /* Pipeline stages, and the stage of this program; count 0 or 1: one. The programs of stages
      * differ, because each stage has other layers. */
     uint32_t stage_count, stage_index;
+    bool stages_before_are_frozen;  /* no tensor of a stage before this one is trained: what comes
+                                       from there needs no gradient */
     bool has_whole_gradients;       /* also at ZeRO 2 and 3: micro-batches accumulate in whole
                                        chunks */
     uint32_t head_ranks;            /* tensor-parallel ranks that share the rows of the head; 0 or
@@ -292,6 +284,7 @@ typedef struct sl_chunk {
     uint64_t elements;    /* padding included; a multiple of SL_BLOCK_ELEMENTS and, where ranks own
                              shards, of their number */
     uint64_t first_block; /* the chunk's first block among the blocks of all chunks */
+    sl_rule_id rule;      /* of all its tensors */
 } sl_chunk;
 
 /* Where the layout put each tensor; owned by the layout. */

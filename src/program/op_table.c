@@ -10,7 +10,7 @@
 /* The words that rows of op_list.h use. */
 enum { CHEAP = 1, ON_HOST = 2, ON_COMM = 4, ON_INPUT = 8 };
 enum { OPTIONAL = 1, MASTER = 2, FROM_MASTER = 4, AT_LEAST = 8, ROW_RANGE = 16, LOOKUP = 32 };
-enum { PADDING = 64 };
+enum { PADDING = 64, IF_NEEDED = 128 };
 enum {
     TYPE = 0,
     GRAD = UINT16_MAX,
@@ -37,7 +37,7 @@ typedef struct row {
 
 /* clang-format off */
 #define OP(mode_, name_, how_, ...) \
-    {.name = #name_, .mode = SL_MODE_##mode_, .is_optional = ((how_) & (OPTIONAL | MASTER)) != 0}
+    {.name = #name_, .mode = SL_MODE_##mode_, .is_optional = ((how_) & (OPTIONAL | IF_NEEDED | MASTER)) != 0}
 #define X(NAME, name_, flags_, flops_, ...) \
     [SL_OP_##NAME] = { \
         .name = #name_, \

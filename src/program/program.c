@@ -199,12 +199,3 @@ const char *sl_type_name(sl_type type)
     return names[type];
 }
 
-const char *sl_group_name(sl_group group)
-{
-    static const char *const names[SL_GROUP_COUNT] = {
-        [SL_GROUP_PARAM] = "param",     [SL_GROUP_GRAD] = "grad",
-        [SL_GROUP_MASTER] = "master",   [SL_GROUP_MOMENT1] = "moment1",
-        [SL_GROUP_MOMENT2] = "moment2",
-    };
-    return names[group];
-}
