@@ -1,8 +1,13 @@
-/* Packs tensors into chunks, and chooses how large a chunk is. Knows sizes and order; knows nothing
- * of groups, tiers and bytes.
+/* Packs tensors into chunks, and chooses how large a chunk is. Knows sizes, order and rules; knows
+ * nothing of tiers.
  *
- * Invariants: every tensor starts on a block and lies in one chunk; chunk indices rise with tensor
- * indices; a block holds elements of at most one tensor, so one flag per block is exact.
+ * Invariants: every tensor starts on a block and lies in one chunk; the tensors of a chunk have one
+ * rule and stand in it in their order; a block holds elements of at most one tensor, so one flag
+ * per block is exact.
+ *
+ * Each rule has an open chunk. The next tensor of the rule goes there, or opens another chunk if it
+ * does not fit. So chunks are numbered by their first tensors. If all tensors have one rule, all
+ * chunks are of one size; if not, a chunk is as long as what it holds.
  *
  * The chunk size is the one that costs the least memory; the model is ColossalAI Gemini's search.
  * Like Gemini: tensors in order, sizes from the largest tensor up over 32 Mi elements, ties go to
@@ -38,6 +43,8 @@ enum {
     RANGE_BLOCKS = (32 << 20) / SL_BLOCK_ELEMENTS,
     PLACEMENT_LIMIT = 16 << 20, /* about 20 ms */
 };
+
+static const char size_name[] = "the layout's size";
 
 /* ---- the chunk size ---- */
 
@@ -112,53 +119,99 @@ static sl_status count_blocks(const sl_program *program, uint64_t **out_tensor_b
     return SL_OK;
 }
 
-static sl_status choose_blocks(const sl_program *program, const uint64_t *tensor_blocks,
-                               uint64_t chunk_elements, uint64_t *out_chunk_blocks)
+static sl_status check_chunk_size(const sl_program *program, const uint64_t *tensor_blocks,
+                                  uint64_t chunk_elements)
 {
-    if (chunk_elements == 0) {
-        *out_chunk_blocks = sl_layout_find_chunk_blocks(tensor_blocks, program->tensor_count);
-        return SL_OK;
-    }
-    uint64_t chunk_blocks = sl_bits_divide_up(chunk_elements, SL_BLOCK_ELEMENTS);
     uint32_t largest = 0;
     for (uint32_t tensor = 1; tensor < program->tensor_count; tensor++)
         if (tensor_blocks[tensor] > tensor_blocks[largest])
             largest = tensor;
-    if (chunk_blocks < tensor_blocks[largest])
+    if (sl_bits_divide_up(chunk_elements, SL_BLOCK_ELEMENTS) < tensor_blocks[largest])
         SL_FAIL(SL_ERROR_USAGE,
                 "a chunk of %llu elements cannot hold tensor %s: it must have at least %llu",
                 (unsigned long long)chunk_elements, program->tensors[largest].name,
                 (unsigned long long)(tensor_blocks[largest] * SL_BLOCK_ELEMENTS));
-    *out_chunk_blocks = chunk_blocks;
     return SL_OK;
 }
+
+/* How the tensors of one rule are packed. */
+typedef struct rule_packing {
+    uint32_t chunk_count;  /* 0: no tensor has the rule */
+    uint64_t chunk_blocks; /* of its largest chunk */
+    uint32_t open_chunk;   /* the chunk that the next tensor goes to, if it fits */
+    uint64_t filled;       /* blocks of that chunk; UINT64_MAX: none is open */
+} rule_packing;
+
+typedef struct packing {
+    rule_packing rules[SL_RULE_COUNT];
+    uint64_t chunk_count, block_count; /* of all rules; blocks: an upper bound */
+    bool is_equal;                     /* there is one rule: all chunks are of one size */
+} packing;
 
 /* With shards, a chunk's blocks are a multiple of dp_size, because all shards have equal size. */
-static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *tensor_blocks,
-                                     uint64_t chunk_elements, uint64_t *out_chunk_blocks)
+static uint64_t round_to_shards(const sl_program *program, uint64_t blocks)
 {
-    SL_TRY(choose_blocks(program, tensor_blocks, chunk_elements, out_chunk_blocks));
-    if (sl_program_has_shards(program))
-        *out_chunk_blocks = sl_bits_round_up(*out_chunk_blocks, program->dp_size);
-    return SL_OK;
+    return sl_program_has_shards(program) ? sl_bits_round_up(blocks, program->dp_size) : blocks;
 }
 
-/* Allocates arrays for `chunk_count` chunks of `chunk_blocks` blocks. Their bytes over all groups
- * must fit 64 bits, so that no later sum of sizes can overflow. */
-static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64_t chunk_blocks,
-                             sl_layout **out_layout)
+/* `own_blocks`: scratch, [tensor_count]. */
+static void pack_rule(const sl_program *program, const uint64_t *tensor_blocks,
+                      uint64_t chunk_elements, sl_rule_id rule, uint64_t *own_blocks,
+                      rule_packing *out_packing)
 {
-    uint64_t block_count, unused;
-    SL_TRY(sl_bits_multiply(chunk_count, chunk_blocks, "the layout's size", &block_count));
-    SL_TRY(sl_bits_multiply(block_count, (uint64_t)SL_BLOCK_ELEMENTS * ALL_GROUPS_BYTES,
-                            "the layout's size", &unused));
+    uint32_t count = 0;
+    *out_packing = (rule_packing){.filled = UINT64_MAX};
+    for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++)
+        if (program->tensors[tensor].rule == rule)
+            own_blocks[count++] = tensor_blocks[tensor];
+    if (count == 0)
+        return;
+    const uint64_t blocks = chunk_elements > 0
+                                ? sl_bits_divide_up(chunk_elements, SL_BLOCK_ELEMENTS)
+                                : sl_layout_find_chunk_blocks(own_blocks, count);
+    out_packing->chunk_blocks = round_to_shards(program, blocks);
+    out_packing->chunk_count =
+        (uint32_t)sl_layout_pack(own_blocks, count, out_packing->chunk_blocks).chunk_count;
+}
+
+static sl_status pack_rules(const sl_program *program, const uint64_t *tensor_blocks,
+                            uint64_t chunk_elements, packing *out_packing)
+{
+    uint32_t rule_count = 0;
+    uint64_t *own_blocks = calloc(program->tensor_count, sizeof *own_blocks);
+    *out_packing = (packing){.is_equal = true};
+    if (own_blocks == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to lay out %u tensors", program->tensor_count);
+    sl_status status = SL_OK;
+    for (int rule = 0; rule < SL_RULE_COUNT && status == SL_OK; rule++) {
+        rule_packing *it = &out_packing->rules[rule];
+        uint64_t blocks;
+        pack_rule(program, tensor_blocks, chunk_elements, (sl_rule_id)rule, own_blocks, it);
+        rule_count += it->chunk_count > 0;
+        out_packing->chunk_count += it->chunk_count;
+        status = sl_bits_multiply(it->chunk_count, it->chunk_blocks, size_name, &blocks);
+        if (status == SL_OK)
+            status =
+                sl_bits_add(out_packing->block_count, blocks, size_name, &out_packing->block_count);
+    }
+    free(own_blocks);
+    out_packing->is_equal = rule_count == 1;
+    return status;
+}
+
+/* Allocates arrays for the chunks of `packed`. Their bytes over all groups must fit 64 bits, so
+ * that no later sum of sizes can overflow. */
+static sl_status open_layout(uint32_t tensor_count, const packing *packed, sl_layout **out_layout)
+{
+    const uint64_t chunk_count = packed->chunk_count;
+    uint64_t unused;
+    SL_TRY(sl_bits_multiply(packed->block_count, (uint64_t)SL_BLOCK_ELEMENTS * ALL_GROUPS_BYTES,
+                            size_name, &unused));
     if (chunk_count >= SL_NONE)
         SL_FAIL(SL_ERROR_USAGE, "%llu chunks are too many", (unsigned long long)chunk_count);
     sl_layout *layout = calloc(1, sizeof *layout);
     if (layout == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the layout");
-    layout->chunk_elements = chunk_blocks * SL_BLOCK_ELEMENTS;
-    layout->block_count = block_count;
     layout->chunk_count = (uint32_t)chunk_count;
     layout->tensor_count = tensor_count;
     layout->chunks = calloc(chunk_count, sizeof *layout->chunks);
@@ -173,17 +226,10 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
         layout->tensor_flags == NULL || layout->padding == NULL || layout->first_padding == NULL) {
         sl_layout_close(layout);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %u tensors and %llu blocks",
-                tensor_count, (unsigned long long)block_count);
+                tensor_count, (unsigned long long)packed->block_count);
     }
     *out_layout = layout;
     return SL_OK;
-}
-
-/* All chunks are of one size. */
-static void number_chunks(uint64_t chunk_blocks, sl_layout *layout)
-{
-    for (uint32_t c = 0; c < layout->chunk_count; c++)
-        layout->chunks[c] = (sl_chunk){chunk_blocks * SL_BLOCK_ELEMENTS, c * chunk_blocks};
 }
 
 static void divide_chunks(const sl_program *program, sl_layout *layout)
@@ -211,45 +257,90 @@ static void choose_counted(const sl_program *program, sl_layout *layout)
     }
 }
 
-/* Lists the padding of each chunk: the gaps between its tensors and the one behind the last. Every
- * chunk has a tensor, so every entry of first_padding is set. */
-static void list_padding(const sl_program *program, sl_layout *layout)
+/* Elements behind the tensor that belong to none, up to the next tensor of the chunk or, behind the
+ * last one, to the end of the chunk. */
+static sl_padding find_padding(const sl_program *program, const sl_layout *layout, uint32_t tensor,
+                               bool is_last)
 {
-    uint32_t count = 0;
-    for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
-        const uint32_t chunk_index = layout->chunk_of_tensor[tensor];
-        const bool is_last = tensor + 1 == program->tensor_count ||
-                             layout->chunk_of_tensor[tensor + 1] != chunk_index;
-        const uint64_t end = layout->first_element[tensor] + program->tensors[tensor].element_count;
-        const uint64_t next =
-            is_last ? layout->chunks[chunk_index].elements : layout->first_element[tensor + 1];
-        if (next > end)
-            layout->padding[count++] = (sl_padding){end, next - end};
-        layout->first_padding[chunk_index + 1] = count;
+    const uint64_t first = layout->first_element[tensor];
+    const uint64_t end = first + program->tensors[tensor].element_count;
+    const uint64_t next = is_last ? layout->chunks[layout->chunk_of_tensor[tensor]].elements
+                                  : first + layout->tensor_blocks[tensor] * SL_BLOCK_ELEMENTS;
+    return (sl_padding){end, next - end};
+}
+
+/* Lists the padding of each chunk, in the order of chunks. `last`: the last tensor of each chunk;
+ * `filled`: scratch; both [chunk_count]. */
+static void list_padding(const sl_program *program, const uint32_t *last, uint32_t *filled,
+                         sl_layout *layout)
+{
+    for (uint32_t tensor = 0; tensor < layout->tensor_count; tensor++) {
+        const uint32_t c = layout->chunk_of_tensor[tensor];
+        if (find_padding(program, layout, tensor, last[c] == tensor).count > 0)
+            layout->first_padding[c + 1]++;
+    }
+    for (uint32_t c = 0; c < layout->chunk_count; c++) {
+        filled[c] = layout->first_padding[c];
+        layout->first_padding[c + 1] += layout->first_padding[c];
+    }
+    for (uint32_t tensor = 0; tensor < layout->tensor_count; tensor++) {
+        const uint32_t c = layout->chunk_of_tensor[tensor];
+        const sl_padding padding = find_padding(program, layout, tensor, last[c] == tensor);
+        if (padding.count > 0)
+            layout->padding[filled[c]++] = padding;
     }
 }
 
-static void place_tensors(const sl_program *program, const uint64_t *tensor_blocks,
+static sl_status find_all_padding(const sl_program *program, sl_layout *layout)
+{
+    uint32_t *last = calloc(2ull * layout->chunk_count, sizeof *last);
+    if (last == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the padding of %u chunks", layout->chunk_count);
+    for (uint32_t tensor = 0; tensor < layout->tensor_count; tensor++)
+        last[layout->chunk_of_tensor[tensor]] = tensor;
+    list_padding(program, last, last + layout->chunk_count, layout);
+    free(last);
+    return SL_OK;
+}
+
+/* Gives each tensor its place. A chunk's elements are those of its tensors until size_chunks. */
+static void place_tensors(const sl_program *program, const uint64_t *tensor_blocks, packing *packed,
                           sl_layout *layout)
 {
-    uint64_t chunk_blocks = layout->chunk_elements / SL_BLOCK_ELEMENTS;
-    uint32_t chunk_index = 0;
-    uint64_t filled = 0;
+    uint32_t chunk_count = 0;
     for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
         const sl_tensor_spec *spec = &program->tensors[tensor];
-        if (filled + tensor_blocks[tensor] > chunk_blocks) {
-            chunk_index++;
-            filled = 0;
+        rule_packing *to = &packed->rules[spec->rule];
+        if (to->filled == UINT64_MAX || to->filled + tensor_blocks[tensor] > to->chunk_blocks) {
+            to->open_chunk = chunk_count++;
+            to->filled = 0;
         }
-        layout->chunk_of_tensor[tensor] = chunk_index;
-        layout->first_element[tensor] = filled * SL_BLOCK_ELEMENTS;
+        layout->chunk_of_tensor[tensor] = to->open_chunk;
+        layout->first_element[tensor] = to->filled * SL_BLOCK_ELEMENTS;
         layout->valid_elements += spec->element_count;
         if (spec->decay)
             layout->tensor_flags[tensor] = SL_BLOCK_DECAYS;
         layout->tensor_blocks[tensor] = tensor_blocks[tensor];
-        filled += tensor_blocks[tensor];
+        to->filled += tensor_blocks[tensor];
+        layout->chunks[to->open_chunk].rule = spec->rule;
+        layout->chunks[to->open_chunk].elements = to->filled * SL_BLOCK_ELEMENTS;
     }
-    double capacity = (double)layout->block_count * SL_BLOCK_ELEMENTS;
+}
+
+static void size_chunks(const sl_program *program, const packing *packed, sl_layout *layout)
+{
+    for (uint32_t c = 0; c < layout->chunk_count; c++) {
+        sl_chunk *chunk = &layout->chunks[c];
+        const uint64_t filled = chunk->elements / SL_BLOCK_ELEMENTS;
+        const uint64_t blocks = packed->is_equal ? packed->rules[chunk->rule].chunk_blocks
+                                                 : round_to_shards(program, filled);
+        chunk->elements = blocks * SL_BLOCK_ELEMENTS;
+        chunk->first_block = layout->block_count;
+        layout->block_count += blocks;
+        if (chunk->elements > layout->chunk_elements)
+            layout->chunk_elements = chunk->elements;
+    }
+    const double capacity = (double)layout->block_count * SL_BLOCK_ELEMENTS;
     layout->padding_fraction = 1.0 - (double)layout->valid_elements / capacity;
 }
 
@@ -257,23 +348,23 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                           sl_layout **out_layout)
 {
     uint64_t *tensor_blocks = NULL;
-    uint64_t chunk_blocks = 0;
+    packing packed;
     sl_layout *layout = NULL;
     SL_TRY(count_blocks(program, &tensor_blocks));
-    sl_status status;
-    SL_TRY_GOTO(status, choose_chunk_blocks(program, tensor_blocks, chunk_elements, &chunk_blocks),
-                free_blocks);
-    sl_layout_packing packing = sl_layout_pack(tensor_blocks, program->tensor_count, chunk_blocks);
-    SL_TRY_GOTO(status,
-                open_layout(program->tensor_count, packing.chunk_count, chunk_blocks, &layout),
-                free_blocks);
-    number_chunks(chunk_blocks, layout);
-    place_tensors(program, tensor_blocks, layout);
-    list_padding(program, layout);
+    sl_status status = SL_OK;
+    if (chunk_elements > 0)
+        SL_TRY_GOTO(status, check_chunk_size(program, tensor_blocks, chunk_elements), free_blocks);
+    SL_TRY_GOTO(status, pack_rules(program, tensor_blocks, chunk_elements, &packed), free_blocks);
+    SL_TRY_GOTO(status, open_layout(program->tensor_count, &packed, &layout), free_blocks);
+    place_tensors(program, tensor_blocks, &packed, layout);
+    size_chunks(program, &packed, layout);
+    SL_TRY_GOTO(status, find_all_padding(program, layout), free_blocks);
     divide_chunks(program, layout);
     choose_counted(program, layout);
     *out_layout = layout;
+    layout = NULL;
 free_blocks:
+    sl_layout_close(layout);
     free(tensor_blocks);
     return status;
 }
@@ -344,6 +435,9 @@ uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block)
 
 uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index)
 {
-    return sl_layout_stored(layout, group, chunk_index).count *
-           sl_type_bytes(layout->group_type[group]);
+    const uint64_t elements = sl_layout_stored(layout, group, chunk_index).count;
+    return elements / SL_BLOCK_ELEMENTS *
+           sl_rule_block_bytes(layout->chunks[chunk_index].rule, group,
+                               layout->group_type[SL_GROUP_PARAM],
+                               layout->group_type[SL_GROUP_GRAD]);
 }

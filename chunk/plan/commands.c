@@ -515,9 +515,11 @@ static void append_homes(totals *t)
     const sl_homes *homes = t->planner->homes;
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         for (uint32_t c = 0; homes->tier[group] && c < homes->chunk_count; c++) {
+            const uint64_t bytes = sl_layout_chunk_bytes(t->planner->layout, (sl_group)group, c);
+            if (bytes == 0)
+                continue;
             append_permanent(t, (sl_memory_kind)group, (sl_tier)homes->tier[group][c],
-                             homes->offset[group][c],
-                             sl_layout_chunk_bytes(t->planner->layout, (sl_group)group, c));
+                             homes->offset[group][c], bytes);
             sl_allocation *last = &t->plan->allocations[t->plan->allocation_count - 1];
             last->group = (sl_group)group;
             last->chunk_index = c;

@@ -107,15 +107,17 @@ static sl_status check_request(const sl_program *program, const sl_layout *layou
 
 /* ---- the policy: tiers ---- */
 
-/* The fewest last chunks that hold `share` of the bytes. The slack keeps 0.07 of 100 equal chunks
- * at 7: the product may be rounded up by an ulp or two. */
-static uint32_t count_share(double share, const sl_layout *layout)
+/* The fewest last chunks that hold `share` of the group's bytes. The slack keeps 0.07 of 100 equal
+ * chunks at 7: the product may be rounded up by an ulp or two. */
+static uint32_t count_share(double share, int group, const sl_layout *layout)
 {
-    const double wanted = (share - share_slack) * (double)layout->block_count;
-    uint64_t blocks = 0;
+    uint64_t all = 0, bytes = 0;
     uint32_t count = 0;
-    for (; count < layout->chunk_count && (double)blocks < wanted; count++)
-        blocks += layout->chunks[layout->chunk_count - 1 - count].elements / SL_BLOCK_ELEMENTS;
+    for (uint32_t c = 0; c < layout->chunk_count; c++)
+        all += sl_layout_chunk_bytes(layout, (sl_group)group, c);
+    const double wanted = (share - share_slack) * (double)all;
+    for (; count < layout->chunk_count && (double)bytes < wanted; count++)
+        bytes += sl_layout_chunk_bytes(layout, (sl_group)group, layout->chunk_count - 1 - count);
     return count;
 }
 
@@ -126,10 +128,10 @@ static void count_away(const sl_policy_options *options, int group, const sl_lay
 {
     double disk = options->disk_fraction[group], host = options->host_fraction[group];
     bool has_shares = options->policy == SL_POLICY_STATIC || options->policy == SL_POLICY_NVME;
-    *out_disk = has_shares ? count_share(disk, layout) : 0;
+    *out_disk = has_shares ? count_share(disk, group, layout) : 0;
     *out_away = options->policy == SL_POLICY_DEVICE ? 0 : layout->chunk_count;
     if (options->policy == SL_POLICY_STATIC)
-        *out_away = count_share(disk + host, layout);
+        *out_away = count_share(disk + host, group, layout);
 }
 
 static void choose_tiers(const sl_layout *layout, const sl_policy_options *options, sl_homes *homes)
@@ -143,6 +145,9 @@ static void choose_tiers(const sl_layout *layout, const sl_policy_options *optio
         memset(homes->tier[group], SL_TIER_DEVICE, chunk_count - away);
         memset(homes->tier[group] + chunk_count - away, SL_TIER_HOST, away - disk);
         memset(homes->tier[group] + chunk_count - disk, SL_TIER_DISK, disk);
+        for (uint32_t c = 0; c < chunk_count; c++)
+            if (sl_layout_chunk_bytes(layout, (sl_group)group, c) == 0)
+                homes->tier[group][c] = SL_TIER_DEVICE;
     }
 }
 
@@ -221,12 +226,22 @@ static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, s
     return SL_OK;
 }
 
-/* Appends the block flags if some AdamW runs on `tier`. */
+/* True if some chunk is updated on `tier`. */
+static bool updates_on(const sl_program *program, const sl_layout *layout, sl_tier tier,
+                       const sl_homes *homes)
+{
+    for (uint32_t c = 0; program->has_state[SL_GROUP_GRAD] && c < layout->chunk_count; c++)
+        if (sl_rule_of(layout->chunks[c].rule)->update != SL_OP_COUNT &&
+            homes->adam_tier[c] == (uint8_t)tier)
+            return true;
+    return false;
+}
+
+/* Appends the block flags if some chunk is updated on `tier`. */
 static sl_status place_flags(const sl_program *program, const sl_layout *layout, sl_tier tier,
                              sl_homes *homes, uint64_t *end)
 {
-    bool updates = program->has_state[SL_GROUP_MOMENT1];
-    if (!updates || memchr(homes->adam_tier, tier, homes->chunk_count) == NULL)
+    if (!updates_on(program, layout, tier, homes))
         return SL_OK;
     SL_TRY(align_end(LEAST_ALIGNMENT, end));
     homes->flags_offset[tier] = *end;

@@ -78,7 +78,8 @@ typedef struct sl_layout {
     double padding_fraction; /* 1 - valid_elements / (block_count * SL_BLOCK_ELEMENTS) */
 } sl_layout;
 
-/* Packs the tensors of `program` in order; each starts on a block, and none straddles chunks.
+/* Packs the tensors of `program` in order; each starts on a block, none straddles chunks, and those
+ * of a chunk have one rule. If tensors have several rules, chunks differ in size.
  * chunk_elements 0: searches the size that costs the least memory (after ColossalAI Gemini). A
  * given size is rounded up to whole blocks, and to a multiple of the data-parallel ranks that own
  * shards; one smaller than the largest tensor is SL_ERROR_USAGE, and the message says how large it
@@ -108,7 +109,7 @@ SL_API sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint3
 /* The chunk whose first block is `block`; SL_NONE: none is. */
 SL_API uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block);
 
-/* Bytes that this rank stores of a chunk of `group`. */
+/* Bytes that this rank stores of a chunk of `group`; 0: the chunk's rule stores nothing in it. */
 SL_API uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group,
                                       uint32_t chunk_index);
 
@@ -125,7 +126,7 @@ typedef enum sl_adam_place { SL_ADAM_AUTO, SL_ADAM_DEVICE, SL_ADAM_HOST } sl_ada
 
 typedef struct sl_policy_options {
     sl_policy policy;
-    /* STATIC and NVME: fractions of each group's chunks. The last chunks live on disk, those before
+    /* STATIC and NVME: fractions of each group's bytes. The last chunks live on disk, those before
      * them on the host, the rest on the device (STATIC) or on the host (NVME). */
     double disk_fraction[SL_GROUP_COUNT], host_fraction[SL_GROUP_COUNT];
     sl_adam_place adam;
@@ -144,8 +145,9 @@ enum { SL_BOUNCE_PIECES = 2, SL_BOUNCE_BYTES = SL_BOUNCE_PIECES * SL_PIECE_BYTES
  * run. */
 typedef struct sl_homes {
     uint32_t chunk_count;
-    uint8_t *tier[SL_GROUP_COUNT];    /* [chunk_count], an sl_tier; NULL: the program has no such
-                                         group */
+    uint8_t *tier[SL_GROUP_COUNT];    /* [chunk_count], an sl_tier; of a chunk of 0 bytes
+                                         (sl_layout_chunk_bytes) the device. NULL: the program has
+                                         no such group */
     uint64_t *offset[SL_GROUP_COUNT]; /* [chunk_count], bytes into the home tier's arena */
     uint8_t *adam_tier; /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST (also for disk homes) */
     uint64_t flags_offset[SL_TIER_COUNT]; /* block flags, a byte a block, on device and host */
