@@ -216,6 +216,12 @@ static inline uint32_t sl_program_shard_count(const sl_program *program, sl_grou
     return sl_program_shards_group(program, group) ? program->dp_size : 1;
 }
 
+/* True if the tensor has a gradient: false if it is frozen. */
+static inline bool sl_program_trains(const sl_program *program, uint32_t tensor)
+{
+    return sl_rule_of(program->tensors[tensor].rule)->has_group[SL_GROUP_GRAD];
+}
+
 /* The value that `value` is a part of, or itself. */
 static inline uint32_t sl_program_whole(const sl_program *program, uint32_t value)
 {

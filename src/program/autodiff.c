@@ -79,6 +79,8 @@ sl_status sl_autodiff_find_grad(sl_autodiff *diff, uint32_t forward_value, bool 
     const sl_value *value = &diff->forward->values[forward_value];
     if (value->kind != SL_VALUE_TENSOR)
         SL_FAIL(SL_ERROR_INTERNAL, "%s is not a parameter", value->name);
+    if (!sl_program_trains(diff->forward, value->index))
+        return SL_OK;
     bool *known = &diff->tape->is_partial[value->index], *has_use = &diff->has_use[value->index];
     if (*has_use && *known != is_partial)
         SL_FAIL(SL_ERROR_INTERNAL, "%s is used by both split and replicated ops", value->name);
@@ -230,8 +232,8 @@ static sl_status differentiate(sl_autodiff *diff)
     diff->tape->program->type = diff->forward->type;
     SL_TRY(find_last_sites(diff));
     SL_TRY(add_tensors(diff));
-    SL_TRY(sl_recompute_open(diff));
     sl_backward_open(diff);
+    SL_TRY(sl_recompute_open(diff));
     return emit_all(diff);
 }
 

@@ -14,6 +14,7 @@
 /* A forward value. */
 typedef struct sl_autodiff_value {
     uint32_t reader_count;    /* operands of all forward ops that read the value */
+    bool is_trained;          /* depends on a tensor that is trained: its gradient is needed */
     bool is_forgotten;        /* not kept after its segment's forward: recomputed when needed */
     bool is_partitioned;      /* each rank keeps one part; the parts are gathered when needed */
     bool is_wanted;           /* recompute.c is about to compute it; false between its calls */
@@ -56,7 +57,8 @@ sl_status sl_autodiff_emit_op(sl_autodiff *diff, const sl_op *forward_op);
 sl_status sl_autodiff_find(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_value);
 
 /* The tape value of the gradient of a parameter, which is an operand of a forward op; SL_NONE for
- * an absent operand. `is_partial`: each tensor-parallel rank computes one term of the gradient. */
+ * an absent operand and for a frozen tensor. `is_partial`: each tensor-parallel rank computes one
+ * term of the gradient. */
 sl_status sl_autodiff_find_grad(sl_autodiff *diff, uint32_t forward_value, bool is_partial,
                                 uint32_t *out_grad);
 
@@ -74,7 +76,7 @@ sl_status sl_recompute_need(sl_autodiff *diff, uint32_t forward_value, uint32_t 
 
 /* ---- backward.c ---- */
 
-/* Counts the readers of each forward value. */
+/* Counts the readers of each forward value, and finds the values whose gradients are needed. */
 void sl_backward_open(sl_autodiff *diff);
 
 /* Emits the backward ops of a forward op. */

@@ -23,7 +23,8 @@ static const sl_op *forward_op(const sl_autodiff *diff, uint32_t op_index)
 static bool wants_gradient(const sl_autodiff *diff, uint32_t forward_value)
 {
     return forward_value != SL_NONE &&
-           diff->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
+           diff->forward->values[forward_value].kind == SL_VALUE_ACTIVATION &&
+           diff->values[forward_value].is_trained;
 }
 
 /* True if dx of an op that reads this weight is one term of a sum over the tensor-parallel ranks:
@@ -37,13 +38,39 @@ static bool makes_partial(const sl_autodiff *diff, uint32_t weight_value, sl_spl
     return split != SL_SPLIT_NONE && split != inner;
 }
 
+/* True if what `op` writes depends on a tensor that is trained, on this stage or on one before. */
+static bool depends_on_trained(const sl_autodiff *diff, const sl_op *op)
+{
+    const sl_program *forward = diff->forward;
+    if (op->kind == SL_OP_EXCHANGE && forward->stage_index > 0 &&
+        !forward->stages_before_are_frozen)
+        return true;
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+        const uint32_t v = op->operand[i];
+        if (v == SL_NONE || !sl_op_reads(op, i))
+            continue;
+        const sl_value *value = &forward->values[v];
+        if (value->kind == SL_VALUE_TENSOR ? sl_program_trains(forward, value->index)
+                                           : diff->values[v].is_trained)
+            return true;
+    }
+    return false;
+}
+
 void sl_backward_open(sl_autodiff *diff)
 {
     for (uint32_t o = 0; o < diff->forward->op_count; o++) {
         const sl_op *op = forward_op(diff, o);
-        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
-            if (op->operand[i] != SL_NONE && sl_op_reads(op, i))
-                diff->values[op->operand[i]].reader_count++;
+        const bool is_trained = depends_on_trained(diff, op);
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+            if (op->operand[i] == SL_NONE)
+                continue;
+            sl_autodiff_value *it = &diff->values[op->operand[i]];
+            if (sl_op_reads(op, i))
+                it->reader_count++;
+            if (sl_op_writes(op, i))
+                it->is_trained = it->is_trained || is_trained;
+        }
     }
 }
 
@@ -63,6 +90,8 @@ static sl_status emit_embed_position(sl_autodiff *diff, uint32_t op_index)
     if (dx == SL_NONE)
         return SL_OK;
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[WPE], false, &dwpe));
+    if (dwpe == SL_NONE)
+        return SL_OK;
     return sl_autodiff_emit(diff, SL_OP_EMBED_POSITION_BACKWARD, &op->attrs,
                             (uint32_t[]){dx, dwpe});
 }
@@ -75,8 +104,10 @@ static sl_status emit_embed_tokens(sl_autodiff *diff, uint32_t op_index)
     SL_TRY(sl_gradient_take(diff, op->operand[X], &dx));
     if (dx == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_autodiff_find(diff, op->operand[TOKENS], &tokens));
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[PANEL], false, &dpanel));
+    if (dpanel == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_autodiff_find(diff, op->operand[TOKENS], &tokens));
     return sl_autodiff_emit(diff, SL_OP_EMBED_TOKENS_BACKWARD, &op->attrs,
                             (uint32_t[]){tokens, dx, dpanel});
 }
@@ -88,7 +119,7 @@ static sl_status emit_layernorm(sl_autodiff *diff, uint32_t op_index)
     const bool is_partial = op->attrs.row_count < op->attrs.batch * op->attrs.seq;
     const sl_contribution all_rows = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
     sl_op_attrs attrs = op->attrs;
-    uint32_t x, gamma, stats, dy, dx, dgamma, dbeta;
+    uint32_t x, gamma, stats, dy, dx = SL_NONE, dgamma, dbeta;
     SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
@@ -97,7 +128,8 @@ static sl_status emit_layernorm(sl_autodiff *diff, uint32_t op_index)
     SL_TRY(sl_autodiff_find(diff, op->operand[GAMMA], &gamma));
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[GAMMA], is_partial, &dgamma));
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[BETA], is_partial, &dbeta));
-    SL_TRY(sl_gradient_contribute(diff, op->operand[X], &all_rows, &dx, &attrs.adds_output));
+    if (wants_gradient(diff, op->operand[X]))
+        SL_TRY(sl_gradient_contribute(diff, op->operand[X], &all_rows, &dx, &attrs.adds_output));
     return sl_autodiff_emit(diff, SL_OP_LAYERNORM_BACKWARD, &attrs,
                             (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta});
 }
@@ -107,11 +139,17 @@ enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS, LINEAR_RESIDUAL, LINEAR_Y };
 static sl_status emit_linear_weight(sl_autodiff *diff, uint32_t op_index, uint32_t dy)
 {
     const sl_op *op = forward_op(diff, op_index);
-    uint32_t x, dweight, dbias;
-    SL_TRY(sl_recompute_need(diff, op->operand[LINEAR_X], &x));
+    sl_op_attrs attrs = op->attrs;
+    uint32_t x = SL_NONE, dweight, dbias;
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[LINEAR_WEIGHT], false, &dweight));
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[LINEAR_BIAS], false, &dbias));
-    return sl_autodiff_emit(diff, SL_OP_LINEAR_WEIGHT_BACKWARD, &op->attrs,
+    if (dweight == SL_NONE && dbias == SL_NONE)
+        return SL_OK;
+    if (dweight == SL_NONE)
+        attrs.in = 0;
+    else
+        SL_TRY(sl_recompute_need(diff, op->operand[LINEAR_X], &x));
+    return sl_autodiff_emit(diff, SL_OP_LINEAR_WEIGHT_BACKWARD, &attrs,
                             (uint32_t[]){x, dy, dweight, dbias});
 }
 
@@ -248,6 +286,8 @@ static sl_status emit_head_stats(sl_autodiff *diff, uint32_t op_index)
     attrs.scale = (float)(1.0 / tokens);
     attrs.adds_output = 0;
     uint32_t logits, targets, stats;
+    if (!wants_gradient(diff, op->operand[LOGITS]))
+        return SL_OK;
     SL_TRY(sl_recompute_need(diff, op->operand[LOGITS], &logits));
     SL_TRY(sl_autodiff_find(diff, op->operand[TARGETS], &targets));
     SL_TRY(sl_autodiff_find(diff, op->operand[STATS], &stats));
@@ -280,24 +320,27 @@ static sl_status emit_head_weight(sl_autodiff *diff, uint32_t op_index, uint32_t
 {
     enum { X, PANEL };
     const sl_op *op = forward_op(diff, op_index);
-    uint32_t x, dpanel;
+    const bool is_gathered = diff->forward->values[op->operand[PANEL]].kind == SL_VALUE_ACTIVATION;
+    uint32_t x, dpanel = SL_NONE;
+    if (!is_gathered)
+        SL_TRY(sl_autodiff_find_grad(diff, op->operand[PANEL], false, &dpanel));
+    if (dpanel == SL_NONE && !wants_gradient(diff, op->operand[PANEL]))
+        return SL_OK;
     SL_TRY(sl_recompute_need(diff, op->operand[X], &x));
-    if (wants_gradient(diff, op->operand[PANEL]))
+    if (is_gathered)
         return emit_gathered_weight(diff, op_index, x, dlogits);
-    SL_TRY(sl_autodiff_find_grad(diff, op->operand[PANEL], false, &dpanel));
     return sl_autodiff_emit(diff, SL_OP_HEAD_WEIGHT_BACKWARD, &op->attrs,
                             (uint32_t[]){x, dlogits, dpanel});
 }
 
 /* dx is a sum over panels: the rules add in fp32, and sl_gradient_take rounds the sum once. */
-static sl_status emit_head_logits(sl_autodiff *diff, uint32_t op_index)
+static sl_status emit_head_input(sl_autodiff *diff, uint32_t op_index, uint32_t dlogits)
 {
-    enum { X, PANEL, LOGITS };
+    enum { X, PANEL };
     const sl_op *op = forward_op(diff, op_index);
     sl_op_attrs attrs = op->attrs;
-    uint32_t dlogits, panel, dx;
-    SL_TRY(sl_gradient_take(diff, op->operand[LOGITS], &dlogits));
-    if (dlogits == SL_NONE)
+    uint32_t panel, dx;
+    if (!wants_gradient(diff, op->operand[X]))
         return SL_OK;
     sl_contribution rows = {.type = SL_TYPE_FP32,
                             .is_partial =
@@ -305,8 +348,18 @@ static sl_status emit_head_logits(sl_autodiff *diff, uint32_t op_index)
     sl_op_find_rows(op, X, &rows.first_row, &rows.end_row);
     SL_TRY(sl_recompute_need(diff, op->operand[PANEL], &panel));
     SL_TRY(sl_gradient_contribute(diff, op->operand[X], &rows, &dx, &attrs.adds_output));
-    SL_TRY(sl_autodiff_emit(diff, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
-                            (uint32_t[]){dlogits, panel, dx}));
+    return sl_autodiff_emit(diff, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
+                            (uint32_t[]){dlogits, panel, dx});
+}
+
+static sl_status emit_head_logits(sl_autodiff *diff, uint32_t op_index)
+{
+    enum { LOGITS = 2 };
+    uint32_t dlogits;
+    SL_TRY(sl_gradient_take(diff, forward_op(diff, op_index)->operand[LOGITS], &dlogits));
+    if (dlogits == SL_NONE)
+        return SL_OK;
+    SL_TRY(emit_head_input(diff, op_index, dlogits));
     return emit_head_weight(diff, op_index, dlogits);
 }
 
@@ -429,6 +482,8 @@ static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
     uint32_t gradient;
     if (op->operand[GIVEN] != SL_NONE && op->operand[TAKEN] != SL_NONE)
         SL_FAIL(SL_ERROR_INTERNAL, "an exchange of a forward program gives and takes");
+    if (!wants_gradient(diff, op->operand[op->operand[GIVEN] == SL_NONE ? TAKEN : GIVEN]))
+        return SL_OK;
     if (op->operand[GIVEN] == SL_NONE) {
         SL_TRY(sl_gradient_take(diff, op->operand[TAKEN], &gradient));
         if (gradient == SL_NONE) /* the other stage would wait for ever */

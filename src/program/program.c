@@ -198,4 +198,3 @@ const char *sl_type_name(sl_type type)
         [SL_TYPE_FP32] = "fp32", [SL_TYPE_BF16] = "bf16", [SL_TYPE_FP16] = "fp16"};
     return names[type];
 }
-

@@ -113,10 +113,22 @@ static bool is_given(const sl_program *forward, const sl_segment *segment, uint3
     return forward->values[value].kind == SL_VALUE_ACTIVATION;
 }
 
+/* True if the op has a backward: `op` writes a value whose gradient is needed. */
+static bool is_differentiated(const sl_autodiff *diff, const sl_op *op)
+{
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i) &&
+            diff->values[op->operand[i]].is_trained)
+            return true;
+    return false;
+}
+
 static void partition_operands(sl_autodiff *diff, uint32_t op_index)
 {
     const sl_program *forward = diff->forward;
     const sl_op *op = &forward->ops[op_index];
+    if (!is_differentiated(diff, op))
+        return;
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
         const uint32_t v = op->operand[i];
         if (v != SL_NONE && is_given(forward, &forward->segments[op->segment], v))

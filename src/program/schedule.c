@@ -194,6 +194,8 @@ static bool may_go_by_op(const builder *b, uint32_t segment_index)
             if (v == SL_NONE || forward->values[v].kind != SL_VALUE_TENSOR)
                 continue;
             const uint32_t tensor = forward->values[v].index;
+            if (!sl_program_trains(forward, tensor))
+                continue;
             if (sl_tape_is_deferred(b->tape, segment, tensor))
                 deferred_elements += (double)forward->tensors[tensor].element_count;
             else if (is_used_before(forward, segment, o, tensor))
@@ -329,6 +331,12 @@ static sl_status add_micro_batch_row(builder *b, const interleaving *it, sl_dire
     return add_row(b, &row);
 }
 
+/* To the stage before. */
+static bool sends_gradients(const builder *b)
+{
+    return b->forward->stage_index > 0 && !b->forward->stages_before_are_frozen;
+}
+
 static const sl_schedule_row nothing_returns = {.returns = {SL_NONE, SL_NONE, SL_NONE},
                                                 .refills = true};
 
@@ -341,7 +349,7 @@ static sl_status add_forward(builder *b, const interleaving *it, uint32_t micro_
     const bool keeps_fewer = b->options->micro_batch_count >= count_stages_on(b);
     if (pair != SL_NONE && has_next && keeps_fewer)
         row.returns = place(it, pair);
-    row.has_received = b->forward->stage_index > 0 && micro_batch >= it->kept;
+    row.has_received = sends_gradients(b) && micro_batch >= it->kept;
     return add_micro_batch_row(b, it, SL_DIRECTION_FORWARD, micro_batch, row);
 }
 
@@ -349,12 +357,11 @@ static sl_status add_backward(builder *b, const interleaving *it, uint32_t micro
                               bool has_received)
 {
     sl_schedule_row row = nothing_returns;
-    const bool has_before = b->forward->stage_index > 0;
     row.refills = it->kept > 1; /* else inputs have just been filled */
     SL_TRY(add_micro_batch_row(b, it, SL_DIRECTION_LOSS, micro_batch, row));
     row.refills = false;
     row.has_received = has_received;
-    if (has_before && micro_batch + it->kept < b->options->micro_batch_count)
+    if (sends_gradients(b) && micro_batch + it->kept < b->options->micro_batch_count)
         row.returns = place(it, micro_batch + it->kept);
     return add_micro_batch_row(b, it, SL_DIRECTION_BACKWARD, micro_batch, row);
 }

@@ -330,10 +330,11 @@ static sl_status copy_rows(sl_step *step)
 
 /* ---- values of the step ---- */
 
-/* True for all groups, except for master copies of fp32 parameters. */
-static bool group_is_used(const sl_step *step, sl_group group)
+/* 0: the chunk's rule stores nothing in the group. */
+static uint64_t find_block_bytes(const sl_step *step, sl_group group, uint32_t chunk_index)
 {
-    return group != SL_GROUP_MASTER || step->program->type != SL_TYPE_FP32;
+    return sl_rule_block_bytes(step->map->chunks[chunk_index].rule, group, step->program->type,
+                               step->program->grad_type);
 }
 
 static sl_status add_tensor_values(sl_step *step, sl_group group)
@@ -341,6 +342,8 @@ static sl_status add_tensor_values(sl_step *step, sl_group group)
     const sl_program *forward = step->forward;
     sl_type type = sl_program_group_type(step->program, group);
     for (uint32_t t = 0; t < forward->tensor_count; t++) {
+        if (group == SL_GROUP_GRAD && !sl_program_trains(forward, t))
+            continue;
         sl_value value = {.kind = SL_VALUE_TENSOR,
                           .group = group,
                           .index = t,
@@ -364,12 +367,16 @@ static sl_status add_chunk_gradients(sl_step *step)
     char name[sizeof program->values->name];
     for (uint32_t c = 0; c < step->map->chunk_count; c++) {
         uint64_t bytes;
+        if (step->chunks[c].value[SL_GROUP_GRAD] == SL_NONE)
+            continue;
         SL_TRY(
             sl_bits_multiply(step->map->chunks[c].elements, sl_type_bytes(type), "chunk", &bytes));
         snprintf(name, sizeof name, "gradient of chunk %u", c);
         SL_TRY(sl_step_add_value(step, "", name, bytes, type, &step->chunks[c].gradient));
     }
     for (uint32_t t = 0; t < step->forward->tensor_count; t++) {
+        if (step->tensors[t].grad == SL_NONE)
+            continue;
         sl_value *gradient = &program->values[step->tensors[t].grad];
         gradient->kind = SL_VALUE_PART;
         gradient->whole = step->chunks[step->map->chunk_of_tensor[t]].gradient;
@@ -383,8 +390,12 @@ static sl_status add_chunk_values(sl_step *step, sl_group group)
     const uint32_t shard_count = sl_program_shard_count(step->program, group);
     for (uint32_t c = 0; c < step->map->chunk_count; c++) {
         sl_value value = {.kind = SL_VALUE_CHUNK, .group = group, .index = c, .type = type};
-        SL_TRY(sl_bits_multiply(step->map->chunks[c].elements / shard_count, sl_type_bytes(type),
-                                "chunk", &value.bytes));
+        const uint64_t block_bytes = find_block_bytes(step, group, c);
+        if (block_bytes == 0)
+            continue;
+        SL_TRY(sl_bits_multiply(step->map->chunks[c].elements / shard_count / SL_BLOCK_ELEMENTS,
+                                block_bytes, "chunk", &value.bytes));
+        step->program->has_state[group] = true;
         snprintf(value.name, sizeof value.name, "%s chunk %u", sl_group_name(group), c);
         SL_TRY(sl_program_add_value(step->program, &value, &step->chunks[c].value[group]));
     }
@@ -395,12 +406,8 @@ static sl_status add_values(sl_step *step)
 {
     SL_TRY(add_tensor_values(step, SL_GROUP_PARAM));
     SL_TRY(add_tensor_values(step, SL_GROUP_GRAD));
-    for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        bool is_used = group_is_used(step, (sl_group)group);
-        step->program->has_state[group] = is_used;
-        if (is_used)
-            SL_TRY(add_chunk_values(step, (sl_group)group));
-    }
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        SL_TRY(add_chunk_values(step, (sl_group)group));
     for (uint32_t c = 0; c < step->map->chunk_count; c++)
         step->chunks[c].gradient = step->chunks[c].value[SL_GROUP_GRAD];
     return sl_program_shards_group(step->program, SL_GROUP_GRAD) ? add_chunk_gradients(step)
@@ -466,6 +473,7 @@ static sl_status copy_frame(sl_step *step)
     to->zero = forward->zero;
     to->stage_count = forward->stage_count;
     to->stage_index = forward->stage_index;
+    to->stages_before_are_frozen = forward->stages_before_are_frozen;
     to->has_whole_gradients = forward->has_whole_gradients;
     to->head_ranks = forward->head_ranks;
     for (uint32_t t = 0; t < forward->tensor_count; t++)
@@ -533,6 +541,10 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
         if (chunks->chunk_of_tensor[t] >= chunks->chunk_count ||
             forward->tensors[t].element_count > chunks->chunks[chunks->chunk_of_tensor[t]].elements)
             SL_FAIL(SL_ERROR_INTERNAL, "tensor %s is in no chunk", forward->tensors[t].name);
+    for (uint32_t t = 0; t < forward->tensor_count; t++)
+        if (chunks->chunks[chunks->chunk_of_tensor[t]].rule != forward->tensors[t].rule)
+            SL_FAIL(SL_ERROR_INTERNAL, "tensor %s is in a chunk of another rule",
+                    forward->tensors[t].name);
     SL_TRY(check_types(forward, options));
     if (forward->stage_count > 1 && options->accumulation == SL_ACCUMULATE_LAYER &&
         options->schedule != SL_SCHEDULE_GPIPE)

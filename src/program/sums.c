@@ -73,7 +73,8 @@ static bool sums_stand_apart(const sl_step *step)
 /* Another stage contributes to its gradient, too. */
 static bool is_tied(const sl_step *step, uint32_t tensor)
 {
-    return step->forward->stage_count > 1 && step->forward->tensors[tensor].is_tied;
+    return step->forward->stage_count > 1 && step->forward->tensors[tensor].is_tied &&
+           sl_program_trains(step->forward, tensor);
 }
 
 #ifndef NDEBUG

@@ -2,10 +2,10 @@
  *
  * The gradient is summed over the data-parallel ranks, because each rank has only the gradient of
  * its own rows. Then the squares of the chunk are added to the norm; the sum is exact, so its bits
- * do not depend on the order of chunks. When the norm of all chunks is known, AdamW updates all
- * chunks.
+ * do not depend on the order of chunks. When the norm of all chunks is known, each chunk is
+ * updated by its rule.
  *
- * With update_early, AdamW updates each chunk at once, with the norm of the chunks so far. This
+ * With update_early, each chunk is updated at once, with the norm of the chunks so far. This
  * needs a run without clipping: then the norm says only whether gradients are finite, and a run
  * with update_early stops at a step with a gradient that is not finite.
  */
@@ -101,25 +101,38 @@ static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
 static void cut_shard(const sl_step *step, sl_op_attrs *attrs)
 {
     const sl_program *program = step->program;
-    attrs->element_count /= sl_program_shard_count(program, SL_GROUP_MOMENT1);
-    if (sl_program_has_shards(step->program))
-        attrs->first_element = program->dp_rank * attrs->element_count;
+    if (!sl_program_has_shards(program))
+        return;
+    attrs->element_count /= program->dp_size;
+    attrs->first_element = program->dp_rank * attrs->element_count;
     attrs->first_block += attrs->first_element / SL_BLOCK_ELEMENTS;
 }
 
-static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t control)
+/* The operands of a rule's op. */
+static void list_operands(const sl_rule *rule, const uint32_t *values, uint32_t control,
+                          uint32_t operands[SL_OPERAND_MAX])
 {
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        const uint32_t operand = rule->operand[i];
+        operands[i] = operand == SL_RULE_OPERAND_CONTROL ? control : SL_NONE;
+        if (operand >= SL_RULE_OPERAND_GROUP)
+            operands[i] = values[operand - SL_RULE_OPERAND_GROUP];
+    }
+}
+
+/* The op of the chunk's rule; a frozen chunk has none. */
+static sl_status emit_update(sl_step *step, uint32_t chunk_index, uint32_t control)
+{
+    const sl_chunk *chunk = &step->map->chunks[chunk_index];
+    const sl_rule *rule = sl_rule_of(chunk->rule);
     sl_op_attrs attrs = chunk_attrs(step, chunk_index);
-    attrs.first_block = step->map->chunks[chunk_index].first_block;
+    uint32_t operands[SL_OPERAND_MAX];
+    if (rule->update == SL_OP_COUNT)
+        return SL_OK;
+    attrs.first_block = chunk->first_block;
     cut_shard(step, &attrs);
-    const uint32_t *value = step->chunks[chunk_index].value;
-    const uint32_t operands[] = {control,
-                                 value[SL_GROUP_GRAD],
-                                 value[SL_GROUP_MOMENT1],
-                                 value[SL_GROUP_MOMENT2],
-                                 value[SL_GROUP_PARAM],
-                                 value[SL_GROUP_MASTER]};
-    SL_TRY(sl_step_emit(step, SL_OP_ADAMW, &attrs, operands));
+    list_operands(rule, step->chunks[chunk_index].value, control, operands);
+    SL_TRY(sl_step_emit(step, rule->update, &attrs, operands));
     return emit_gather(step, chunk_index);
 }
 
@@ -129,7 +142,14 @@ static sl_status update_chunk_early(sl_step *step, uint32_t chunk_index)
     SL_TRY(sl_step_add_value(step, "chunk control", "", sizeof(sl_step_control), SL_TYPE_FP32,
                              &control));
     SL_TRY(emit_norm_finish(step, control));
-    return emit_adamw(step, chunk_index, control);
+    return emit_update(step, chunk_index, control);
+}
+
+/* Of a stage whose tensors are all frozen: the other stages' norms are added to zero. */
+static sl_status clear_norm(sl_step *step)
+{
+    SL_TRY(sl_step_add_value(step, "norm", "", sizeof(sl_norm_sum), SL_TYPE_FP32, &step->norm));
+    return sl_step_emit_elementwise(step, SL_OP_CLEAR, step->norm, &step->norm);
 }
 
 static void enter_update(sl_step *step)
@@ -159,14 +179,18 @@ sl_status sl_update_finish(sl_step *step)
     SL_TRY(sl_sums_close(step));
     SL_TRY(sl_update_consume_complete(step));
     for (uint32_t c = 0; c < step->map->chunk_count; c++) {
+        if (step->chunks[c].value[SL_GROUP_GRAD] == SL_NONE)
+            continue;
         if (!step->chunks[c].is_open)
             SL_FAIL(SL_ERROR_INTERNAL, "no op writes the gradient of chunk %u", c);
         if (step->chunks[c].open_writes > 0)
             SL_FAIL(SL_ERROR_INTERNAL, "the gradient of chunk %u lacks %u writes", c,
                     step->chunks[c].open_writes);
     }
+    if (step->norm == SL_NONE && step->program->stage_count <= 1)
+        SL_FAIL(SL_ERROR_USAGE, "no tensor is trained: all are frozen");
     if (step->norm == SL_NONE)
-        SL_FAIL(SL_ERROR_INTERNAL, "a step without parameters");
+        SL_TRY(clear_norm(step));
     const sl_value value = {.kind = SL_VALUE_OUTPUT,
                             .index = SL_OUTPUT_CONTROL,
                             .bytes = sizeof(sl_step_control),
@@ -179,6 +203,6 @@ sl_status sl_update_finish(sl_step *step)
         return SL_OK;
     /* The next iteration's forward needs chunk 0 first. */
     for (uint32_t c = 0; c < step->map->chunk_count; c++)
-        SL_TRY(emit_adamw(step, c, control));
+        SL_TRY(emit_update(step, c, control));
     return SL_OK;
 }
