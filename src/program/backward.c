@@ -42,9 +42,8 @@ static bool makes_partial(const sl_autodiff *diff, uint32_t weight_value, sl_spl
 static bool depends_on_trained(const sl_autodiff *diff, const sl_op *op)
 {
     const sl_program *forward = diff->forward;
-    if (op->kind == SL_OP_EXCHANGE && forward->stage_index > 0 &&
-        !forward->stages_before_are_frozen)
-        return true;
+    if (op->kind == SL_OP_EXCHANGE)
+        return !forward->stages_before_are_frozen;
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
         const uint32_t v = op->operand[i];
         if (v == SL_NONE || !sl_op_reads(op, i))

@@ -110,27 +110,37 @@ static own_run cut_to_stored(const sl_session *session, sl_group group, const ru
         {all->chunk_index, first - stored.first}, first - all->first_element, end - first};
 }
 
-/* Where parameters are as exact as they are kept. */
-static sl_group find_exact(const sl_session *session, sl_group group)
+static bool is_stored(const sl_session *session, sl_group group, uint32_t chunk_index)
 {
-    bool has_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
-    return has_master ? SL_GROUP_MASTER : group;
+    return session->has_state[group] &&
+           sl_layout_chunk_bytes(session->blueprint->layout, group, chunk_index) > 0;
+}
+
+/* Where parameters are as exact as they are kept. */
+static sl_group find_exact(const sl_session *session, sl_group group, uint32_t chunk_index)
+{
+    const bool is_exact =
+        group != SL_GROUP_PARAM || !is_stored(session, SL_GROUP_MASTER, chunk_index);
+    return is_exact ? group : SL_GROUP_MASTER;
 }
 
 /* ---- tensors ---- */
 
+/* States of a frozen tensor read as zeros. */
 static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index,
                                uint64_t first_element, uint64_t element_count, float *data)
 {
     const sl_session *session = user;
-    const sl_group exact = find_exact(session, group);
     run from;
     if (is_elsewhere(session, tensor_index)) {
         memset(data, 0, element_count * sizeof *data);
         return SL_OK;
     }
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
-    const own_run own = cut_to_stored(session, exact, &from, element_count);
+    const sl_group exact = find_exact(session, group, from.chunk_index);
+    own_run own = cut_to_stored(session, exact, &from, element_count);
+    if (!is_stored(session, exact, from.chunk_index))
+        own.count = 0;
     if (own.count < element_count)
         memset(data, 0, element_count * sizeof *data);
     return own.count > 0 ? read_run(session, exact, &own.run, own.count, data + own.skipped)
@@ -141,11 +151,13 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
                                 uint64_t first_element, uint64_t element_count, const float *data)
 {
     const sl_session *session = user;
-    const sl_group groups[] = {find_exact(session, group), group};
     run to;
     if (is_elsewhere(session, tensor_index))
         return SL_OK; /* its own stage is told, too */
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &to));
+    const sl_group groups[] = {find_exact(session, group, to.chunk_index), group};
+    if (!is_stored(session, group, to.chunk_index))
+        return SL_OK; /* a frozen tensor has no states */
     for (int i = groups[0] == group; i < 2; i++) {
         const own_run own = cut_to_stored(session, groups[i], &to, element_count);
         if (own.count > 0)
@@ -161,21 +173,20 @@ static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_in
 {
     const sl_session *session = user;
     const sl_task *task = &session->blueprint->task;
-    const sl_group exact = find_exact(session, group);
     run all;
     *out_first = first_element;
-    if (!is_here(session, tensor_index))
-        return 0;
+    if (!is_here(session, tensor_index) ||
+        find_run(session, tensor_index, first_element, element_count, &all) != SL_OK)
+        return 0; /* the read will say what is wrong */
     const sl_tensor_spec *own_spec =
         &session->blueprint->programs[0]->tensors[session->own[tensor_index]];
     if (own_spec->is_tied && task->stage_index > 0)
         return 0;
     if (session->tensors[tensor_index].split == SL_SPLIT_NONE && task->tp_rank > 0)
         return 0;
+    const sl_group exact = find_exact(session, group, all.chunk_index);
     if (session->blueprint->layout->shard_count[exact] <= 1)
         return task->dp_rank == 0 ? element_count : 0;
-    if (find_run(session, tensor_index, first_element, element_count, &all) != SL_OK)
-        return 0; /* the read will say so */
     const own_run own = cut_to_stored(session, exact, &all, element_count);
     *out_first = first_element + own.skipped;
     return own.count;

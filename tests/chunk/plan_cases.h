@@ -13,6 +13,16 @@
 #include "sluice/gpt2.h"
 #include "sluice/plan.h"
 
+/* Which tensors are frozen. */
+typedef enum plan_case_frozen {
+    PLAN_CASE_FROZEN_NONE,
+    PLAN_CASE_FROZEN_FIRST,   /* the embeddings and block 0: no backward reaches them */
+    PLAN_CASE_FROZEN_WEIGHTS, /* all but the biases */
+    PLAN_CASE_FROZEN_HALF,    /* some of all kinds, in every block */
+    PLAN_CASE_FROZEN_LATER,   /* all but the embeddings: the backward passes frozen blocks */
+    PLAN_CASE_FROZEN_COUNT
+} plan_case_frozen;
+
 typedef struct plan_case {
     sl_gpt2_shape shape;
     sl_gpt2_emit_options emit;
@@ -20,6 +30,7 @@ typedef struct plan_case {
     sl_policy_options policy;
     uint64_t chunk_elements;
     bool has_unequal_chunks; /* each is as large as its tensors */
+    plan_case_frozen frozen; /* NONE unless a test says so */
     sl_machine machine;
     sl_program *forward, *program;
     sl_layout *layout;
@@ -101,10 +112,39 @@ static inline void plan_case_trim_chunks(sl_layout *layout)
     layout->block_count = first_block;
 }
 
+static inline bool plan_case_is_frozen(plan_case_frozen which, const char *name)
+{
+    const size_t length = strlen(name);
+    const bool is_embedding = name[0] == 'w', is_weight = name[length - 1] == 't';
+    switch (which) {
+    case PLAN_CASE_FROZEN_FIRST:
+        return is_embedding || strncmp(name, "h.0.", 4) == 0;
+    case PLAN_CASE_FROZEN_WEIGHTS:
+        return is_weight;
+    case PLAN_CASE_FROZEN_HALF:
+        return (length + (size_t)name[2] + is_weight) % 2;
+    case PLAN_CASE_FROZEN_LATER:
+        return !is_embedding;
+    case PLAN_CASE_FROZEN_NONE:
+    case PLAN_CASE_FROZEN_COUNT:
+        break;
+    }
+    return false;
+}
+
+static inline void plan_case_freeze(plan_case *c)
+{
+    for (uint32_t t = 0; t < c->forward->tensor_count; t++)
+        if (plan_case_is_frozen(c->frozen, c->forward->tensors[t].name))
+            c->forward->tensors[t].rule = SL_RULE_NONE;
+}
+
 /* Builds everything from the chosen sizes up to the request, with unlimited budgets. */
 static inline sl_status plan_case_build(plan_case *c)
 {
     sl_status status = sl_gpt2_emit(&c->shape, &c->emit, &c->forward);
+    if (status == SL_OK)
+        plan_case_freeze(c);
     if (status == SL_OK)
         status = sl_layout_build(c->forward, c->chunk_elements, &c->layout);
     if (status != SL_OK)

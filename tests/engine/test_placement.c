@@ -49,6 +49,7 @@ typedef struct numbers {
     uint32_t micro_batches;
     bool by_document;
     float dropout;
+    plan_case_frozen frozen;
 } numbers;
 
 /* Everything that may not matter is left as drawn; what defines the numbers is fixed. */
@@ -68,6 +69,7 @@ static void fix_model(plan_case *c, numbers it)
         c->shape.heads = 2;
         c->shape.context = c->emit.seq = 32;
     }
+    c->frozen = it.frozen;
     c->step.micro_batch_count = it.micro_batches;
     c->step.update_early = c->step.update_early && !it.clips;
     bool may_round = it.micro_batches == 1 || c->step.accumulation == SL_ACCUMULATE_LAYER;
@@ -152,6 +154,7 @@ static void compare_combinations(bool clips, uint64_t first, uint64_t count)
                              .is_odd = i % 2,
                              .micro_batches = micro_batches[clips][i / 2],
                              .by_document = i % 3 == 1,
+                             .frozen = (plan_case_frozen)(i % 3 == 2 ? 1 + i / 3 : 0),
                              .dropout = i % 4 / 2 ? 0.2f : 0.0f};
         expected[i] = train_plainly(kinds[i]);
     }

@@ -48,6 +48,14 @@ static inline sl_status training_run_visit(training_run *run, sl_group group, ui
     return status;
 }
 
+/* False for the states of a frozen tensor. */
+static inline bool training_run_stores(const training_run *run, sl_group group, uint32_t tensor)
+{
+    const sl_layout *layout = run->c->layout;
+    return run->c->program->has_state[group] &&
+           sl_layout_chunk_bytes(layout, group, layout->chunk_of_tensor[tensor]) > 0;
+}
+
 static inline uint64_t training_run_largest(const sl_program *program)
 {
     uint64_t most = 0;
@@ -73,7 +81,7 @@ static inline sl_status training_run_initialise(training_run *run)
         for (uint64_t i = 0; i < spec->element_count; i++)
             data[i] = training_run_initial(spec, t, i);
         status = training_run_visit(run, SL_GROUP_PARAM, t, data, true);
-        if (status == SL_OK && program->has_state[SL_GROUP_MASTER])
+        if (status == SL_OK && training_run_stores(run, SL_GROUP_MASTER, t))
             status = training_run_visit(run, SL_GROUP_MASTER, t, data, true);
     }
     free(data);
@@ -177,6 +185,8 @@ static inline sl_status training_run_hash_states(training_run *run, sl_hash_stre
     for (uint32_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         bool is_there = program->has_state[groups[g]];
         for (uint32_t t = 0; is_there && status == SL_OK && t < program->tensor_count; t++) {
+            if (!training_run_stores(run, groups[g], t))
+                continue;
             status = training_run_visit(run, groups[g], t, data, false);
             sl_hash_update(hash, data, program->tensors[t].element_count * sizeof *data);
         }
