@@ -260,18 +260,24 @@ static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file,
     return sl_safetensors_find(file, name);
 }
 
-static sl_status check_file(const sl_safetensors *file, const sl_full_tensors *list)
+/* `missing_most`: tensors that may be missing, because they were frozen when the checkpoint was
+ * saved and so had no states. These begin at zero if the tensor is trained now. */
+static sl_status check_file(const sl_safetensors *file, const sl_full_tensors *list,
+                            uint64_t missing_most)
 {
+    uint32_t missing = 0;
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_safetensors_tensor *tensor = find_tensor(file, &list->items[i]);
+        if (!tensor && missing++ < missing_most)
+            continue;
         if (!tensor)
             SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is missing",
                     sl_files_show(file->file.path).text, list->items[i].name);
         SL_TRY(sl_full_tensors_check(&list->items[i], file, tensor));
     }
-    if (file->tensor_count != list->count)
+    if (file->tensor_count != list->count - missing)
         SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but the model has %u",
-                sl_files_show(file->file.path).text, file->tensor_count, list->count);
+                sl_files_show(file->file.path).text, file->tensor_count, list->count - missing);
     return SL_OK;
 }
 
@@ -280,7 +286,9 @@ static sl_status load_group(const sl_safetensors *file, const sl_full_tensors *l
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_full_tensor *full = &list->items[i];
-        SL_TRY(sl_full_tensors_load(list, full, file, find_tensor(file, full), group, io));
+        const sl_safetensors_tensor *tensor = find_tensor(file, full);
+        if (tensor && sl_full_tensors_stores(full, group))
+            SL_TRY(sl_full_tensors_load(list, full, file, tensor, group, io));
     }
     return SL_OK;
 }
@@ -293,7 +301,9 @@ static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_full_tens
         if (!has_state[group] || group == SL_GROUP_GRAD || group == SL_GROUP_MASTER)
             continue;
         SL_TRY(find_group(checkpoint, (sl_group)group, &files[group]));
-        SL_TRY(check_file(files[group], list));
+        const bool is_state = group != SL_GROUP_PARAM;
+        SL_TRY(
+            check_file(files[group], list, is_state ? checkpoint->manifest.run.frozen_count : 0));
     }
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         if (files[group])
@@ -318,7 +328,7 @@ sl_status sl_checkpoint_parameters(const sl_checkpoint *checkpoint, const sl_ten
     SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
     sl_status status = find_group(checkpoint, SL_GROUP_PARAM, out_file);
     if (status == SL_OK)
-        status = check_file(*out_file, list);
+        status = check_file(*out_file, list, 0);
     sl_full_tensors_close(list);
     return status;
 }
@@ -339,7 +349,7 @@ typedef struct save_job {
     char *temporary_path;
     sl_full_tensors *list;
     prefixed_name *names;       /* [list->count] */
-    sl_safetensors_plan *plans; /* [list->count] */
+    sl_safetensors_plan *plans; /* [list->count]: of the group that is written now */
     sl_manifest manifest;       /* its texts are borrowed from args */
 } save_job;
 
@@ -351,15 +361,27 @@ static sl_status plan_tensors(save_job *job)
     if (!job->names || !job->plans)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", list->count);
     for (uint32_t i = 0; i < list->count; i++) {
-        const sl_full_tensor *full = &list->items[i];
-        snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_WEIGHTS_PREFIX, full->name);
-        job->plans[i] = (sl_safetensors_plan){
-            .name = job->names[i],
-            .dim_count = full->dim_count,
-            .shape = {full->shape[0], full->shape[1]},
-        };
+        snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_WEIGHTS_PREFIX,
+                 list->items[i].name);
+        job->manifest.run.frozen_count += !sl_full_tensors_stores(&list->items[i], SL_GROUP_GRAD);
     }
     return SL_OK;
+}
+
+/* Lists the tensors of which the group stores something; returns their number. */
+static uint32_t plan_group(const save_job *job, sl_group group)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < job->list->count; i++) {
+        const sl_full_tensor *full = &job->list->items[i];
+        if (sl_full_tensors_stores(full, group))
+            job->plans[count++] = (sl_safetensors_plan){
+                .name = job->names[i],
+                .dim_count = full->dim_count,
+                .shape = {full->shape[0], full->shape[1]},
+            };
+    }
+    return count;
 }
 
 static sl_status write_tensors(const save_job *job, sl_group group, sl_safetensors_writer *writer,
@@ -376,11 +398,11 @@ static sl_status write_tensors(const save_job *job, sl_group group, sl_safetenso
 static sl_status write_group(save_job *job, sl_manifest_file which)
 {
     sl_safetensors_writer *writer;
+    const sl_group group = sl_manifest_file_group(which);
+    const uint32_t count = plan_group(job, group);
     SL_TRY(sl_safetensors_writer_open(job->inside, job->temporary_path,
-                                      sl_manifest_file_name(which), job->plans, job->list->count,
-                                      &writer));
-    sl_status status =
-        write_tensors(job, sl_manifest_file_group(which), writer, &job->manifest.files[which]);
+                                      sl_manifest_file_name(which), job->plans, count, &writer));
+    sl_status status = write_tensors(job, group, writer, &job->manifest.files[which]);
     sl_safetensors_writer_close(writer);
     return status;
 }
@@ -639,10 +661,11 @@ static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t
     if (vocabulary)
         total += sl_vocabulary_count(vocabulary) * (uint64_t)TOKEN_TEXT_BYTES;
     for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_TOKENS; i++) {
+        const sl_group group = sl_manifest_file_group((sl_manifest_file)i);
         uint64_t bytes;
-        if (!job->args->has_state[sl_manifest_file_group((sl_manifest_file)i)])
+        if (!job->args->has_state[group])
             continue;
-        SL_TRY(sl_safetensors_count_bytes(job->plans, job->list->count, &bytes));
+        SL_TRY(sl_safetensors_count_bytes(job->plans, plan_group(job, group), &bytes));
         total += bytes / SL_BLOCK_SUMS_BYTES * SL_BLOCK_SUMS_DIGITS; /* in the manifest */
         SL_TRY(sl_bits_add(total, sl_bits_round_up(bytes, block_bytes), "a checkpoint", &total));
     }

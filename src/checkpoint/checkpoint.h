@@ -143,6 +143,8 @@ typedef struct sl_checkpoint_info {
     const char *data_sample; /* NULL: an older version saved it */
     sl_run_id run;           /* zeros: likewise */
     bool has_state[SL_GROUP_COUNT];
+    uint64_t frozen_count; /* tensors that the run did not train: the files of optimizer states do
+                              not have them */
 } sl_checkpoint_info;
 
 const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint);

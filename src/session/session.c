@@ -112,7 +112,7 @@ static own_run cut_to_stored(const sl_session *session, sl_group group, const ru
 
 static bool is_stored(const sl_session *session, sl_group group, uint32_t chunk_index)
 {
-    return session->has_state[group] &&
+    return session->blueprint->homes->tier[group] != NULL &&
            sl_layout_chunk_bytes(session->blueprint->layout, group, chunk_index) > 0;
 }
 
@@ -259,6 +259,19 @@ static sl_status find_own_tensors(sl_session *session)
     return SL_OK;
 }
 
+/* A stage whose tensors are all frozen has no states, but other stages have some: ranks that save
+ * a checkpoint together must name the same groups. */
+static void find_states(sl_session *session)
+{
+    const sl_program *program = session->blueprint->programs[0];
+    memcpy(session->has_state, program->has_state, sizeof session->has_state);
+    for (uint32_t t = 0; session->blueprint->whole && t < session->tensor_count; t++)
+        for (int group = 0; group < SL_GROUP_COUNT; group++)
+            session->has_state[group] |=
+                sl_rule_block_bytes(session->tensors[t].rule, (sl_group)group, program->type,
+                                    program->grad_type) > 0;
+}
+
 sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
                           sl_session **out_session)
 {
@@ -273,7 +286,7 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
     const sl_program *all = blueprint->whole ? blueprint->whole : blueprint->programs[0];
     session->tensors = all->tensors;
     session->tensor_count = all->tensor_count;
-    session->has_state = blueprint->programs[0]->has_state;
+    find_states(session);
     sl_status status;
     SL_TRY_GOTO(status, open_buffer(session), close_session);
     SL_TRY_GOTO(status, find_own_tensors(session), close_session);

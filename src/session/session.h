@@ -39,8 +39,8 @@ typedef struct sl_session {
     const sl_tensor_spec *tensors; /* of the model, all stages, [tensor_count] */
     uint32_t tensor_count;
     uint32_t *own; /* owned: [tensor_count]: which of program 0 it is; SL_NONE: another stage's */
-    const bool *has_state; /* groups of program 0, [SL_GROUP_COUNT] */
-    uint16_t *half;        /* owned: part of a tensor in half precision */
+    bool has_state[SL_GROUP_COUNT]; /* what is stored of the model's tensors, on any stage */
+    uint16_t *half;                 /* owned: part of a tensor in half precision */
 } sl_session;
 
 /* What the engine calls; each may be NULL. See sl_engine_options. */

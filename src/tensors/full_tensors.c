@@ -96,6 +96,7 @@ static sl_status group_panels(sl_full_tensors *list, uint32_t tensor_count)
                 .shape = {spec->whole_shape[0], spec->whole_shape[1]},
                 .panels = list->order + i,
                 .is_split = spec->split != SL_SPLIT_NONE,
+                .rule = spec->rule,
             };
         list->items[list->count - 1].panel_count++;
     }
@@ -402,12 +403,20 @@ static sl_status open_parts(gathered *it)
     return SL_OK;
 }
 
+bool sl_full_tensors_stores(const sl_full_tensor *full, sl_group group)
+{
+    return sl_rule_of(full->rule)->has_group[group];
+}
+
 static sl_status save_all(const gathered *it, sl_safetensors_writer *writer)
 {
+    uint32_t saved = 0;
     for (uint32_t i = 0; i < it->list->count; i++) {
-        const uint32_t index = writer ? sl_safetensors_writer_order(writer, i) : i;
-        const sl_full_tensor *full = &it->list->items[index];
-        if (index != i)
+        const sl_full_tensor *full = &it->list->items[i];
+        if (!sl_full_tensors_stores(full, it->group))
+            continue;
+        const uint32_t index = writer ? sl_safetensors_writer_order(writer, saved) : saved;
+        if (index != saved++)
             SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\" is not in the order of names", full->name);
         if (is_shared(it, full))
             SL_TRY(save_shared(it, full, writer));

@@ -26,7 +26,8 @@ typedef struct sl_full_tensor {
     uint64_t shape[2];
     const uint32_t *panels; /* [panel_count], tensor indices of the program, by first row */
     uint32_t panel_count;
-    bool is_split; /* over ranks */
+    bool is_split;   /* over ranks */
+    sl_rule_id rule; /* of all panels */
 } sl_full_tensor;
 
 typedef struct sl_full_tensors {
@@ -73,10 +74,13 @@ sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor
                                sl_group group, const sl_tensor_io *io,
                                sl_safetensors_writer *writer);
 
-/* Appends all tensors in the order of the file. With `ranks`, all of them call it: each gives what
- * it has of the split tensors, through buffers of SL_FULL_TENSORS_PART_ELEMENTS a rank, and rank 0
- * appends; on the others `writer` is NULL. SL_ERROR_NONFINITE: as above. SL_ERROR_INTERNAL: the
- * ranks' parts do not cover a tensor. */
+/* True if the group stores something of the tensor: false for the states of a frozen one. */
+bool sl_full_tensors_stores(const sl_full_tensor *full, sl_group group);
+
+/* Appends all tensors of which the group stores something, in the order of the file. With `ranks`,
+ * all of them call it: each gives what it has of the split tensors, through buffers of
+ * SL_FULL_TENSORS_PART_ELEMENTS a rank, and rank 0 appends; on the others `writer` is NULL.
+ * SL_ERROR_NONFINITE: as above. SL_ERROR_INTERNAL: the ranks' parts do not cover a tensor. */
 sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group,
                                      const sl_tensor_io *io, const sl_engine_ranks *ranks,
                                      sl_safetensors_writer *writer);

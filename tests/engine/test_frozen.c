@@ -7,6 +7,8 @@
  * parameters and moments of a run in which all tensors are trained, and each frozen one what it
  * began with. test_placement has more steps, and compares the placements of one frozen model.
  */
+#define _GNU_SOURCE /* nftw */
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
