@@ -136,8 +136,8 @@ static sl_status check_chunk_size(const sl_program *program, const uint64_t *ten
 
 /* How the tensors of one rule are packed. */
 typedef struct rule_packing {
-    uint32_t chunk_count;  /* 0: no tensor has the rule */
-    uint64_t chunk_blocks; /* of its largest chunk */
+    uint64_t chunk_count;  /* 0: no tensor has the rule */
+    uint64_t chunk_blocks; /* the most that a chunk has */
     uint32_t open_chunk;   /* the chunk that the next tensor goes to, if it fits */
     uint64_t filled;       /* blocks of that chunk; UINT64_MAX: none is open */
 } rule_packing;
@@ -154,48 +154,73 @@ static uint64_t round_to_shards(const sl_program *program, uint64_t blocks)
     return sl_program_has_shards(program) ? sl_bits_round_up(blocks, program->dp_size) : blocks;
 }
 
-/* `own_blocks`: scratch, [tensor_count]. */
-static void pack_rule(const sl_program *program, const uint64_t *tensor_blocks,
-                      uint64_t chunk_elements, sl_rule_id rule, uint64_t *own_blocks,
-                      rule_packing *out_packing)
+/* Writes the blocks of the rule's tensors; returns their number. */
+static uint32_t list_own(const sl_program *program, const uint64_t *tensor_blocks, int rule,
+                         uint64_t *own_blocks)
 {
     uint32_t count = 0;
-    *out_packing = (rule_packing){.filled = UINT64_MAX};
     for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++)
-        if (program->tensors[tensor].rule == rule)
+        if ((int)program->tensors[tensor].rule == rule)
             own_blocks[count++] = tensor_blocks[tensor];
-    if (count == 0)
-        return;
-    const uint64_t blocks = chunk_elements > 0
-                                ? sl_bits_divide_up(chunk_elements, SL_BLOCK_ELEMENTS)
-                                : sl_layout_find_chunk_blocks(own_blocks, count);
-    out_packing->chunk_blocks = round_to_shards(program, blocks);
-    out_packing->chunk_count =
-        (uint32_t)sl_layout_pack(own_blocks, count, out_packing->chunk_blocks).chunk_count;
+    return count;
+}
+
+/* Chooses the chunk size of each rule. A given size is that of the rule with the largest chunks;
+ * those of the others are scaled alike, but hold their largest tensor. */
+static void choose_sizes(const sl_program *program, const uint64_t *tensor_blocks,
+                         uint64_t chunk_elements, uint64_t *own_blocks, packing *out_packing)
+{
+    const uint64_t given = sl_bits_divide_up(chunk_elements, SL_BLOCK_ELEMENTS);
+    uint64_t most = 0;
+    for (int rule = 0; rule < SL_RULE_COUNT; rule++) {
+        const uint32_t count = list_own(program, tensor_blocks, rule, own_blocks);
+        uint64_t *blocks = &out_packing->rules[rule].chunk_blocks;
+        if (count > 0)
+            *blocks = given > 0 && count == program->tensor_count
+                          ? given
+                          : sl_layout_find_chunk_blocks(own_blocks, count);
+        most = sl_bits_max(most, *blocks);
+        out_packing->is_equal = out_packing->is_equal || count == program->tensor_count;
+    }
+    const double scale = (double)given / (double)round_to_shards(program, most);
+    for (int rule = 0; rule < SL_RULE_COUNT; rule++) {
+        uint64_t *blocks = &out_packing->rules[rule].chunk_blocks, largest = 0;
+        const uint32_t count = list_own(program, tensor_blocks, rule, own_blocks);
+        for (uint32_t i = 0; i < count; i++)
+            largest = sl_bits_max(largest, own_blocks[i]);
+        if (given > 0 && !out_packing->is_equal)
+            *blocks = sl_bits_max(largest, (uint64_t)((double)*blocks * scale));
+        *blocks = round_to_shards(program, *blocks);
+    }
+}
+
+static sl_status count_chunks(const sl_program *program, const uint64_t *tensor_blocks,
+                              uint64_t *own_blocks, packing *packed)
+{
+    for (int rule = 0; rule < SL_RULE_COUNT; rule++) {
+        rule_packing *it = &packed->rules[rule];
+        const uint32_t count = list_own(program, tensor_blocks, rule, own_blocks);
+        uint64_t blocks;
+        it->filled = UINT64_MAX;
+        if (count > 0)
+            it->chunk_count = sl_layout_pack(own_blocks, count, it->chunk_blocks).chunk_count;
+        packed->chunk_count += it->chunk_count;
+        SL_TRY(sl_bits_multiply(it->chunk_count, it->chunk_blocks, size_name, &blocks));
+        SL_TRY(sl_bits_add(packed->block_count, blocks, size_name, &packed->block_count));
+    }
+    return SL_OK;
 }
 
 static sl_status pack_rules(const sl_program *program, const uint64_t *tensor_blocks,
                             uint64_t chunk_elements, packing *out_packing)
 {
-    uint32_t rule_count = 0;
-    uint64_t *own_blocks = calloc(program->tensor_count, sizeof *own_blocks);
-    *out_packing = (packing){.is_equal = true};
+    uint64_t *own_blocks = calloc(program->tensor_count, sizeof *own_blocks); /* of one rule */
+    *out_packing = (packing){0};
     if (own_blocks == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to lay out %u tensors", program->tensor_count);
-    sl_status status = SL_OK;
-    for (int rule = 0; rule < SL_RULE_COUNT && status == SL_OK; rule++) {
-        rule_packing *it = &out_packing->rules[rule];
-        uint64_t blocks;
-        pack_rule(program, tensor_blocks, chunk_elements, (sl_rule_id)rule, own_blocks, it);
-        rule_count += it->chunk_count > 0;
-        out_packing->chunk_count += it->chunk_count;
-        status = sl_bits_multiply(it->chunk_count, it->chunk_blocks, size_name, &blocks);
-        if (status == SL_OK)
-            status =
-                sl_bits_add(out_packing->block_count, blocks, size_name, &out_packing->block_count);
-    }
+    choose_sizes(program, tensor_blocks, chunk_elements, own_blocks, out_packing);
+    const sl_status status = count_chunks(program, tensor_blocks, own_blocks, out_packing);
     free(own_blocks);
-    out_packing->is_equal = rule_count == 1;
     return status;
 }
 
