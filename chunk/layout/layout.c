@@ -412,7 +412,7 @@ void sl_layout_close(sl_layout *layout)
 static void clear_other_shards(const sl_layout *layout, uint8_t *flags)
 {
     for (uint32_t c = 0; c < layout->chunk_count; c++) {
-        const sl_stored shard = sl_layout_stored(layout, SL_GROUP_MOMENT1, c);
+        const sl_stored shard = sl_layout_stored(layout, SL_GROUP_STATE1, c);
         const uint64_t blocks = layout->chunks[c].elements / SL_BLOCK_ELEMENTS;
         const uint64_t first = shard.first / SL_BLOCK_ELEMENTS;
         const uint64_t end = first + shard.count / SL_BLOCK_ELEMENTS;

@@ -55,7 +55,7 @@ sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick)
     const sl_op *op = &planner->program->ops[tick];
     if (sl_op_info_of(op->kind)->is_input)
         return SL_TIER_HOST;
-    if (!sl_op_info_of(op->kind)->runs_on_host)
+    if (!sl_op_info_of(op->kind)->updates_chunk)
         return SL_TIER_DEVICE;
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
         if (op->operand[i] == SL_NONE)

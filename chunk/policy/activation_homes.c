@@ -43,7 +43,7 @@ static void record_operand(chooser *c, const sl_op *op, uint32_t operand_index)
         it->is_seen = true;
         c->order[c->seen_count++] = v;
     }
-    if (sl_op_info_of(op->kind)->runs_on_host)
+    if (sl_op_info_of(op->kind)->updates_chunk)
         it->is_excluded = true;
     if (reads && (op->phase == SL_PHASE_BACKWARD || op->phase == SL_PHASE_RECOMPUTE))
         it->is_kept = true;

@@ -155,7 +155,7 @@ static void choose_tiers(const sl_layout *layout, const sl_policy_options *optio
  * they live on disk. */
 static void choose_adam_tiers(const sl_policy_options *options, sl_homes *homes)
 {
-    const uint8_t *beside = homes->tier[SL_GROUP_MOMENT1];
+    const uint8_t *beside = homes->tier[SL_GROUP_STATE1];
     if (options->adam == SL_ADAM_DEVICE || (beside == NULL && options->adam == SL_ADAM_AUTO))
         memset(homes->adam_tier, SL_TIER_DEVICE, homes->chunk_count);
     else if (options->adam == SL_ADAM_HOST)

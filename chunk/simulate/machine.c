@@ -187,6 +187,7 @@ void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_
         machine->op[halves[i]][type].byte_rate *= 2;
 }
 
+/* Updates are bound by memory: those of all rules have the rates of AdamW, which bench measures. */
 static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
                                    const sl_op_attrs *attrs, bool on_host)
 {
@@ -194,7 +195,7 @@ static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
         return &machine->host_adamw[attrs->type];
     if (sl_op_adds(attrs) && machine->adding_op[kind].is_measured)
         return &machine->adding_op[kind].rate[attrs->type];
-    return &machine->op[kind][attrs->type];
+    return &machine->op[sl_op_info_of(kind)->updates_chunk ? SL_OP_ADAMW : kind][attrs->type];
 }
 
 double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,

@@ -178,14 +178,14 @@ static sl_status step_data(sl_verify *verify, const sl_command *command)
     return SL_OK;
 }
 
-/* After AdamW has read the gradient of a chunk, no op reads it again. So its home does not have to
- * hold it at the end of an iteration. */
+/* After an update has read the gradient of a chunk, no op reads it again. So its home does not have
+ * to hold it at the end of an iteration. */
 static void mark_used_gradients(sl_verify *verify)
 {
     const sl_program *program = verify->program;
     for (uint32_t tick = 0; tick < program->op_count; tick++) {
         const sl_op *op = &program->ops[tick];
-        if (op->kind != SL_OP_ADAMW)
+        if (!sl_op_info_of(op->kind)->updates_chunk)
             continue;
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
             if (op->operand[i] == SL_NONE)
@@ -253,8 +253,8 @@ static sl_status check_buffers(sl_verify *verify)
     return SL_OK;
 }
 
-/* Every chunk must be current at its home (except gradients that AdamW has read), and the callers'
- * buffers as the callers expect them. */
+/* Every chunk must be current at its home (except gradients that an update has read), and the
+ * callers' buffers as the callers expect them. */
 static sl_status end_iteration(sl_verify *verify)
 {
     const sl_homes *homes = verify->homes;

@@ -380,8 +380,8 @@ static uint32_t updated_chunk(const sl_verify *verify, const sl_op *op)
     return SL_NONE;
 }
 
-/* May the op at `tick` run on `lane`? AdamW runs where the homes say, a collective on comm, an
- * INPUT op on input; every other op on compute, or on host if the op table allows it. */
+/* May the op at `tick` run on `lane`? An update runs where the homes say, a collective on comm, an
+ * INPUT op on input; every other op on compute. */
 static bool allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
 {
     const sl_op *op = &verify->program->ops[tick];
@@ -390,8 +390,8 @@ static bool allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
         return lane == SL_LANE_COMM;
     if (info->is_input)
         return lane == SL_LANE_INPUT;
-    if (op->kind != SL_OP_ADAMW)
-        return lane == SL_LANE_COMPUTE || (lane == SL_LANE_HOST && info->runs_on_host);
+    if (!info->updates_chunk)
+        return lane == SL_LANE_COMPUTE;
     uint32_t chunk_index = updated_chunk(verify, op);
     bool is_on_host =
         chunk_index != SL_NONE && verify->homes->adam_tier[chunk_index] == SL_TIER_HOST;
@@ -474,7 +474,7 @@ static sl_status check_disjoint(const sl_verify *verify, const sl_command *comma
     return SL_OK;
 }
 
-/* AdamW reads one flag for each block of its chunk, and so does the norm with several ranks. */
+/* An update reads one flag for each block of its chunk, and so does the norm with several ranks. */
 static sl_status check_flags(const sl_verify *verify, const sl_command *command)
 {
     const sl_op *op = &verify->program->ops[command->tick];
@@ -482,7 +482,7 @@ static sl_status check_flags(const sl_verify *verify, const sl_command *command)
     bool is_norm = op->kind == SL_OP_BLOCK_NORM && sl_program_counts_blocks(verify->program);
     uint64_t bytes = is_norm ? verify->homes->counted_bytes
                              : verify->homes->flags_bytes[lane_tier(command->lane)];
-    bool reads_flags = is_norm || op->kind == SL_OP_ADAMW;
+    bool reads_flags = is_norm || sl_op_info_of(op->kind)->updates_chunk;
     if (reads_flags && (blocks > bytes || op->attrs.first_block > bytes - blocks))
         return sl_verify_reject(verify, "needs %llu block flags from %llu on; there are %llu",
                                 (unsigned long long)blocks,

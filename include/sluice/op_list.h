@@ -33,8 +33,9 @@
  * out, H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count, K =
  * cache_rows.
  *
- * flags: CHEAP: `recompute selective` recomputes what it writes. ON_HOST: may run on the host lane,
- * next to its states. ON_COMM, ON_INPUT: runs on that lane.
+ * flags: CHEAP: `recompute selective` recomputes what it writes. UPDATES: updates a chunk by its
+ * rule (rule.h); reads the decay flags of blocks; may run on the host lane, next to the states.
+ * ON_COMM, ON_INPUT: runs on that lane.
  */
 #ifndef SLUICE_OP_LIST_H
 #define SLUICE_OP_LIST_H
@@ -197,7 +198,7 @@ extern "C" {
     /* set. fp32: updates param. Half precision: updates master and writes param = master, */ \
     /* rounded; if control says skip, only param is written. Of a shard: gradient and param are */ \
     /* the whole chunk, and the shard begins at attrs.first_element. */ \
-    X(ADAMW, adamw, ON_HOST, NO_FLOPS, \
+    X(ADAMW, adamw, UPDATES, NO_FLOPS, \
       OP(READ, control, 0, CONTROL, 1), \
       OP(READ, gradient, AT_LEAST, GRAD, E), \
       OP(UPDATE, moment1, 0, F32, E), \

@@ -84,8 +84,8 @@ typedef enum sl_memory_kind {
     SL_MEMORY_PARAM, /* the first five follow sl_group */
     SL_MEMORY_GRAD,
     SL_MEMORY_MASTER,
-    SL_MEMORY_MOMENT1,
-    SL_MEMORY_MOMENT2,
+    SL_MEMORY_STATE1,
+    SL_MEMORY_STATE2,
     SL_MEMORY_ACTIVATION,
     SL_MEMORY_WORKSPACE,
     SL_MEMORY_STAGING, /* on the host: buffers of inputs and outputs, block flags, the bounce

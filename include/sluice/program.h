@@ -219,7 +219,7 @@ static inline uint32_t sl_program_shard_count(const sl_program *program, sl_grou
 /* True if the tensor has a gradient: false if it is frozen. */
 static inline bool sl_program_trains(const sl_program *program, uint32_t tensor)
 {
-    return sl_rule_of(program->tensors[tensor].rule)->has_group[SL_GROUP_GRAD];
+    return sl_rule_stores(program->tensors[tensor].rule, SL_GROUP_GRAD);
 }
 
 /* The value that `value` is a part of, or itself. */
@@ -382,7 +382,7 @@ typedef struct sl_op_info {
     const char *name;
     uint32_t operand_count;
     sl_operand_info operand[SL_OPERAND_MAX];
-    bool runs_on_host;  /* may run on the host lane, next to its states */
+    bool updates_chunk; /* by its rule; may run on the host lane, next to the states */
     bool is_collective; /* runs on the comm lane */
     bool is_input;      /* runs on the input lane, on the host */
     bool is_cheap;      /* `recompute selective` recomputes its outputs */

@@ -40,7 +40,7 @@ sl_status sl_cpu_layernorm(const sl_kernel_call *call)
 
 typedef struct backward_job {
     sl_layernorm_rows rows;
-    float *partials; /* [tiles, 2, width] */
+    float *partials; /* [tiles, 2, width]; NULL: neither dgamma nor dbeta is wanted */
 } backward_job;
 
 static void differentiate_norm_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
@@ -53,12 +53,15 @@ static void differentiate_norm_tile(void *argument, uint64_t tile_index, uint32_
     const uint64_t first = span.first * rows.width * sl_type_bytes(rows.type);
     rows.x = (const char *)rows.x + first;
     rows.dy = (const char *)rows.dy + first;
-    rows.dx = (char *)rows.dx + first;
+    if (rows.dx != NULL)
+        rows.dx = (char *)rows.dx + first;
     rows.stats += span.first * 2;
     rows.row_count = span.count;
-    rows.dgamma = job->partials + tile_index * 2 * rows.width;
-    rows.dbeta = rows.dgamma + rows.width;
-    memset(rows.dgamma, 0, 2 * rows.width * sizeof *rows.dgamma);
+    if (job->partials != NULL) {
+        rows.dgamma = job->partials + tile_index * 2 * rows.width;
+        rows.dbeta = rows.dgamma + rows.width;
+        memset(rows.dgamma, 0, 2 * rows.width * sizeof *rows.dgamma);
+    }
     sl_simd_current()->layernorm_backward(&rows);
 }
 
@@ -74,6 +77,7 @@ sl_status sl_cpu_layernorm_backward(const sl_kernel_call *call)
 {
     const uint64_t width = call->attrs->in;
     const uint64_t tiles = sl_partials_count(call->attrs->row_count);
+    const bool has_columns = call->operand[5] != NULL || call->operand[6] != NULL;
     backward_job job = {
         .rows =
             {
@@ -87,10 +91,12 @@ sl_status sl_cpu_layernorm_backward(const sl_kernel_call *call)
                 .type = (sl_type)call->attrs->type,
                 .add = call->attrs->adds_output != 0,
             },
-        .partials = call->workspace,
+        .partials = has_columns ? call->workspace : NULL,
     };
     sl_workers_run(call->workers, tiles, differentiate_norm_tile, &job);
     for (int i = 0; i < 2; i++) {
+        if (call->operand[5 + i] == NULL)
+            continue;
         const sl_partials sums = {.partials = job.partials + (uint64_t)i * width,
                                   .count = tiles,
                                   .stride = 2 * width,

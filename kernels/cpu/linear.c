@@ -58,7 +58,7 @@ static void sum_bias_rows(void *argument, uint64_t tile_index, uint32_t worker_i
                                    job->partials + tile_index * job->width);
 }
 
-/* Runs after the product, and reuses its workspace. */
+/* Runs after the product, if there is one, and reuses its workspace. */
 static void sum_bias_gradient(const sl_kernel_call *call, const void *dy, void *dbias)
 {
     const sl_op_attrs *attrs = call->attrs;
@@ -76,7 +76,8 @@ static void sum_bias_gradient(const sl_kernel_call *call, const void *dy, void *
 
 sl_status sl_cpu_linear_weight_backward(const sl_kernel_call *call)
 {
-    SL_TRY(run_product(call, SL_OP_LINEAR_WEIGHT_BACKWARD));
+    if (call->attrs->in > 0) /* else for dbias alone */
+        SL_TRY(run_product(call, SL_OP_LINEAR_WEIGHT_BACKWARD));
     if (call->operand[3] != NULL)
         sum_bias_gradient(call, call->operand[1], call->operand[3]);
     return SL_OK;

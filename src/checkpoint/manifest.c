@@ -28,8 +28,8 @@ typedef struct file_info {
 static const file_info file_infos[SL_MANIFEST_FILE_COUNT] = {
     [SL_MANIFEST_CONFIG] = {"config.json", SL_GROUP_COUNT},
     [SL_MANIFEST_MODEL] = {"model.safetensors", SL_GROUP_PARAM},
-    [SL_MANIFEST_MOMENT1] = {"moment1.safetensors", SL_GROUP_MOMENT1},
-    [SL_MANIFEST_MOMENT2] = {"moment2.safetensors", SL_GROUP_MOMENT2},
+    [SL_MANIFEST_MOMENT1] = {"moment1.safetensors", SL_GROUP_STATE1},
+    [SL_MANIFEST_MOMENT2] = {"moment2.safetensors", SL_GROUP_STATE2},
     [SL_MANIFEST_TOKENS] = {SL_VOCABULARY_TOKENS_FILE, SL_GROUP_COUNT},
     [SL_MANIFEST_MERGES] = {SL_VOCABULARY_MERGES_FILE, SL_GROUP_COUNT},
 };

@@ -41,7 +41,7 @@ static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT]
 {
     snprintf(out_text, capacity, "%s: params %.0f%%, grads %.0f%%, optimizer %.0f%%", tier,
              100 * share[SL_GROUP_PARAM], 100 * share[SL_GROUP_GRAD],
-             100 * share[SL_GROUP_MOMENT1]);
+             100 * share[SL_GROUP_STATE1]);
 }
 
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)

@@ -68,9 +68,9 @@ static json_t *make_candidate(const sl_search_candidate *it, const sl_machine *m
         sl_search_recompute_name(it->choice.recompute), "accumulation",
         sl_search_accumulation_name(it->choice.accumulation), "shares", "offload_params",
         host[SL_GROUP_PARAM], "offload_grads", host[SL_GROUP_GRAD], "offload_optimizer",
-        host[SL_GROUP_MOMENT1], "offload_activations", it->choice.host_activations, "nvme_params",
+        host[SL_GROUP_STATE1], "offload_activations", it->choice.host_activations, "nvme_params",
         disk[SL_GROUP_PARAM], "nvme_grads", disk[SL_GROUP_GRAD], "nvme_optimizer",
-        disk[SL_GROUP_MOMENT1], "nvme_activations", it->choice.disk_activations, "chunk_size",
+        disk[SL_GROUP_STATE1], "nvme_activations", it->choice.disk_activations, "chunk_size",
         make_setting(it->choice.chunk_elements, 0), "prefetch",
         make_setting(it->choice.prefetch, SL_PREFETCH_AUTO));
 }

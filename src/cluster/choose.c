@@ -47,7 +47,7 @@ static void set_homes(uint32_t index, sl_policy_options *placement)
         homes[index].policy == SL_POLICY_NVME ? placement->disk_fraction : placement->host_fraction;
     shares[SL_GROUP_PARAM] = homes[index].params;
     shares[SL_GROUP_GRAD] = homes[index].grads;
-    shares[SL_GROUP_MASTER] = shares[SL_GROUP_MOMENT1] = shares[SL_GROUP_MOMENT2] =
+    shares[SL_GROUP_MASTER] = shares[SL_GROUP_STATE1] = shares[SL_GROUP_STATE2] =
         homes[index].moments;
 }
 

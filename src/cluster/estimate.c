@@ -164,7 +164,7 @@ static double states_in(const stage *it, const sl_policy_options *placement, sl_
     return it->elements *
            (it->param_bytes / it->param_ranks * share_of(placement, SL_GROUP_PARAM, tier) +
             it->grad_bytes / it->grad_ranks * share_of(placement, SL_GROUP_GRAD, tier) +
-            it->moment_bytes / it->moment_ranks * share_of(placement, SL_GROUP_MOMENT1, tier));
+            it->moment_bytes / it->moment_ranks * share_of(placement, SL_GROUP_STATE1, tier));
 }
 
 /* Of what is elsewhere, on the device while it is used. */
@@ -187,7 +187,7 @@ static void count_stage(const stage *it, const sl_layer_costs *costs,
                              it->kept * it->layers * costs->layer.saved_bytes;
     if (candidate->layout.stages > 1)
         bytes[SL_TIER_DEVICE] += 2 * costs->boundary_bytes;
-    if (share_of(placement, SL_GROUP_MOMENT1, SL_TIER_DISK) > 0) /* drives need a place between */
+    if (share_of(placement, SL_GROUP_STATE1, SL_TIER_DISK) > 0) /* drives need a place between */
         bytes[SL_TIER_HOST] += VISITING_LAYERS * costs->layer.elements *
                                (it->moment_bytes / it->moment_ranks + it->param_bytes);
 }
@@ -277,9 +277,9 @@ static void add_update(const sl_cluster_job *job, const sl_layer_costs *costs,
 {
     const sl_cluster *cluster = job->cluster;
     const double owned = it->elements / it->moment_ranks;
-    const double away = share_away(&candidate->placement, SL_GROUP_MOMENT1) * owned;
+    const double away = share_away(&candidate->placement, SL_GROUP_STATE1) * owned;
     const double on_disk =
-        share_of(&candidate->placement, SL_GROUP_MOMENT1, SL_TIER_DISK) * owned * it->moment_bytes;
+        share_of(&candidate->placement, SL_GROUP_STATE1, SL_TIER_DISK) * owned * it->moment_bytes;
     out->device_update = (owned - away) * costs->element_seconds;
     out->host_update = away * costs->host_adamw_seconds;
     if (on_disk > 0)

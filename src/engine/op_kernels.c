@@ -48,22 +48,23 @@ static sl_status find_kernel(const sl_engine *engine, const sl_op *op, sl_bound_
     return SL_OK;
 }
 
-/* AdamW of a shard: gradient and parameters may be whole chunks, then their addresses move to the
- * shard. */
+/* The update of a shard: gradient and parameters may be whole chunks, then their addresses move to
+ * the shard. */
 static void move_to_shard(const sl_program *program, const sl_op *op, sl_bound_command *bound)
 {
-    enum { GRADIENT = 1, PARAM = 4 };
-    static const uint32_t operands[] = {GRADIENT, PARAM};
-    for (int i = 0; i < 2 && op->kind == SL_OP_ADAMW; i++) {
-        const sl_value *value = &program->values[op->operand[operands[i]]];
+    for (uint32_t i = 0; i < SL_OPERAND_MAX && sl_op_info_of(op->kind)->updates_chunk; i++) {
+        if (op->operand[i] == SL_NONE)
+            continue;
+        const sl_value *value = &program->values[op->operand[i]];
         const uint64_t size = sl_type_bytes(value->type);
-        unsigned char *first = bound->call.operand[operands[i]];
-        if (value->bytes > op->attrs.element_count * size)
-            bound->call.operand[operands[i]] = first + op->attrs.first_element * size;
+        unsigned char *first = bound->call.operand[i];
+        if (value->kind == SL_VALUE_CHUNK && value->bytes > op->attrs.element_count * size)
+            bound->call.operand[i] = first + op->attrs.first_element * size;
     }
 }
 
-/* Gives AdamW the block flags in its tier, and BLOCK_NORM the counted flags if there are any. */
+/* Gives an update the block flags in its tier, and BLOCK_NORM the counted flags if there are any.
+ */
 static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
     const sl_homes *homes = engine->options.homes;
@@ -115,7 +116,7 @@ sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bo
     if (op->kind == SL_OP_CLEAR_PADDING)
         return bind_padding(engine, op, bound);
     bool counts = op->kind == SL_OP_BLOCK_NORM && sl_program_counts_blocks(plan->program);
-    bool has_flags = op->kind == SL_OP_ADAMW || counts;
+    bool has_flags = sl_op_info_of(op->kind)->updates_chunk || counts;
     return has_flags ? bind_flags(engine, op, bound) : SL_OK;
 }
 

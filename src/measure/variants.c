@@ -30,7 +30,7 @@ static size_t describe_shares(const char *tier, const double *was, const double 
         sl_group group;
         const char *name;
     } rows[] = {
-        {SL_GROUP_PARAM, "params"}, {SL_GROUP_GRAD, "grads"}, {SL_GROUP_MOMENT1, "optimizer"}};
+        {SL_GROUP_PARAM, "params"}, {SL_GROUP_GRAD, "grads"}, {SL_GROUP_STATE1, "optimizer"}};
     size_t length = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && length < capacity; i++) {
         double before = was[rows[i].group], after = is[rows[i].group];

@@ -8,7 +8,7 @@
 #include "build.h"
 
 /* The words that rows of op_list.h use. */
-enum { CHEAP = 1, ON_HOST = 2, ON_COMM = 4, ON_INPUT = 8 };
+enum { CHEAP = 1, UPDATES = 2, ON_COMM = 4, ON_INPUT = 8 };
 enum { OPTIONAL = 1, MASTER = 2, FROM_MASTER = 4, AT_LEAST = 8, ROW_RANGE = 16, LOOKUP = 32 };
 enum { PADDING = 64, IF_NEEDED = 128 };
 enum {
@@ -44,7 +44,7 @@ typedef struct row {
         .operand_count = sizeof((sl_operand_info[]){__VA_ARGS__}) / sizeof(sl_operand_info), \
         .operand = {__VA_ARGS__}, \
         .is_cheap = ((flags_) & CHEAP) != 0, \
-        .runs_on_host = ((flags_) & ON_HOST) != 0, \
+        .updates_chunk = ((flags_) & UPDATES) != 0, \
         .is_collective = ((flags_) & ON_COMM) != 0, \
         .is_input = ((flags_) & ON_INPUT) != 0, \
     },

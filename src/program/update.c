@@ -114,9 +114,9 @@ static void list_operands(const sl_rule *rule, const uint32_t *values, uint32_t 
 {
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
         const uint32_t operand = rule->operand[i];
-        operands[i] = operand == SL_RULE_OPERAND_CONTROL ? control : SL_NONE;
-        if (operand >= SL_RULE_OPERAND_GROUP)
-            operands[i] = values[operand - SL_RULE_OPERAND_GROUP];
+        operands[i] = operand == SL_RULE_CONTROL ? control : SL_NONE;
+        if (operand >= SL_RULE_GROUP)
+            operands[i] = values[operand - SL_RULE_GROUP];
     }
 }
 

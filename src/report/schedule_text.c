@@ -250,8 +250,8 @@ static void describe_update(const sl_program *step, sl_schedule_text *to)
     uint32_t updates = 0;
     bool is_early = false, has_update = false;
     for (uint32_t o = 0; o < step->op_count; o++) {
-        has_update = has_update || step->ops[o].kind == SL_OP_ADAMW;
-        updates += step->ops[o].kind == SL_OP_ADAMW;
+        has_update = has_update || sl_op_info_of(step->ops[o].kind)->updates_chunk;
+        updates += sl_op_info_of(step->ops[o].kind)->updates_chunk;
         is_early = is_early || (has_update && step->ops[o].segment != SL_NONE);
     }
     if (to->count < SL_SCHEDULE_LINES)

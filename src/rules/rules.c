@@ -1,17 +1,19 @@
-/* The table of update rules. */
+/* The rows of rule.h. */
 #include "sluice/rule.h"
 
-#define GROUP(name) SL_RULE_OPERAND_GROUP + SL_GROUP_##name
+enum {
+    CONTROL = SL_RULE_CONTROL,
+    PARAM = SL_RULE_GROUP + SL_GROUP_PARAM,
+    GRAD = SL_RULE_GROUP + SL_GROUP_GRAD,
+    MASTER = SL_RULE_GROUP + SL_GROUP_MASTER,
+    STATE1 = SL_RULE_GROUP + SL_GROUP_STATE1,
+    STATE2 = SL_RULE_GROUP + SL_GROUP_STATE2
+};
 
 static const sl_rule rules[SL_RULE_COUNT] = {
-    [SL_RULE_ADAMW] = {.name = "adamw",
-                       .has_group = {true, true, true, true, true},
-                       .update = SL_OP_ADAMW,
-                       .operand = {SL_RULE_OPERAND_CONTROL, GROUP(GRAD), GROUP(MOMENT1),
-                                   GROUP(MOMENT2), GROUP(PARAM), GROUP(MASTER)}},
-    [SL_RULE_NONE] = {.name = "none",
-                      .has_group = {[SL_GROUP_PARAM] = true},
-                      .update = SL_OP_COUNT},
+#define X(NAME, name_, update_, ...) {.name = #name_, .update = update_, .operand = {__VA_ARGS__}},
+    SL_RULE_LIST(X)
+#undef X
 };
 
 const sl_rule *sl_rule_of(sl_rule_id rule)
@@ -26,11 +28,18 @@ const char *sl_group_name(sl_group group)
     return names[group];
 }
 
+bool sl_rule_stores(sl_rule_id rule, sl_group group)
+{
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        if (rules[rule].operand[i] == SL_RULE_GROUP + (int)group)
+            return true;
+    return false;
+}
+
 uint64_t sl_rule_block_bytes(sl_rule_id rule, sl_group group, sl_type type, sl_type grad_type)
 {
-    const bool is_rounded = type != SL_TYPE_FP32;
     sl_type stored = SL_TYPE_FP32;
-    if (!rules[rule].has_group[group] || (group == SL_GROUP_MASTER && !is_rounded))
+    if (!sl_rule_stores(rule, group) || (group == SL_GROUP_MASTER && type == SL_TYPE_FP32))
         return 0;
     if (group == SL_GROUP_PARAM)
         stored = type;

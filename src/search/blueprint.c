@@ -408,7 +408,7 @@ static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
 static double bound_op_seconds(const sl_machine *machine, const sl_op *op)
 {
     double seconds = sl_machine_op_seconds(machine, op->kind, &op->attrs, false);
-    if (!sl_op_info_of(op->kind)->runs_on_host)
+    if (!sl_op_info_of(op->kind)->updates_chunk)
         return seconds;
     double on_host = sl_machine_op_seconds(machine, op->kind, &op->attrs, true);
     if (!machine->shares_cores)

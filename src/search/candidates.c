@@ -20,8 +20,8 @@ void sl_candidates_set_shares(double fraction[SL_GROUP_COUNT], double moments, d
     fraction[SL_GROUP_PARAM] = params;
     fraction[SL_GROUP_GRAD] = grads;
     fraction[SL_GROUP_MASTER] = moments;
-    fraction[SL_GROUP_MOMENT1] = moments;
-    fraction[SL_GROUP_MOMENT2] = moments;
+    fraction[SL_GROUP_STATE1] = moments;
+    fraction[SL_GROUP_STATE2] = moments;
 }
 
 uint32_t sl_candidates_count(const sl_search *search)

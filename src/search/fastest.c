@@ -235,9 +235,9 @@ static const approach approaches[] = {
     {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_GRAD},
     {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_PARAM},
     {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_GRAD},
-    {SL_TIER_DISK, SL_TIER_DEVICE, SL_GROUP_MOMENT1},
-    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_MOMENT1},
-    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_MOMENT1},
+    {SL_TIER_DISK, SL_TIER_DEVICE, SL_GROUP_STATE1},
+    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_STATE1},
+    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_STATE1},
 };
 
 /* The same homes as shares: what others leave is on the device with static, on the host else. */
@@ -266,7 +266,7 @@ static void move_share(sl_policy_options *shares, const approach *of, double sha
 {
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         bool is_state = group != SL_GROUP_PARAM && group != SL_GROUP_GRAD;
-        if (group != (int)of->group && !(is_state && of->group == SL_GROUP_MOMENT1))
+        if (group != (int)of->group && !(is_state && of->group == SL_GROUP_STATE1))
             continue;
         if (of->from == SL_TIER_DISK)
             shares->disk_fraction[group] -= share;

@@ -11,8 +11,8 @@
     X(PARAM, "param")                                                                              \
     X(GRAD, "grad")                                                                                \
     X(MASTER, "master")                                                                            \
-    X(MOMENT1, "moment1")                                                                          \
-    X(MOMENT2, "moment2")                                                                          \
+    X(STATE1, "moment1")                                                                           \
+    X(STATE2, "moment2")                                                                           \
     X(ACTIVATION, "activation")                                                                    \
     X(WORKSPACE, "workspace")                                                                      \
     X(STAGING, "staging")
@@ -69,11 +69,11 @@ static const sl_field choice_fields[] = {
     SL_FIELD("offload_params", totals, blueprint.choice.placement.host_fraction[SL_GROUP_PARAM]),
     SL_FIELD("offload_grads", totals, blueprint.choice.placement.host_fraction[SL_GROUP_GRAD]),
     SL_FIELD("offload_optimizer", totals,
-             blueprint.choice.placement.host_fraction[SL_GROUP_MOMENT1]),
+             blueprint.choice.placement.host_fraction[SL_GROUP_STATE1]),
     SL_FIELD("offload_activations", totals, blueprint.choice.host_activations),
     SL_FIELD("nvme_params", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_PARAM]),
     SL_FIELD("nvme_grads", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_GRAD]),
-    SL_FIELD("nvme_optimizer", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_MOMENT1]),
+    SL_FIELD("nvme_optimizer", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_STATE1]),
     SL_FIELD("nvme_activations", totals, blueprint.choice.disk_activations),
     SL_FIELD("prefetch", totals, prefetch, .flags = SL_FIELD_AUTO),
     {0},

@@ -405,7 +405,7 @@ static sl_status open_parts(gathered *it)
 
 bool sl_full_tensors_stores(const sl_full_tensor *full, sl_group group)
 {
-    return sl_rule_of(full->rule)->has_group[group];
+    return sl_rule_stores(full->rule, group);
 }
 
 static sl_status save_all(const gathered *it, sl_safetensors_writer *writer)

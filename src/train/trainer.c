@@ -68,11 +68,11 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->adam = choice->placement.adam;
     config->offload_params = choice->placement.host_fraction[SL_GROUP_PARAM];
     config->offload_grads = choice->placement.host_fraction[SL_GROUP_GRAD];
-    config->offload_optimizer = choice->placement.host_fraction[SL_GROUP_MOMENT1];
+    config->offload_optimizer = choice->placement.host_fraction[SL_GROUP_STATE1];
     config->offload_activations = choice->host_activations;
     config->nvme_params = choice->placement.disk_fraction[SL_GROUP_PARAM];
     config->nvme_grads = choice->placement.disk_fraction[SL_GROUP_GRAD];
-    config->nvme_optimizer = choice->placement.disk_fraction[SL_GROUP_MOMENT1];
+    config->nvme_optimizer = choice->placement.disk_fraction[SL_GROUP_STATE1];
     config->nvme_activations = choice->disk_activations;
     config->recompute = choice->recompute;
     config->accumulation = choice->accumulation;

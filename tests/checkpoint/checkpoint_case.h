@@ -14,10 +14,10 @@ static const sl_gpt2_shape case_shape = {
 /* Without master weights: parameters stand for them. */
 static const bool case_states[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true,
                                                  [SL_GROUP_GRAD] = true,
-                                                 [SL_GROUP_MOMENT1] = true,
-                                                 [SL_GROUP_MOMENT2] = true};
+                                                 [SL_GROUP_STATE1] = true,
+                                                 [SL_GROUP_STATE2] = true};
 static const bool case_saved[SL_GROUP_COUNT] = {
-    [SL_GROUP_PARAM] = true, [SL_GROUP_MOMENT1] = true, [SL_GROUP_MOMENT2] = true};
+    [SL_GROUP_PARAM] = true, [SL_GROUP_STATE1] = true, [SL_GROUP_STATE2] = true};
 
 static inline sl_checkpoint_state case_state(uint64_t step)
 {

@@ -175,7 +175,7 @@ static void save_when_source_fails_then_its_status_and_nothing_left(void **state
 static void save_when_value_is_not_finite_then_refused_and_the_last_one_stays(void **state)
 {
     const scratch_path *directory = *state;
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_STATE1, SL_GROUP_STATE2};
     static const float values[] = {INFINITY, -INFINITY, NAN};
     tiny_model *model = tiny_open(case_shape);
     must_save(directory->text, 4, 1, 1);

@@ -153,8 +153,8 @@ static void fill_all(const run *r)
 {
     for (uint32_t i = 0; i < r->session->tensor_count; i++) {
         fill(r, SL_GROUP_PARAM, i);
-        fill(r, SL_GROUP_MOMENT1, i);
-        fill(r, SL_GROUP_MOMENT2, i);
+        fill(r, SL_GROUP_STATE1, i);
+        fill(r, SL_GROUP_STATE2, i);
     }
 }
 

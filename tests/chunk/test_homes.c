@@ -27,8 +27,8 @@ static void set_training(sl_program *program, bool is_training)
 {
     program->has_state[SL_GROUP_PARAM] = true;
     program->has_state[SL_GROUP_GRAD] = is_training;
-    program->has_state[SL_GROUP_MOMENT1] = is_training;
-    program->has_state[SL_GROUP_MOMENT2] = is_training;
+    program->has_state[SL_GROUP_STATE1] = is_training;
+    program->has_state[SL_GROUP_STATE2] = is_training;
 }
 
 static int compare_ranges(const void *a, const void *b)
@@ -108,7 +108,7 @@ static void homes_of_device_policy_are_all_on_the_device(void **state)
     build(program, &options, &layout, &homes);
     for (uint32_t chunk = 0; chunk < layout->chunk_count; chunk++) {
         assert_int_equal(homes->tier[SL_GROUP_PARAM][chunk], SL_TIER_DEVICE);
-        assert_int_equal(homes->tier[SL_GROUP_MOMENT2][chunk], SL_TIER_DEVICE);
+        assert_int_equal(homes->tier[SL_GROUP_STATE2][chunk], SL_TIER_DEVICE);
         assert_int_equal(homes->adam_tier[chunk], SL_TIER_DEVICE);
     }
     assert_null(homes->tier[SL_GROUP_MASTER]);
@@ -181,7 +181,7 @@ static void homes_of_static_policy_take_shares_from_the_last_chunk_down(void **s
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sl_program *program = open_hundred();
         sl_policy_options options = {.policy = SL_POLICY_STATIC};
-        options.host_fraction[SL_GROUP_MOMENT1] = cases[i].fraction;
+        options.host_fraction[SL_GROUP_STATE1] = cases[i].fraction;
         options.host_fraction[SL_GROUP_PARAM] = 0.25;
         sl_layout *layout;
         sl_homes *homes;
@@ -189,12 +189,12 @@ static void homes_of_static_policy_take_shares_from_the_last_chunk_down(void **s
         assert_int_equal(sl_homes_build(program, layout, &options, &homes), SL_OK);
         assert_homes_hold(layout, homes);
         assert_int_equal(homes->chunk_count, 100);
-        assert_int_equal(count_on_host(homes, SL_GROUP_MOMENT1), cases[i].host_count);
+        assert_int_equal(count_on_host(homes, SL_GROUP_STATE1), cases[i].host_count);
         assert_int_equal(count_on_host(homes, SL_GROUP_PARAM), 25);
         assert_int_equal(count_on_host(homes, SL_GROUP_GRAD), 0);
         for (uint32_t chunk = 0; chunk < 100; chunk++) {
             sl_tier expected = chunk >= 100 - cases[i].host_count ? SL_TIER_HOST : SL_TIER_DEVICE;
-            assert_int_equal(homes->tier[SL_GROUP_MOMENT1][chunk], expected);
+            assert_int_equal(homes->tier[SL_GROUP_STATE1][chunk], expected);
             assert_int_equal(homes->adam_tier[chunk], expected); /* beside its moments */
         }
         close_all(program, layout, homes);
@@ -264,7 +264,7 @@ static void homes_without_states_put_parameters_at_the_same_places(void **state)
         sl_program *program = spec_program_gpt2(&gpt2_124m);
         sl_policy_options options = {.policy = (sl_policy)policy};
         options.host_fraction[SL_GROUP_PARAM] = 0.4;
-        options.host_fraction[SL_GROUP_MOMENT1] = 0.9;
+        options.host_fraction[SL_GROUP_STATE1] = 0.9;
         sl_layout *layout;
         sl_homes *training, *evaluation;
         set_training(program, true);
@@ -273,7 +273,7 @@ static void homes_without_states_put_parameters_at_the_same_places(void **state)
         assert_int_equal(sl_homes_build(program, layout, &options, &evaluation), SL_OK);
         assert_homes_hold(layout, evaluation);
         assert_null(evaluation->tier[SL_GROUP_GRAD]);
-        assert_null(evaluation->offset[SL_GROUP_MOMENT1]);
+        assert_null(evaluation->offset[SL_GROUP_STATE1]);
         uint32_t count = layout->chunk_count;
         assert_memory_equal(training->tier[SL_GROUP_PARAM], evaluation->tier[SL_GROUP_PARAM],
                             count);
@@ -383,8 +383,8 @@ static void homes_with_disk_shares_take_the_disk_from_the_last_chunk_down(void *
         program->type = i % 2 ? SL_TYPE_BF16 : SL_TYPE_FP32;
         program->has_state[SL_GROUP_MASTER] = i % 2;
         sl_policy_options options = {.policy = cases[i].policy};
-        options.disk_fraction[SL_GROUP_MOMENT1] = cases[i].disk;
-        options.host_fraction[SL_GROUP_MOMENT1] = cases[i].host;
+        options.disk_fraction[SL_GROUP_STATE1] = cases[i].disk;
+        options.host_fraction[SL_GROUP_STATE1] = cases[i].host;
         sl_layout *layout;
         sl_homes *homes;
         assert_int_equal(sl_layout_build(program, 100 * SL_BLOCK_ELEMENTS, &layout), SL_OK);
@@ -392,14 +392,14 @@ static void homes_with_disk_shares_take_the_disk_from_the_last_chunk_down(void *
         assert_homes_hold(layout, homes);
         assert_disk_is_dense(layout, homes);
         uint32_t disk = cases[i].disk_count, host = cases[i].host_count;
-        assert_int_equal(count_on(homes, SL_GROUP_MOMENT1, SL_TIER_DISK), disk);
-        assert_int_equal(count_on(homes, SL_GROUP_MOMENT1, SL_TIER_HOST), host);
+        assert_int_equal(count_on(homes, SL_GROUP_STATE1, SL_TIER_DISK), disk);
+        assert_int_equal(count_on(homes, SL_GROUP_STATE1, SL_TIER_HOST), host);
         assert_int_equal(count_on(homes, SL_GROUP_PARAM, SL_TIER_DISK), 0);
         for (uint32_t chunk = 0; chunk < 100; chunk++) {
             sl_tier expected = chunk >= 100 - disk          ? SL_TIER_DISK
                                : chunk >= 100 - disk - host ? SL_TIER_HOST
                                                             : SL_TIER_DEVICE;
-            assert_int_equal(homes->tier[SL_GROUP_MOMENT1][chunk], expected);
+            assert_int_equal(homes->tier[SL_GROUP_STATE1][chunk], expected);
             assert_int_equal(homes->adam_tier[chunk],
                              expected == SL_TIER_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST);
         }

@@ -295,7 +295,7 @@ static void layout_of_random_tensors_holds_at_any_size(void **state)
         assert_layout_holds(program, layout);
         if (wanted != 0)
             assert_int_equal(layout->chunk_elements, (wanted + BLOCK - 1) / BLOCK * BLOCK);
-        assert_int_equal(sl_layout_chunk_bytes(layout, SL_GROUP_MOMENT2, 0),
+        assert_int_equal(sl_layout_chunk_bytes(layout, SL_GROUP_STATE2, 0),
                          4 * layout->chunk_elements);
         sl_layout_close(layout);
         spec_program_close(program);

@@ -93,7 +93,7 @@ static void nvme_plan_when_the_disk_is_slowest_then_its_lanes_are_always_busy(vo
             open_case(&small, 32, (sl_type)type, false, 1, &c);
             make_disk_slow(&c);
             uint32_t states = type == SL_TYPE_FP32 ? 2 : 3;
-            uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_MOMENT1, 0);
+            uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_STATE1, 0);
             assert_true(c.layout->chunk_count >= 8);
             c.request.budget_bytes[SL_TIER_HOST] =
                 c.homes->fixed_bytes[SL_TIER_HOST] + (1 << 18) + room * states * chunk_bytes;
@@ -118,7 +118,7 @@ static void check_inputs(uint32_t micro_batches, uint32_t least_inputs)
     static const sl_gpt2_shape small = {6, 256, 4, 64, 4000};
     plan_case c;
     open_case(&small, 32, SL_TYPE_BF16, false, micro_batches, &c);
-    uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_MOMENT1, 0);
+    uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_STATE1, 0);
     c.request.budget_bytes[SL_TIER_HOST] =
         c.homes->fixed_bytes[SL_TIER_HOST] + (1 << 20) + 9 * chunk_bytes;
     sl_plan *plan = NULL;

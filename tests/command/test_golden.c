@@ -46,7 +46,7 @@ static const struct {
     const char *name;
     sl_group group;
 } files[] = {
-    {"model", SL_GROUP_PARAM}, {"moment1", SL_GROUP_MOMENT1}, {"moment2", SL_GROUP_MOMENT2}};
+    {"model", SL_GROUP_PARAM}, {"moment1", SL_GROUP_STATE1}, {"moment2", SL_GROUP_STATE2}};
 
 enum { FILE_COUNT = sizeof files / sizeof files[0] };
 
@@ -152,7 +152,7 @@ static bool has_group(const tiny_model *model, sl_group group, const char *file_
 static bool has_tensors(const sl_checkpoint *checkpoint, const json_t *expected)
 {
     static const bool states[SL_GROUP_COUNT] = {
-        [SL_GROUP_PARAM] = true, [SL_GROUP_MOMENT1] = true, [SL_GROUP_MOMENT2] = true};
+        [SL_GROUP_PARAM] = true, [SL_GROUP_STATE1] = true, [SL_GROUP_STATE2] = true};
     tiny_model *model = tiny_open(sl_checkpoint_describe(checkpoint)->shape);
     sl_tensor_io io = tiny_io(model);
     bool holds =

@@ -55,7 +55,7 @@ static inline int enter_with_text(void **state)
 
 static inline sl_status run_digest(const sl_session *session, sl_hash_value *out_digest)
 {
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_STATE1, SL_GROUP_STATE2};
     sl_hash_stream *hash = NULL;
     float *data = NULL;
     sl_status status = sl_hash_open(&hash);

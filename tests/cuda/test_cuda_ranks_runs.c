@@ -97,7 +97,7 @@ static whole_model *train(const layout *it, bool is_gpu, double *out_loss)
         take_step(run);
     check_peaks(run);
     *out_loss = run->rank[0].loss;
-    whole_model *model = keep_model(run, SL_GROUP_MOMENT2);
+    whole_model *model = keep_model(run, SL_GROUP_STATE2);
     close_run(run);
     return model;
 }
@@ -129,7 +129,7 @@ static whole_model *take_bits(uint32_t tp, uint32_t dp, const char *const *setti
     ranks_run *run = open_layout(tp, dp, settings, 1, NULL);
     take_step(run);
     take_step(run);
-    whole_model *model = keep_model(run, SL_GROUP_MOMENT1);
+    whole_model *model = keep_model(run, SL_GROUP_STATE1);
     close_run(run);
     return model;
 }

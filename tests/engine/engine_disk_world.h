@@ -120,13 +120,13 @@ static inline void fill_disk_train(disk_world *d)
     disk_add(d, old[5], WAITS({12, 0}));                          /* 10: finish */
     disk_add(d, disk_keep(SL_GROUP_GRAD, 1), WAITS({9, 0}));      /* 11 */
     disk_add(d, old[6], WAITS({10, 0}, {15, 0}));                 /* 12: control out */
-    disk_add(d, disk_fetch(SL_GROUP_MOMENT1, 2), WAITS({17, 0})); /* 13 */
-    disk_add(d, disk_fetch(SL_GROUP_MOMENT2, 3), WAITS({18, 0})); /* 14 */
+    disk_add(d, disk_fetch(SL_GROUP_STATE1, 2), WAITS({17, 0})); /* 13 */
+    disk_add(d, disk_fetch(SL_GROUP_STATE2, 3), WAITS({18, 0})); /* 14 */
     disk_add(d, old[7],                                           /* 15: update on the host */
              WAITS({2, 0}, {9, 0}, {12, 0}, {13, 0}, {14, 0}));
     disk_add(d, disk_keep(SL_GROUP_PARAM, 0), WAITS({15, 0}));   /* 16 */
-    disk_add(d, disk_keep(SL_GROUP_MOMENT1, 2), WAITS({15, 0})); /* 17 */
-    disk_add(d, disk_keep(SL_GROUP_MOMENT2, 3), WAITS({15, 0})); /* 18 */
+    disk_add(d, disk_keep(SL_GROUP_STATE1, 2), WAITS({15, 0})); /* 17 */
+    disk_add(d, disk_keep(SL_GROUP_STATE2, 3), WAITS({15, 0})); /* 18 */
     disk_add(d, old[8], 0, NULL);                                /* 19: update of chunk 1 */
     d->w.train.body = d->body;
     d->w.train.body_count = d->body_count;
@@ -148,8 +148,8 @@ static inline void fill_disk_eval(disk_world *d)
 
 static inline void fill_disk_homes(disk_world *d)
 {
-    static const sl_group groups[4] = {SL_GROUP_PARAM, SL_GROUP_GRAD, SL_GROUP_MOMENT1,
-                                       SL_GROUP_MOMENT2};
+    static const sl_group groups[4] = {SL_GROUP_PARAM, SL_GROUP_GRAD, SL_GROUP_STATE1,
+                                       SL_GROUP_STATE2};
     for (uint32_t i = 0; i < 4; i++) {
         d->w.tier[groups[i]][0] = SL_TIER_DISK;
         d->w.offset[groups[i]][0] = DISK_HOME + i * SL_DISK_ALIGNMENT;

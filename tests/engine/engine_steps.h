@@ -61,8 +61,8 @@ static inline void check_numbers(sl_engine *engine, const world_numbers *numbers
 {
     for (uint32_t chunk = 0; chunk < 2; chunk++) {
         assert_int_equal(read_number(engine, SL_GROUP_PARAM, chunk), numbers->param[chunk]);
-        assert_int_equal(read_number(engine, SL_GROUP_MOMENT1, chunk), numbers->moment[chunk]);
-        assert_int_equal(read_number(engine, SL_GROUP_MOMENT2, chunk), 0);
+        assert_int_equal(read_number(engine, SL_GROUP_STATE1, chunk), numbers->moment[chunk]);
+        assert_int_equal(read_number(engine, SL_GROUP_STATE2, chunk), 0);
     }
     assert_int_equal(fakes.wrong, 0);
 }

@@ -299,8 +299,8 @@ static inline void fill_program(world *w)
 
 static inline void fill_homes(world *w)
 {
-    static const sl_group groups[4] = {SL_GROUP_PARAM, SL_GROUP_GRAD, SL_GROUP_MOMENT1,
-                                       SL_GROUP_MOMENT2};
+    static const sl_group groups[4] = {SL_GROUP_PARAM, SL_GROUP_GRAD, SL_GROUP_STATE1,
+                                       SL_GROUP_STATE2};
     w->homes = (sl_homes){.chunk_count = 2,
                           .adam_tier = w->adam_tier,
                           .persistent_count = 1,

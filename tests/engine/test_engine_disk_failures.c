@@ -57,7 +57,7 @@ static void lane_when_it_fails_names_what_and_why_for_good(void **state)
         disk_world_init(&d, directory.text, &store_double_ops);
         sl_engine *engine = open_world(&d.w);
         start_numbers(engine, &numbers);
-        write_numbers(engine, SL_GROUP_MOMENT1, 0, 0); /* what was never written is not read */
+        write_numbers(engine, SL_GROUP_STATE1, 0, 0); /* what was never written is not read */
         assert_int_equal(sl_engine_drain(engine), SL_OK);
         store_double_arm((store_double_plan){.seed = i,
                                              .kind = DOUBLE_ERRNO,
@@ -74,7 +74,7 @@ static void lane_when_it_fails_names_what_and_why_for_good(void **state)
 static sl_status write_elsewhere(sl_engine *engine)
 {
     uint64_t word = 2;
-    SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_MOMENT1, 0, 8, 8, &word));
+    SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_STATE1, 0, 8, 8, &word));
     return sl_engine_write_chunk(engine, SL_GROUP_GRAD, 0, 8, 8, &word);
 }
 
@@ -85,12 +85,12 @@ static void fail_boundary(int needs_it)
     uint64_t word = 1;
     disk_world_init(&d, directory.text, &store_double_ops);
     sl_engine *engine = open_world(&d.w);
-    write_numbers(engine, SL_GROUP_MOMENT2, 0, 5);
+    write_numbers(engine, SL_GROUP_STATE2, 0, 5);
     assert_int_equal(sl_engine_drain(engine), SL_OK);
     store_double_arm((store_double_plan){
         .seed = 1, .kind = DOUBLE_ERRNO, .error = ENOSPC, .lanes = DOUBLE_WRITES, .first = 1});
     /* The write is put off until somebody needs it done. */
-    assert_int_equal(sl_engine_write_chunk(engine, SL_GROUP_MOMENT2, 0, 8, 8, &word), SL_OK);
+    assert_int_equal(sl_engine_write_chunk(engine, SL_GROUP_STATE2, 0, 8, 8, &word), SL_OK);
     if (needs_it == 0)
         assert_int_equal(sl_engine_drain(engine), SL_ERROR_IO);
     else if (needs_it == 1)
@@ -179,11 +179,11 @@ static void process_when_killed_leaves_nothing_behind(void **state)
 
 static void break_home_alignment(disk_world *d)
 {
-    d->w.offset[SL_GROUP_MOMENT1][0] += SL_DIRECT_ALIGNMENT;
+    d->w.offset[SL_GROUP_STATE1][0] += SL_DIRECT_ALIGNMENT;
 }
 static void break_home_range(disk_world *d)
 {
-    d->w.offset[SL_GROUP_MOMENT1][0] = DISK_SPILL + SL_DISK_ALIGNMENT;
+    d->w.offset[SL_GROUP_STATE1][0] = DISK_SPILL + SL_DISK_ALIGNMENT;
 }
 static void break_bounce(disk_world *d)
 {

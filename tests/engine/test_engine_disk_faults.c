@@ -72,7 +72,7 @@ static sl_status set_numbers(sl_engine *engine, world_numbers *numbers)
         write_chunk_number(words, numbers->param[chunk]);
         SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_PARAM, chunk, 0, CHUNK_BYTES, words));
         write_chunk_number(words, 0);
-        SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_MOMENT2, chunk, 0, 3000, words));
+        SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_STATE2, chunk, 0, 3000, words));
     }
     return SL_OK;
 }
@@ -91,8 +91,8 @@ static sl_status compare_numbers(sl_engine *engine, const world_numbers *numbers
 {
     for (uint32_t chunk = 0; chunk < 2; chunk++) {
         SL_TRY(compare_chunk(engine, SL_GROUP_PARAM, chunk, numbers->param[chunk], is_right));
-        SL_TRY(compare_chunk(engine, SL_GROUP_MOMENT1, chunk, numbers->moment[chunk], is_right));
-        SL_TRY(compare_chunk(engine, SL_GROUP_MOMENT2, chunk, 0, is_right));
+        SL_TRY(compare_chunk(engine, SL_GROUP_STATE1, chunk, numbers->moment[chunk], is_right));
+        SL_TRY(compare_chunk(engine, SL_GROUP_STATE2, chunk, 0, is_right));
     }
     return SL_OK;
 }

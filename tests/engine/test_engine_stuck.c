@@ -31,7 +31,7 @@ static sl_status run_steps(sl_engine *engine)
 {
     uint64_t word = 3, output;
     SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_PARAM, 0, 0, sizeof word, &word));
-    SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_MOMENT1, 0, 0, sizeof word, &word));
+    SL_TRY(sl_engine_write_chunk(engine, SL_GROUP_STATE1, 0, 0, sizeof word, &word));
     for (uint32_t i = 0; i < 2; i++)
         SL_TRY(step(engine, TRAIN_PLAN, i, i, &output));
     SL_TRY(step(engine, EVAL_PLAN, 0, 0, &output));

@@ -21,8 +21,8 @@
 
 enum { PLACEMENTS = 6 };
 
-static const sl_group compared[] = {SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_MOMENT1,
-                                    SL_GROUP_MOMENT2};
+static const sl_group compared[] = {SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_STATE1,
+                                    SL_GROUP_STATE2};
 enum { COMPARED = sizeof compared / sizeof *compared };
 
 static void assert_ok(sl_status status, uint64_t seed)

@@ -177,8 +177,8 @@ static inline sl_status training_run_steps(training_run *run, uint32_t step_coun
 
 static inline sl_status training_run_hash_states(training_run *run, sl_hash_stream *hash)
 {
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_MOMENT1,
-                                      SL_GROUP_MOMENT2};
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_STATE1,
+                                      SL_GROUP_STATE2};
     const sl_program *program = run->c->program;
     float *data = calloc(training_run_largest(program), sizeof *data);
     sl_status status = data ? SL_OK : SL_ERROR_SYSTEM;

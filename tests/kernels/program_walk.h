@@ -151,7 +151,7 @@ static inline void walk_check_norm(walk *w, const sl_op *op)
 
 static inline void walk_check_adamw(walk *w, const sl_op *op)
 {
-    static const sl_group groups[] = {SL_GROUP_GRAD, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2,
+    static const sl_group groups[] = {SL_GROUP_GRAD, SL_GROUP_STATE1, SL_GROUP_STATE2,
                                       SL_GROUP_PARAM};
     uint32_t chunk = w->program->values[op->operand[1]].index;
     for (int i = 0; i < 4; i++) {

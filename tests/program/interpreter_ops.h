@@ -18,7 +18,7 @@ typedef struct it_call {
 
 static inline void it_start(const it_call *c, double *to, uint64_t count)
 {
-    for (uint64_t i = 0; i < count && !c->a->adds_output; i++)
+    for (uint64_t i = 0; i < count && to && !c->a->adds_output; i++)
         to[i] = 0.0;
 }
 
@@ -346,10 +346,12 @@ static inline void it_layernorm_backward(const it_call *c)
             double normal = (x[i] - mean) * scale, dn = dy[i] * c->x[1][i];
             sum += dn / (double)I;
             dot += dn * normal / (double)I;
-            c->x[5][i] += dy[i] * normal;
-            c->x[6][i] += dy[i];
+            if (c->x[5])
+                c->x[5][i] += dy[i] * normal;
+            if (c->x[6])
+                c->x[6][i] += dy[i];
         }
-        for (uint64_t i = 0; i < I; i++)
+        for (uint64_t i = 0; i < I && c->x[4]; i++)
             c->x[4][r * I + i] += scale * (dy[i] * c->x[1][i] - sum - (x[i] - mean) * scale * dot);
     }
 }

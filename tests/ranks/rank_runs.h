@@ -660,7 +660,7 @@ static inline double compare_gradients(uint32_t size, const struct way *way, con
 
 static inline void check_groups(ranks_run *first, ranks_run *second, const char *what)
 {
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_STATE1, SL_GROUP_STATE2};
     for (int i = 0; i < 3; i++) {
         whole_model *a = read_model(first, groups[i]), *b = read_model(second, groups[i]);
         if (!is_same(a, b))

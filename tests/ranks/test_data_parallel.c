@@ -118,7 +118,7 @@ static void check_same_bits(const struct layout *layout, const char *const *plai
         assert_memory_equal(&first->rank[0].control.grad_norm, &second->rank[0].control.grad_norm,
                             sizeof(float));
     }
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_STATE1, SL_GROUP_STATE2};
     for (int i = 0; i < 3; i++) {
         whole_model *a = read_model(first, groups[i]), *b = read_model(second, groups[i]);
         if (!is_same(a, b))
@@ -269,7 +269,7 @@ static void memory_when_measured_is_that_of_the_plan(void **state)
                 assert_int_equal(statistics.measured_peak_bytes[tier],
                                  sl_blueprint_peak_bytes(blueprint, (sl_tier)tier));
         }
-        moment_bytes[z] = count_home_bytes(run, SL_GROUP_MOMENT1);
+        moment_bytes[z] = count_home_bytes(run, SL_GROUP_STATE1);
         grad_bytes[z] = count_home_bytes(run, SL_GROUP_GRAD);
         param_bytes[z] = count_home_bytes(run, SL_GROUP_PARAM);
         close_run(run);
@@ -287,7 +287,7 @@ static void gradients_when_micro_batches_add_up_in_them_then_stay_whole(void **s
                                                  "accumulation=micro", NULL};
     const struct layout layout = {1, 2, "zero=2"};
     ranks_run *run = open_many(&layout, by_micro_batch, NULL);
-    assert_true(count_home_bytes(run, SL_GROUP_GRAD) > count_home_bytes(run, SL_GROUP_MOMENT1));
+    assert_true(count_home_bytes(run, SL_GROUP_GRAD) > count_home_bytes(run, SL_GROUP_STATE1));
     close_run(run);
     check_same_bits(&layout, on_host, by_micro_batch, "zero=2");
 }

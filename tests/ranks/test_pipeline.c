@@ -56,7 +56,7 @@ static ranks_run *open_one(const char *const *settings)
 
 static void check_models(ranks_run *one, ranks_run *many, uint32_t stages, int way)
 {
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_STATE1, SL_GROUP_STATE2};
     for (int i = 0; i < 3; i++) {
         whole_model *a = read_model(one, groups[i]), *b = read_model(many, groups[i]);
         if (!is_same(a, b))

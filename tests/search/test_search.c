@@ -76,8 +76,8 @@ static void assert_shares(const double fraction[SL_GROUP_COUNT], double params, 
     assert_true(fraction[SL_GROUP_PARAM] == params);
     assert_true(fraction[SL_GROUP_GRAD] == grads);
     assert_true(fraction[SL_GROUP_MASTER] == optimizer);
-    assert_true(fraction[SL_GROUP_MOMENT1] == optimizer);
-    assert_true(fraction[SL_GROUP_MOMENT2] == optimizer);
+    assert_true(fraction[SL_GROUP_STATE1] == optimizer);
+    assert_true(fraction[SL_GROUP_STATE2] == optimizer);
 }
 
 static void nvme_when_asked_for_then_states_are_on_disk(void **state)

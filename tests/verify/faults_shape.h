@@ -57,7 +57,7 @@ static inline bool fault_op_on_host(const sl_plan_request *request, sl_plan *pla
 {
     uint32_t index = 0;
     if (!fault_find_run(plan, SL_LANE_COMPUTE, &index) ||
-        sl_op_info_of(fault_op(request, &plan->body[index])->kind)->runs_on_host)
+        sl_op_info_of(fault_op(request, &plan->body[index])->kind)->updates_chunk)
         return false;
     plan->body[index].lane = SL_LANE_HOST;
     return true;

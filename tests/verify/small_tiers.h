@@ -20,8 +20,8 @@ enum {
     DISK_READ_COUNT = 3
 };
 
-static const sl_group small_disk_groups[DISK_READ_COUNT] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1,
-                                                            SL_GROUP_MOMENT2};
+static const sl_group small_disk_groups[DISK_READ_COUNT] = {SL_GROUP_PARAM, SL_GROUP_STATE1,
+                                                            SL_GROUP_STATE2};
 static uint8_t small_disk_tier[] = {SL_TIER_DISK, SL_TIER_DEVICE};
 static uint64_t small_disk_offset[4][2] = {
     {0, 0}, {0, 32768}, {SL_DISK_ALIGNMENT, 65536}, {2 * SL_DISK_ALIGNMENT, 98304}};

@@ -311,7 +311,7 @@ static void plan_when_homes_are_others_then_rejected(void **state)
     homes.chunk_count = 1;
     expect_rejected(&request, &plan, "its homes are of 1 chunks");
     homes = small_homes;
-    homes.tier[SL_GROUP_MOMENT1] = NULL;
+    homes.tier[SL_GROUP_STATE1] = NULL;
     expect_rejected(&request, &plan, "is of a group without homes");
     homes = small_homes;
     homes.flags_bytes[SL_TIER_HOST] = 1;

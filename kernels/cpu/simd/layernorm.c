@@ -79,29 +79,36 @@ SL_INLINE row_sums add_register(row_sums sums, lanes x, lanes dy, lanes gamma, l
     return sums;
 }
 
-SL_INLINE row_sums sum_gradients(sl_type type, const sl_layernorm_rows *rows, uint64_t row)
+/* `has_columns`: adds to dgamma and dbeta. */
+SL_INLINE row_sums sum_gradients(sl_type type, const sl_layernorm_rows *rows, uint64_t row,
+                                 const bool has_columns)
 {
     const uint64_t first = row * rows->width;
     const lanes mean = set_lanes(rows->stats[2 * row]);
     const lanes inverse = set_lanes(rows->stats[2 * row + 1]);
+    lanes dgamma = set_lanes(0.0f), dbeta = set_lanes(0.0f);
     row_sums sums = {set_lanes(0.0f), set_lanes(0.0f)};
     for (uint64_t i = 0; i < rows->width; i += LANES) {
         const uint32_t part = part_at(i, rows->width);
-        lanes dgamma = load_at(SL_TYPE_FP32, rows->dgamma, i, part);
-        lanes dbeta = load_at(SL_TYPE_FP32, rows->dbeta, i, part);
+        if (has_columns) {
+            dgamma = load_at(SL_TYPE_FP32, rows->dgamma, i, part);
+            dbeta = load_at(SL_TYPE_FP32, rows->dbeta, i, part);
+        }
         const lanes normal = (load_at(type, rows->x, first + i, part) - mean) * inverse;
         sums = add_register(sums, normal, load_at(type, rows->dy, first + i, part),
                             load_at(type, rows->gamma, i, part), &dgamma, &dbeta);
-        store_at(SL_TYPE_FP32, rows->dgamma, i, dgamma, part);
-        store_at(SL_TYPE_FP32, rows->dbeta, i, dbeta, part);
+        if (has_columns) {
+            store_at(SL_TYPE_FP32, rows->dgamma, i, dgamma, part);
+            store_at(SL_TYPE_FP32, rows->dbeta, i, dbeta, part);
+        }
     }
     return sums;
 }
 
-SL_INLINE void differentiate_row(sl_type type, const sl_layernorm_rows *rows, uint64_t row)
+SL_INLINE void store_slopes(sl_type type, const sl_layernorm_rows *rows, uint64_t row,
+                            row_sums sums)
 {
     const uint64_t width = rows->width, first = row * width;
-    const row_sums sums = sum_gradients(type, rows, row);
     const lanes plain = set_lanes(sum_lanes(sums.plain) / (float)width);
     const lanes crossed = set_lanes(sum_lanes(sums.crossed) / (float)width);
     const lanes mean = set_lanes(rows->stats[2 * row]);
@@ -118,10 +125,25 @@ SL_INLINE void differentiate_row(sl_type type, const sl_layernorm_rows *rows, ui
     }
 }
 
+/* The flags are constants: each caller has loops of its own, without the work left out. */
+SL_INLINE void differentiate_rows(sl_type type, const sl_layernorm_rows *rows, const bool has_dx,
+                                  const bool has_columns)
+{
+    for (uint64_t row = 0; row < rows->row_count; row++) {
+        const row_sums sums = sum_gradients(type, rows, row, has_columns);
+        if (has_dx)
+            store_slopes(type, rows, row, sums);
+    }
+}
+
 SL_INLINE void differentiate(sl_type type, const sl_layernorm_rows *rows)
 {
-    for (uint64_t row = 0; row < rows->row_count; row++)
-        differentiate_row(type, rows, row);
+    if (rows->dx == NULL)
+        differentiate_rows(type, rows, false, true);
+    else if (rows->dgamma == NULL)
+        differentiate_rows(type, rows, true, false);
+    else
+        differentiate_rows(type, rows, true, true);
 }
 
 void SL_SIMD(layernorm_backward)(const sl_layernorm_rows *rows)
