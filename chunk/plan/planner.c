@@ -62,7 +62,7 @@ sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick)
             continue;
         const sl_value *value = &planner->program->values[op->operand[i]];
         if (value->kind == SL_VALUE_CHUNK)
-            return (sl_tier)planner->homes->adam_tier[value->index];
+            return (sl_tier)planner->homes->update_tier[value->index];
     }
     return SL_TIER_DEVICE;
 }

@@ -157,7 +157,7 @@ static inline sl_item sl_planner_item_of_visit(const sl_tier_state *state, uint3
 
 /* ---- planner.c ---- */
 
-/* Where op `tick` runs: the host if it fills inputs, or if it updates a chunk whose adam_tier is
+/* Where op `tick` runs: the host if it fills inputs, or if it updates a chunk whose update_tier is
  * the host; else the device. */
 sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick);
 

@@ -1,24 +1,24 @@
 /* Decides where every chunk of every group lives, and lays out the permanent bytes of each tier.
  *
- * sl_homes_build is the only entry: choose_tiers is the policy, choose_adam_tiers decides where
+ * sl_homes_build is the only entry: choose_tiers is the policy, choose_update_tiers decides where
  * updates run, and the rest gives each home its offset. There is no policy `auto` here: the search
  * (src/search) tries the policies of this file and chooses the fractions. The homes of activations
  * are chosen for each plan: activation_homes.c.
  *
  * A tier's permanent bytes, from offset 0: the groups in their order (parameters first, so that
  * programs with and without optimizer states agree on where parameters are), each with its chunks
- * in index order; then the block flags, if some AdamW runs on the tier. On the device follow, with
+ * in index order; then the block flags, if some update runs on the tier. On the device follow, with
  * several ranks, the flags of the blocks that count in the norm, then the persistent slots. On the
  * host follow the bounce pieces, if some chunk lives on disk.
  *
  * Every home of a chunk in memory starts on SL_DIRECT_ALIGNMENT, because direct I/O may read or
  * write it; a chunk's length is a multiple of that. On disk a home starts on SL_DISK_ALIGNMENT.
  *
- * Stagger, in memory: an AdamW loop reads four groups at once, and arrays at equal offsets modulo
- * large powers of two halve its bandwidth. So the home of chunk 0 of a group (even if it is in
- * another tier) starts at group * 68 KiB modulo 1 MiB. Then, for groups of one type, the homes of
- * chunks of equal index keep this distance even if the policy put different fractions of the groups
- * on this tier.
+ * Stagger, in memory: the loop of an update reads four groups at once, and arrays at equal offsets
+ * modulo large powers of two halve its bandwidth. So the home of chunk 0 of a group (even if it is
+ * in another tier) starts at group * 68 KiB modulo 1 MiB. Then, for groups of one type, the homes
+ * of chunks of equal index keep this distance even if the policy put different fractions of the
+ * groups on this tier.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ void sl_homes_close(sl_homes *homes)
         free(homes->tier[group]);
         free(homes->offset[group]);
     }
-    free(homes->adam_tier);
+    free(homes->update_tier);
     free(homes->persistent_offset);
     free(homes->persistent_bytes);
     free(homes);
@@ -58,8 +58,8 @@ static sl_status open_homes(const sl_program *program, uint32_t chunk_count, sl_
     if (homes == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the homes of %u chunks", chunk_count);
     homes->chunk_count = chunk_count;
-    homes->adam_tier = calloc(chunk_count, sizeof *homes->adam_tier);
-    bool complete = homes->adam_tier != NULL;
+    homes->update_tier = calloc(chunk_count, sizeof *homes->update_tier);
+    bool complete = homes->update_tier != NULL;
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         if (!program->has_state[group])
             continue;
@@ -97,9 +97,9 @@ static sl_status check_request(const sl_program *program, const sl_layout *layou
     if (program->tensor_count != layout->tensor_count)
         SL_FAIL(SL_ERROR_INTERNAL, "the layout is of %u tensors, the program has %u",
                 layout->tensor_count, program->tensor_count);
-    if (options->policy > SL_POLICY_NVME || options->adam > SL_ADAM_HOST)
-        SL_FAIL(SL_ERROR_USAGE, "unknown policy %d or place of AdamW %d", (int)options->policy,
-                (int)options->adam);
+    if (options->policy > SL_POLICY_NVME || options->update > SL_UPDATE_HOST)
+        SL_FAIL(SL_ERROR_USAGE, "unknown policy %d or place of updates %d", (int)options->policy,
+                (int)options->update);
     if (options->policy == SL_POLICY_STATIC || options->policy == SL_POLICY_NVME)
         return check_fractions(options);
     return SL_OK;
@@ -151,19 +151,28 @@ static void choose_tiers(const sl_layout *layout, const sl_policy_options *optio
     }
 }
 
-/* Unless the options name a place, AdamW runs in the tier where its moments live, or on the host if
- * they live on disk. */
-static void choose_adam_tiers(const sl_policy_options *options, sl_homes *homes)
+/* The home of a chunk's states, or of its gradient if its rule has no states. */
+static sl_tier find_state_tier(const sl_layout *layout, const sl_homes *homes, uint32_t chunk)
 {
-    const uint8_t *beside = homes->tier[SL_GROUP_STATE1];
-    if (options->adam == SL_ADAM_DEVICE || (beside == NULL && options->adam == SL_ADAM_AUTO))
-        memset(homes->adam_tier, SL_TIER_DEVICE, homes->chunk_count);
-    else if (options->adam == SL_ADAM_HOST)
-        memset(homes->adam_tier, SL_TIER_HOST, homes->chunk_count);
-    else
-        for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++)
-            homes->adam_tier[chunk] =
-                beside[chunk] == SL_TIER_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST;
+    static const sl_group groups[] = {SL_GROUP_STATE1, SL_GROUP_STATE2, SL_GROUP_MASTER,
+                                      SL_GROUP_GRAD};
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+        if (homes->tier[groups[i]] != NULL && sl_layout_chunk_bytes(layout, groups[i], chunk) > 0)
+            return (sl_tier)homes->tier[groups[i]][chunk];
+    return SL_TIER_DEVICE;
+}
+
+/* Unless the options name a place, a chunk is updated in the tier of its states, or on the host if
+ * they live on disk. */
+static void choose_update_tiers(const sl_layout *layout, const sl_policy_options *options,
+                                sl_homes *homes)
+{
+    for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++) {
+        const bool is_on_device = options->update == SL_UPDATE_AUTO
+                                      ? find_state_tier(layout, homes, chunk) == SL_TIER_DEVICE
+                                      : options->update == SL_UPDATE_DEVICE;
+        homes->update_tier[chunk] = is_on_device ? SL_TIER_DEVICE : SL_TIER_HOST;
+    }
 }
 
 /* ---- addresses ---- */
@@ -232,7 +241,7 @@ static bool updates_on(const sl_program *program, const sl_layout *layout, sl_ti
 {
     for (uint32_t c = 0; program->has_state[SL_GROUP_GRAD] && c < layout->chunk_count; c++)
         if (sl_rule_of(layout->chunks[c].rule)->update != SL_OP_COUNT &&
-            homes->adam_tier[c] == (uint8_t)tier)
+            homes->update_tier[c] == (uint8_t)tier)
             return true;
     return false;
 }
@@ -345,7 +354,7 @@ static sl_status decide_homes(const sl_program *program, const sl_layout *layout
                               const sl_policy_options *options, sl_homes *homes)
 {
     choose_tiers(layout, options, homes);
-    choose_adam_tiers(options, homes);
+    choose_update_tiers(layout, options, homes);
     SL_TRY(measure_persistent(program, homes));
     SL_TRY(place_tier(program, layout, SL_TIER_DEVICE, homes));
     SL_TRY(place_tier(program, layout, SL_TIER_HOST, homes));

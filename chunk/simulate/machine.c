@@ -74,7 +74,7 @@ sl_machine sl_machine_default(uint32_t worker_count)
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         set_ops(&machine, (sl_type)type, rate);
         set_collectives(&machine, (sl_type)type);
-        machine.host_adamw[type] = rate;
+        machine.host_update[type] = rate;
     }
     set_copies(&machine, core_bytes / 2, 1.0);
     snprintf(machine.name, sizeof machine.name, "cpu, %u worker%s, a guess", workers,
@@ -104,7 +104,7 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
         set_ops(&machine, (sl_type)type, (sl_op_rate){part * flops, part * gpu_bytes, 0});
         set_attention(&machine, (sl_type)type, part);
         set_collectives(&machine, (sl_type)type);
-        machine.host_adamw[type] = (sl_op_rate){core_flops * workers, host_bytes, 0};
+        machine.host_update[type] = (sl_op_rate){core_flops * workers, host_bytes, 0};
     }
     set_copies(&machine, link_bytes, 0);
     snprintf(machine.name, sizeof machine.name, "GPU of %u multiprocessors, a guess",
@@ -156,7 +156,7 @@ void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_
     if (machine->shares_cores)
         scale_ops(machine, flops, bytes);
     for (int type = 0; type < SL_TYPE_COUNT; type++)
-        scale_rate(&machine->host_adamw[type], flops, bytes);
+        scale_rate(&machine->host_update[type], flops, bytes);
     share_disk(machine, ranks);
     machine->worker_count = worker_count;
     machine->core_count = cores / ranks > worker_count ? cores / ranks : worker_count;
@@ -192,7 +192,7 @@ static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
                                    const sl_op_attrs *attrs, bool on_host)
 {
     if (on_host)
-        return &machine->host_adamw[attrs->type];
+        return &machine->host_update[attrs->type];
     if (sl_op_adds(attrs) && machine->adding_op[kind].is_measured)
         return &machine->adding_op[kind].rate[attrs->type];
     return &machine->op[sl_op_info_of(kind)->updates_chunk ? SL_OP_ADAMW : kind][attrs->type];

@@ -114,7 +114,7 @@ typedef struct sl_verify {
     /* [tensors of the layout] no op has written the tensor's gradient since CLEAR_PADDING of its
      * chunk */
     bool *is_unwritten;
-    bool *is_used_up; /* a gradient that AdamW reads: not needed after the iteration */
+    bool *is_used_up; /* a gradient that an update reads: not needed after the iteration */
 
     sl_verify_tier tiers[SL_TIER_COUNT];
 

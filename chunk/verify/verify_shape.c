@@ -367,7 +367,7 @@ static sl_status check_fixed(const sl_verify *verify, const sl_command *command)
 
 /* ---- RUN ---- */
 
-/* The chunk that an AdamW updates; SL_NONE if no operand of it is a chunk. */
+/* The chunk that an op updates; SL_NONE if no operand of it is a chunk. */
 static uint32_t updated_chunk(const sl_verify *verify, const sl_op *op)
 {
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
@@ -394,7 +394,7 @@ static bool allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
         return lane == SL_LANE_COMPUTE;
     uint32_t chunk_index = updated_chunk(verify, op);
     bool is_on_host =
-        chunk_index != SL_NONE && verify->homes->adam_tier[chunk_index] == SL_TIER_HOST;
+        chunk_index != SL_NONE && verify->homes->update_tier[chunk_index] == SL_TIER_HOST;
     return lane == (is_on_host ? SL_LANE_HOST : SL_LANE_COMPUTE);
 }
 

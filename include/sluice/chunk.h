@@ -3,7 +3,7 @@
  *   tier    a kind of memory
  *   lane    a queue whose commands run in order, at the same time as those of other lanes
  *   layout  tensor -> (chunk, offset); the same for every group, because it counts elements
- *   homes   (group, chunk) -> tier and offset there; where each chunk's AdamW runs
+ *   homes   (group, chunk) -> tier and offset there; where each chunk is updated
  *   machine how fast each lane is
  */
 #ifndef SLUICE_CHUNK_H
@@ -47,7 +47,7 @@ SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
 
 /* What is said of a block, in one byte for each block: 1 or 0. */
 typedef enum sl_block_flag {
-    SL_BLOCK_DECAYS = 1, /* AdamW decays the block's weights */
+    SL_BLOCK_DECAYS = 1, /* the update decays the block's weights */
     /* This rank adds the block to the gradient norm. Over all ranks each block of a gradient counts
      * once: tensor-parallel rank 0 counts replicated tensors, data-parallel rank 0 all blocks or,
      * with shards, each rank those of its shard. */
@@ -122,14 +122,14 @@ typedef enum sl_policy {
     SL_POLICY_NVME
 } sl_policy;
 
-typedef enum sl_adam_place { SL_ADAM_AUTO, SL_ADAM_DEVICE, SL_ADAM_HOST } sl_adam_place;
+typedef enum sl_update_place { SL_UPDATE_AUTO, SL_UPDATE_DEVICE, SL_UPDATE_HOST } sl_update_place;
 
 typedef struct sl_policy_options {
     sl_policy policy;
     /* STATIC and NVME: fractions of each group's bytes. The last chunks live on disk, those before
      * them on the host, the rest on the device (STATIC) or on the host (NVME). */
     double disk_fraction[SL_GROUP_COUNT], host_fraction[SL_GROUP_COUNT];
-    sl_adam_place adam;
+    sl_update_place update;
 } sl_policy_options;
 
 /* The disk tier keeps one checksum for each SL_DISK_ALIGNMENT bytes, so everything on disk starts
@@ -149,9 +149,9 @@ typedef struct sl_homes {
                                          (sl_layout_chunk_bytes) the device. NULL: the program has
                                          no such group */
     uint64_t *offset[SL_GROUP_COUNT]; /* [chunk_count], bytes into the home tier's arena */
-    uint8_t *adam_tier; /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST (also for disk homes) */
+    uint8_t *update_tier; /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST (also for disk homes) */
     uint64_t flags_offset[SL_TIER_COUNT]; /* block flags, a byte a block, on device and host */
-    uint64_t flags_bytes[SL_TIER_COUNT];  /* 0 on a tier where no AdamW runs */
+    uint64_t flags_bytes[SL_TIER_COUNT];  /* 0 on a tier where no update runs */
     uint64_t counted_offset;              /* on the device: SL_BLOCK_COUNTS of all blocks */
     uint64_t counted_bytes;               /* 0 where the layout has none */
     uint32_t persistent_count;
@@ -163,8 +163,8 @@ typedef struct sl_homes {
 } sl_homes;
 
 /* Gives every chunk of every group that `program` uses its home. Homes of different groups are
- * staggered so that an AdamW loop never reads arrays at equal offsets modulo a large power of 2.
- * SL_ERROR_USAGE: the number of a persistent slot is not below the number of values. */
+ * staggered so that the loop of an update never reads arrays at equal offsets modulo a large power
+ * of 2. SL_ERROR_USAGE: the number of a persistent slot is not below the number of values. */
 SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
                                 const sl_policy_options *options, sl_homes **out_homes);
 /* Frees homes; NULL is fine. */
@@ -189,8 +189,8 @@ typedef struct sl_machine {
     sl_op_rate op[SL_OP_COUNT][SL_TYPE_COUNT]; /* by compute type, on the compute lane */
     /* Of an op that adds to its output (sl_op_adds); if not measured, the rates in `op` count. */
     sl_adding_rates adding_op[SL_OP_COUNT];
-    sl_op_rate host_adamw[SL_TYPE_COUNT]; /* AdamW on the host lane */
-    double copy_rate[SL_LANE_COUNT];      /* bytes a second of each lane that copies, alone */
+    sl_op_rate host_update[SL_TYPE_COUNT]; /* updates on the host lane */
+    double copy_rate[SL_LANE_COUNT];       /* bytes a second of each lane that copies, alone */
     double mixed_disk_rate; /* bytes a second, read plus written, when both lanes of the disk run */
     double op_seconds;      /* fixed cost of one op */
     double copy_seconds[SL_LANE_COUNT]; /* fixed cost of one copy */
@@ -232,7 +232,7 @@ SL_API bool sl_machine_is_guess(const sl_machine *machine);
  * in place: their byte rate is twice that of the all-reduce. */
 SL_API void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
 
-/* Seconds of one op alone, on the compute lane or, for AdamW, on the host lane. */
+/* Seconds of one op alone, on the compute lane or, for updates, on the host lane. */
 SL_API double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind,
                                     const sl_op_attrs *attrs, bool on_host);
 

@@ -327,7 +327,7 @@ enum { SL_INPUT_TOKENS = 0, SL_INPUT_TARGETS = 1, SL_INPUT_POSITIONS = 2, SL_INP
 enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
- * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The new program owns
+ * micro-batches in the given order, exact gradient norm, one update a chunk. The new program owns
  * copies, and has the forward program's types.
  *
  * With several ranks the step sums over them: the norm over all ranks, gradients (chunk by chunk)

@@ -524,7 +524,7 @@ sl_status sl_ops_fit_host(const sl_ops *ops, sl_machine *machine)
 {
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         const fit of = {SL_OP_ADAMW, type, false, machine->op_seconds};
-        SL_TRY(fit_kind(ops, &of, &machine->host_adamw[type]));
+        SL_TRY(fit_kind(ops, &of, &machine->host_update[type]));
     }
     return SL_OK;
 }

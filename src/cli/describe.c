@@ -40,8 +40,7 @@ static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT]
                             size_t capacity)
 {
     snprintf(out_text, capacity, "%s: params %.0f%%, grads %.0f%%, optimizer %.0f%%", tier,
-             100 * share[SL_GROUP_PARAM], 100 * share[SL_GROUP_GRAD],
-             100 * share[SL_GROUP_STATE1]);
+             100 * share[SL_GROUP_PARAM], 100 * share[SL_GROUP_GRAD], 100 * share[SL_GROUP_STATE1]);
 }
 
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)
@@ -56,7 +55,7 @@ void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t 
         describe_shares("host", placement->host_fraction, host, sizeof host);
     if (has_disk)
         describe_shares("disk", placement->disk_fraction, disk, sizeof disk);
-    const char *updates = placement->adam == SL_ADAM_DEVICE ? ", updates on the device" : "";
+    const char *updates = placement->update == SL_UPDATE_DEVICE ? ", updates on the device" : "";
     if (choice->host_activations > 0 || choice->disk_activations > 0)
         snprintf(activations, sizeof activations,
                  ", of the activations up to %.0f%% on the host, %.0f%% on disk",

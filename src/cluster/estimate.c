@@ -281,7 +281,7 @@ static void add_update(const sl_cluster_job *job, const sl_layer_costs *costs,
     const double on_disk =
         share_of(&candidate->placement, SL_GROUP_STATE1, SL_TIER_DISK) * owned * it->moment_bytes;
     out->device_update = (owned - away) * costs->element_seconds;
-    out->host_update = away * costs->host_adamw_seconds;
+    out->host_update = away * costs->host_update_seconds;
     if (on_disk > 0)
         out->drive_seconds = cluster->node_gpus * (on_disk / cluster->disk_read_rate +
                                                    on_disk / cluster->disk_write_rate);

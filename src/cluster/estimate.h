@@ -39,7 +39,7 @@ typedef enum sl_cluster_share {
     SL_CLUSTER_VISITS, /* waiting for parameters that are elsewhere */
     SL_CLUSTER_BUBBLE, /* waiting for other stages */
     SL_CLUSTER_DATA,   /* sums and gathers of data-parallel ranks that show */
-    SL_CLUSTER_UPDATE, /* AdamW that shows */
+    SL_CLUSTER_UPDATE, /* updates that show */
     SL_CLUSTER_SHARE_COUNT
 } sl_cluster_share;
 
@@ -49,7 +49,7 @@ typedef enum sl_cluster_resource {
     SL_CLUSTER_LINK,      /* between GPUs of a node */
     SL_CLUSTER_NETWORK,   /* between nodes */
     SL_CLUSTER_HOST_LINK, /* between GPU and host */
-    SL_CLUSTER_HOST,      /* AdamW on the host */
+    SL_CLUSTER_HOST,      /* updates on the host */
     SL_CLUSTER_DRIVES,
     SL_CLUSTER_RESOURCE_COUNT
 } sl_cluster_resource;

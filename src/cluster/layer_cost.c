@@ -174,7 +174,7 @@ static void set_updates(const sl_layer_cost_args *sample, sl_layer_costs *costs)
     costs->element_seconds = (sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, false) +
                               sl_machine_op_seconds(&machine, SL_OP_BLOCK_NORM, &attrs, false)) /
                              MANY;
-    costs->host_adamw_seconds = sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, true) / MANY;
+    costs->host_update_seconds = sl_machine_op_seconds(&machine, SL_OP_ADAMW, &attrs, true) / MANY;
 }
 
 sl_status sl_layer_cost_measure(const sl_layer_cost_args *sample, sl_layer_costs *out_costs)

@@ -22,11 +22,11 @@ typedef struct sl_layer_cost {
 
 typedef struct sl_layer_costs {
     sl_layer_cost layer, embedding, head;
-    double tied_elements;      /* of the embedding: a last stage of its own has them too */
-    double working_bytes;      /* beyond states and what is saved, at the peak */
-    double boundary_bytes;     /* hidden states of a micro-batch, which one stage sends the next */
-    double element_seconds;    /* norm and AdamW on the device, a parameter */
-    double host_adamw_seconds; /* AdamW on the host, a parameter */
+    double tied_elements;       /* of the embedding: a last stage of its own has them too */
+    double working_bytes;       /* beyond states and what is saved, at the peak */
+    double boundary_bytes;      /* hidden states of a micro-batch, which one stage sends the next */
+    double element_seconds;     /* norm and update on the device, a parameter */
+    double host_update_seconds; /* update on the host, a parameter */
 } sl_layer_costs;
 
 /* What is measured: the task of one rank without layers, of which shape.layers is not looked at. */

@@ -509,7 +509,7 @@ static sl_status check_shares(const sl_config *config)
 static sl_status check_placement(sl_config *config)
 {
     SL_TRY(check_shares(config));
-    if (config->adam == SL_ADAM_HOST && config->policy == SL_POLICY_DEVICE)
+    if (config->adam == SL_UPDATE_HOST && config->policy == SL_POLICY_DEVICE)
         SL_FAIL(SL_ERROR_USAGE,
                 "--adam host needs states on the host: use --policy host or static");
     if (config->disk_dir.count)

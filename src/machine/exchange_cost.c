@@ -133,7 +133,7 @@ sl_machine sl_cluster_machine(const sl_cluster *cluster, const sl_comm_layout *l
     set_copies(cluster, &machine);
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         set_exchanges(&tensor, &data, (sl_type)type, grad_bytes, &machine);
-        machine.host_adamw[type].byte_rate =
+        machine.host_update[type].byte_rate =
             cluster->host_byte_rate * cluster->host_efficiency / cluster->node_gpus;
     }
     machine.is_described = true;

@@ -114,7 +114,7 @@ static const sl_field machine_fields[] = {
     {.key = "copies", .kind = SL_FIELD_OBJECT, .fields = copies_fields},
     SL_FIELD("op_seconds", sl_machine, op_seconds),
     SL_FIELD("mixed_disk_rate", sl_machine, mixed_disk_rate, .low = RATE_MIN),
-    SL_FIELD_AS(MAP, "host_adamw", sl_machine, host_adamw, .names = "fp32|bf16|fp16",
+    SL_FIELD_AS(MAP, "host_adamw", sl_machine, host_update, .names = "fp32|bf16|fp16",
                 .stride = sizeof(sl_op_rate), .fields = &rate),
     {0},
 };

@@ -263,7 +263,7 @@ typedef struct op_sums {
  * all kinds may be that of one whose data stay in a cache. */
 static double find_byte_roof(const sl_machine *machine, sl_type type)
 {
-    return fmax(machine->op[SL_OP_ADAMW][type].byte_rate, machine->host_adamw[type].byte_rate);
+    return fmax(machine->op[SL_OP_ADAMW][type].byte_rate, machine->host_update[type].byte_rate);
 }
 
 /* A rate of 0 is not known and takes no time. */
@@ -376,7 +376,7 @@ static sl_machine correct_machine(const filling *self, op_sums sums[2][SL_OP_COU
     for (int on_host = 0; on_host < 2; on_host++)
         for (int kind = 0; kind < SL_OP_COUNT; kind++) {
             const op_sums *of = &sums[on_host][kind];
-            sl_op_rate *rate = on_host ? &machine.host_adamw[type] : &machine.op[kind][type];
+            sl_op_rate *rate = on_host ? &machine.host_update[type] : &machine.op[kind][type];
             double factor = of->ns > 0 ? of->alone_seconds / (1e-9 * (double)of->ns) : 1;
             rate->flop_rate *= factor;
             rate->byte_rate *= factor;

@@ -22,7 +22,7 @@ static trips count_passes(const sl_blueprint *blueprint, sl_group group)
     return (trips){0, 0};
 }
 
-/* Between the place of AdamW and a home elsewhere. */
+/* Between the place of the update and a home elsewhere. */
 static trips count_update(sl_group group)
 {
     if (group == SL_GROUP_PARAM)
@@ -53,10 +53,10 @@ void sl_bytes_by_formula(const sl_blueprint *blueprint, uint64_t out_bytes[SL_LA
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         for (uint32_t i = 0; homes->tier[group] && i < homes->chunk_count; i++) {
             uint64_t bytes = sl_layout_chunk_bytes(blueprint->layout, (sl_group)group, i);
-            sl_tier home = (sl_tier)homes->tier[group][i], adam = (sl_tier)homes->adam_tier[i];
+            sl_tier home = (sl_tier)homes->tier[group][i], used = (sl_tier)homes->update_tier[i];
             trips passes = count_passes(blueprint, (sl_group)group);
             add_trips(home, SL_TIER_DEVICE, passes, bytes, out_bytes);
-            add_trips(home, adam, count_update((sl_group)group), bytes, out_bytes);
+            add_trips(home, used, count_update((sl_group)group), bytes, out_bytes);
         }
     }
 }

@@ -5,8 +5,8 @@
  *   parameters that are not resident  fetched for the forward and for the backward pass, of every
  *                                     micro-batch, or once where a layer serves all in turn
  *   gradients that are not resident   written back as often as they are added to, fetched to be
- *                                     added to again; read once more by an AdamW elsewhere
- *   states                            read and written once where AdamW runs in another tier
+ *                                     added to again; read once more by an update elsewhere
+ *   states                            read and written once where the update runs in another tier
  *   what is on disk                   passes through the host: read, and written if it changes
  */
 #ifndef SL_MEASURE_BYTES_H

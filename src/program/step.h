@@ -104,7 +104,7 @@ sl_status sl_sums_close(sl_step *step);
 /* ---- update.c ---- */
 
 /* For the chunks that became complete: the sum over data-parallel ranks, the norm and, with
- * update_early, AdamW. */
+ * update_early, the update. */
 sl_status sl_update_consume_complete(sl_step *step);
 
 /* After the last backward op: gradients of tied tensors, the norm of all chunks, and the updates

@@ -180,7 +180,7 @@ static void add_op(const sl_account *account, const sl_command *command,
     double bytes = (double)sl_op_traffic_bytes(op->kind, &op->attrs);
     double byte_roof = account->byte_roof;
     if (command->lane == SL_LANE_HOST)
-        byte_roof = account->request.machine->host_adamw[op->attrs.type].byte_rate;
+        byte_roof = account->request.machine->host_update[op->attrs.type].byte_rate;
     out_op->kind = op->kind;
     out_op->count += record->repeat;
     out_op->seconds += record->run_seconds;

@@ -32,7 +32,7 @@ uint32_t sl_candidates_count(const sl_search *search)
 void sl_candidates_set(uint32_t index, sl_choice *choice)
 {
     sl_policy_options placement = {.policy = candidates[index].policy,
-                                   .adam = choice->placement.adam};
+                                   .update = choice->placement.update};
     bool is_on_disk = placement.policy == SL_POLICY_NVME;
     sl_candidates_set_shares(is_on_disk ? placement.disk_fraction : placement.host_fraction,
                              candidates[index].moments, candidates[index].grads,

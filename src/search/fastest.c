@@ -181,9 +181,9 @@ static sl_status improve_homes_of(improvement *self, sl_choice choice)
 static sl_status improve_homes(improvement *self, sl_choice choice)
 {
     SL_TRY(improve_homes_of(self, choice));
-    if (!self->search->auto_adam || self->best->choice.placement.policy == SL_POLICY_DEVICE)
+    if (!self->search->auto_update || self->best->choice.placement.policy == SL_POLICY_DEVICE)
         return SL_OK;
-    choice.placement.adam = SL_ADAM_DEVICE;
+    choice.placement.update = SL_UPDATE_DEVICE;
     return improve_homes_of(self, choice);
 }
 
@@ -231,12 +231,9 @@ typedef struct approach {
 
 /* What moves most often comes first. */
 static const approach approaches[] = {
-    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_PARAM},
-    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_GRAD},
-    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_PARAM},
-    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_GRAD},
-    {SL_TIER_DISK, SL_TIER_DEVICE, SL_GROUP_STATE1},
-    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_STATE1},
+    {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_PARAM},  {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_GRAD},
+    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_PARAM},    {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_GRAD},
+    {SL_TIER_DISK, SL_TIER_DEVICE, SL_GROUP_STATE1}, {SL_TIER_DISK, SL_TIER_HOST, SL_GROUP_STATE1},
     {SL_TIER_HOST, SL_TIER_DEVICE, SL_GROUP_STATE1},
 };
 
@@ -417,7 +414,7 @@ static bool is_open(const sl_search *search)
 {
     bool is_training = search->task.work == SL_WORK_TRAIN;
     bool has_orders = search->auto_accumulation && search->fixed.accumulate > 1;
-    return search->auto_policy || search->auto_adam ||
+    return search->auto_policy || search->auto_update ||
            (is_training && (search->auto_recompute || has_orders));
 }
 

@@ -14,7 +14,8 @@ static bool has_same_shares(const sl_policy_options *a, const sl_policy_options 
 static bool is_same_choice(const sl_choice *a, const sl_choice *b)
 {
     return a->recompute == b->recompute && a->accumulation == b->accumulation &&
-           a->placement.policy == b->placement.policy && a->placement.adam == b->placement.adam &&
+           a->placement.policy == b->placement.policy &&
+           a->placement.update == b->placement.update &&
            has_same_shares(&a->placement, &b->placement) &&
            a->chunk_elements == b->chunk_elements && a->prefetch == b->prefetch &&
            a->host_activations == b->host_activations && a->disk_activations == b->disk_activations;

@@ -131,7 +131,7 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
                   .layout = *blueprint->layout,
                   .plan = *plan,
                   .policy = sl_search_policy_name(choice->placement.policy),
-                  .adam = adam_names[choice->placement.adam],
+                  .adam = adam_names[choice->placement.update],
                   .recompute = sl_search_recompute_name(choice->recompute),
                   .accumulation = sl_search_accumulation_name(choice->accumulation),
                   .precision = sl_type_name(task->type),

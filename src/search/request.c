@@ -31,7 +31,7 @@ static sl_policy_options read_placement(const sl_config *config)
     bool is_auto = config->policy == SL_CONFIG_POLICY_AUTO;
     sl_policy_options placement = {
         .policy = is_auto ? SL_POLICY_DEVICE : (sl_policy)config->policy,
-        .adam = (sl_adam_place)config->adam,
+        .update = (sl_update_place)config->adam,
     };
     bool is_implied =
         config->policy == SL_POLICY_NVME && !config->given[SL_CONFIG_ROW_nvme_optimizer];
@@ -164,7 +164,8 @@ static void init_training(const sl_config *config, sl_search *search)
     search->fixed.disk_activations = config->nvme_activations;
     search->fixed.host_activations = config->offload_activations;
     /* On the cpu device both places are the same cores. */
-    search->auto_adam = config->adam == SL_ADAM_AUTO && search->task.target.device != SL_DEVICE_CPU;
+    search->auto_update =
+        config->adam == SL_UPDATE_AUTO && search->task.target.device != SL_DEVICE_CPU;
     search->auto_activations = config->policy == SL_CONFIG_POLICY_AUTO;
     search->auto_recompute = config->recompute == SL_CONFIG_RECOMPUTE_AUTO;
     search->auto_accumulation =

@@ -51,7 +51,7 @@ typedef struct sl_search {
     bool auto_recompute;
     bool auto_accumulation;
     bool auto_policy;
-    bool auto_adam;                   /* updates of what lives on the host may run on the device */
+    bool auto_update;                 /* updates of what lives on the host may run on the device */
     uint64_t disk_free_bytes;         /* what a disk tier may take at most by default */
     bool auto_activations;            /* they may live on the host or the disk */
     sl_search_refused *refused;       /* of this search so far, or NULL */

@@ -65,7 +65,7 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->context = trainer->shape.context;
     config->vocab = trainer->shape.vocab;
     config->policy = choice->placement.policy;
-    config->adam = choice->placement.adam;
+    config->adam = choice->placement.update;
     config->offload_params = choice->placement.host_fraction[SL_GROUP_PARAM];
     config->offload_grads = choice->placement.host_fraction[SL_GROUP_GRAD];
     config->offload_optimizer = choice->placement.host_fraction[SL_GROUP_STATE1];

@@ -272,7 +272,7 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
     assert_true(*bench.disk_note);
     const sl_machine *machine = &bench.profile.machine;
     for (int type = 0; type < SL_TYPE_COUNT; type++)
-        assert_true(machine->host_adamw[type].byte_rate > 0);
+        assert_true(machine->host_update[type].byte_rate > 0);
     assert_true(machine->mixed_disk_rate > 0);
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (!sl_lane_copies((sl_lane)lane))

@@ -74,7 +74,7 @@ static inline plan_case plan_case_choose(uint64_t seed)
                                .recompute = (sl_recompute)plan_case_draw(seed, &n, 3),
                                .update_early = plan_case_draw(seed, &n, 4) == 0};
     c.policy.policy = (sl_policy)plan_case_draw(seed, &n, 3);
-    c.policy.adam = (sl_adam_place)plan_case_draw(seed, &n, 3);
+    c.policy.update = (sl_update_place)plan_case_draw(seed, &n, 3);
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         c.policy.host_fraction[group] = (double)plan_case_draw(seed, &n, 5) / 4.0;
     c.chunk_elements =

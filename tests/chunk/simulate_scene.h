@@ -46,7 +46,7 @@ static inline void open_scene(scene *s)
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         for (int kind = 0; kind < SL_OP_COUNT; kind++)
             s->machine.op[kind][type].byte_rate = bytes;
-        s->machine.host_adamw[type].byte_rate = bytes;
+        s->machine.host_update[type].byte_rate = bytes;
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         s->machine.copy_rate[lane] = UNIT;

@@ -85,7 +85,7 @@ enum { ROWS_MAX = 200, TIGHT_PERCENT = 2 };
 static void fill_policy(const uint64_t *cell, plan_case *c)
 {
     c->policy = (sl_policy_options){.policy = (sl_policy)cell[COLUMN_policy],
-                                    .adam = (sl_adam_place)cell[COLUMN_adam]};
+                                    .update = (sl_update_place)cell[COLUMN_adam]};
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         bool is_param = group == SL_GROUP_PARAM;
         c->policy.host_fraction[group] =

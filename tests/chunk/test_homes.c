@@ -109,7 +109,7 @@ static void homes_of_device_policy_are_all_on_the_device(void **state)
     for (uint32_t chunk = 0; chunk < layout->chunk_count; chunk++) {
         assert_int_equal(homes->tier[SL_GROUP_PARAM][chunk], SL_TIER_DEVICE);
         assert_int_equal(homes->tier[SL_GROUP_STATE2][chunk], SL_TIER_DEVICE);
-        assert_int_equal(homes->adam_tier[chunk], SL_TIER_DEVICE);
+        assert_int_equal(homes->update_tier[chunk], SL_TIER_DEVICE);
     }
     assert_null(homes->tier[SL_GROUP_MASTER]);
     assert_int_equal(homes->fixed_bytes[SL_TIER_HOST], 0);
@@ -125,24 +125,24 @@ static void homes_of_device_policy_are_all_on_the_device(void **state)
 static void homes_of_host_policy_are_all_on_the_host_whatever_runs_adam(void **state)
 {
     (void)state;
-    for (int adam = SL_ADAM_AUTO; adam <= SL_ADAM_HOST; adam++) {
+    for (int adam = SL_UPDATE_AUTO; adam <= SL_UPDATE_HOST; adam++) {
         sl_program *program = spec_program_gpt2(&gpt2_124m);
         set_training(program, true);
-        sl_policy_options options = {.policy = SL_POLICY_HOST, .adam = (sl_adam_place)adam};
+        sl_policy_options options = {.policy = SL_POLICY_HOST, .update = (sl_update_place)adam};
         sl_layout *layout;
         sl_homes *homes;
         build(program, &options, &layout, &homes);
-        sl_tier expected = adam == SL_ADAM_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST;
+        sl_tier expected = adam == SL_UPDATE_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST;
         for (uint32_t chunk = 0; chunk < layout->chunk_count; chunk++) {
             for (int group = 0; group < SL_GROUP_COUNT; group++)
                 if (homes->tier[group] != NULL)
                     assert_int_equal(homes->tier[group][chunk], SL_TIER_HOST);
-            assert_int_equal(homes->adam_tier[chunk], expected);
+            assert_int_equal(homes->update_tier[chunk], expected);
         }
         /* the device holds nothing but flags, and those only where AdamW runs there */
-        assert_int_equal(homes->flags_bytes[SL_TIER_DEVICE] != 0, adam == SL_ADAM_DEVICE);
+        assert_int_equal(homes->flags_bytes[SL_TIER_DEVICE] != 0, adam == SL_UPDATE_DEVICE);
         assert_true(homes->fixed_bytes[SL_TIER_DEVICE] - homes->flags_bytes[SL_TIER_DEVICE] < 256);
-        assert_int_equal(homes->flags_bytes[SL_TIER_HOST] != 0, adam != SL_ADAM_DEVICE);
+        assert_int_equal(homes->flags_bytes[SL_TIER_HOST] != 0, adam != SL_UPDATE_DEVICE);
         close_all(program, layout, homes);
     }
 }
@@ -195,7 +195,7 @@ static void homes_of_static_policy_take_shares_from_the_last_chunk_down(void **s
         for (uint32_t chunk = 0; chunk < 100; chunk++) {
             sl_tier expected = chunk >= 100 - cases[i].host_count ? SL_TIER_HOST : SL_TIER_DEVICE;
             assert_int_equal(homes->tier[SL_GROUP_STATE1][chunk], expected);
-            assert_int_equal(homes->adam_tier[chunk], expected); /* beside its moments */
+            assert_int_equal(homes->update_tier[chunk], expected); /* beside its moments */
         }
         close_all(program, layout, homes);
     }
@@ -400,7 +400,7 @@ static void homes_with_disk_shares_take_the_disk_from_the_last_chunk_down(void *
                                : chunk >= 100 - disk - host ? SL_TIER_HOST
                                                             : SL_TIER_DEVICE;
             assert_int_equal(homes->tier[SL_GROUP_STATE1][chunk], expected);
-            assert_int_equal(homes->adam_tier[chunk],
+            assert_int_equal(homes->update_tier[chunk],
                              expected == SL_TIER_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST);
         }
         close_all(program, layout, homes);

@@ -55,7 +55,7 @@ static void make_disk_slow(plan_case *c)
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         for (int kind = 0; kind < SL_OP_COUNT; kind++)
             c->machine.op[kind][type] = (sl_op_rate){4e14, 1e14};
-        c->machine.host_adamw[type] = (sl_op_rate){4e14, 1e14};
+        c->machine.host_update[type] = (sl_op_rate){4e14, 1e14};
     }
     c->machine.copy_rate[SL_LANE_H2D] = c->machine.copy_rate[SL_LANE_D2H] = 1e12;
     c->machine.copy_rate[SL_LANE_READ] = c->machine.copy_rate[SL_LANE_WRITE] = 1e9;

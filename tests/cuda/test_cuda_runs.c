@@ -542,10 +542,10 @@ static void updates_when_the_host_is_slow_then_run_on_the_device_unless_told_oth
     (void)state;
     static const struct {
         const char *threads, *adam;
-        sl_adam_place place;
-    } cases[] = {{"threads=1", "adam=auto", SL_ADAM_DEVICE},
-                 {"threads=64", "adam=auto", SL_ADAM_AUTO},
-                 {"threads=1", "adam=host", SL_ADAM_HOST}};
+        sl_update_place place;
+    } cases[] = {{"threads=1", "adam=auto", SL_UPDATE_DEVICE},
+                 {"threads=64", "adam=auto", SL_UPDATE_AUTO},
+                 {"threads=1", "adam=host", SL_UPDATE_HOST}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sl_search search;
         sl_blueprint *blueprint = NULL;
@@ -553,7 +553,7 @@ static void updates_when_the_host_is_slow_then_run_on_the_device_unless_told_oth
         draw(&RUN_SETTINGS("device=cuda", "policy=host", "width=768", "heads=12", "layers=6",
                            "chunk-size=auto", "precision=bf16", cases[i].threads, cases[i].adam),
              &search, &blueprint, &refusal, SL_OK);
-        assert_int_equal(blueprint->choice.placement.adam, cases[i].place);
+        assert_int_equal(blueprint->choice.placement.update, cases[i].place);
         sl_blueprint_close(blueprint);
     }
 }

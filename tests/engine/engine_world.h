@@ -256,7 +256,7 @@ typedef struct world {
     uint8_t tensor_flags[2];
     uint8_t tier[SL_GROUP_COUNT][2];
     uint64_t offset[SL_GROUP_COUNT][2];
-    uint8_t adam_tier[2];
+    uint8_t update_tier[2];
     uint64_t persistent_offset, persistent_bytes; /* of the one slot */
     sl_homes homes;
     sl_place places[PLACE_COUNT];
@@ -302,7 +302,7 @@ static inline void fill_homes(world *w)
     static const sl_group groups[4] = {SL_GROUP_PARAM, SL_GROUP_GRAD, SL_GROUP_STATE1,
                                        SL_GROUP_STATE2};
     w->homes = (sl_homes){.chunk_count = 2,
-                          .adam_tier = w->adam_tier,
+                          .update_tier = w->update_tier,
                           .persistent_count = 1,
                           .persistent_offset = &w->persistent_offset,
                           .persistent_bytes = &w->persistent_bytes};
@@ -315,8 +315,8 @@ static inline void fill_homes(world *w)
         w->homes.tier[group] = w->tier[group];
         w->homes.offset[group] = w->offset[group];
     }
-    w->adam_tier[0] = SL_TIER_HOST;
-    w->adam_tier[1] = SL_TIER_DEVICE;
+    w->update_tier[0] = SL_TIER_HOST;
+    w->update_tier[1] = SL_TIER_DEVICE;
     w->homes.flags_offset[SL_TIER_DEVICE] = DEVICE_FLAGS;
     w->homes.flags_offset[SL_TIER_HOST] = HOST_FLAGS;
     w->homes.flags_bytes[SL_TIER_DEVICE] = w->homes.flags_bytes[SL_TIER_HOST] = 2;

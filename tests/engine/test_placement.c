@@ -135,7 +135,7 @@ static void compare(numbers it, sl_hash_value expected, uint64_t seed, uint32_t 
     if (found.high != expected.high || found.low != expected.low)
         fail_msg("seed %llu: policy %d, adam %d, accumulation %d, recompute %d, early %d, types %d "
                  "and %d, %u workers: other bits",
-                 (unsigned long long)seed, (int)c.policy.policy, (int)c.policy.adam,
+                 (unsigned long long)seed, (int)c.policy.policy, (int)c.policy.update,
                  (int)c.step.accumulation, (int)c.step.recompute, (int)c.step.update_early,
                  (int)it.type, (int)c.emit.grad_type, worker_count);
 }

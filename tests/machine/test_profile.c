@@ -30,7 +30,7 @@ static void fill_machine(sl_machine *machine)
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         for (int kind = 0; kind < SL_OP_COUNT; kind++, next += 3)
             machine->op[kind][type] = (sl_op_rate){next, next + 1, next + 2};
-        machine->host_adamw[type] = (sl_op_rate){next, next + 1, next + 2};
+        machine->host_update[type] = (sl_op_rate){next, next + 1, next + 2};
         next += 3;
     }
     sl_adding_rates *adding = &machine->adding_op[SL_OP_LINEAR_WEIGHT_BACKWARD];
@@ -64,7 +64,7 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
         assert_memory_equal(a->adding_op[kind].rate, b->adding_op[kind].rate,
                             sizeof a->adding_op[kind].rate);
     }
-    assert_memory_equal(a->host_adamw, b->host_adamw, sizeof a->host_adamw);
+    assert_memory_equal(a->host_update, b->host_update, sizeof a->host_update);
     assert_memory_equal(a->copy_rate, b->copy_rate, sizeof a->copy_rate);
     assert_memory_equal(a->copy_seconds, b->copy_seconds, sizeof a->copy_seconds);
     assert_memory_equal(a->copy_cores, b->copy_cores, sizeof a->copy_cores);
@@ -248,7 +248,7 @@ static void save_four(double flops, double bytes)
     sl_profile_init(&profile, &(sl_profile_subject){.worker_count = 4});
     profile.core_count = 4;
     profile.machine.op[SL_OP_LINEAR][SL_TYPE_FP32] = (sl_op_rate){flops, bytes, 1e-6};
-    profile.machine.host_adamw[SL_TYPE_FP32] = (sl_op_rate){flops, bytes, 0};
+    profile.machine.host_update[SL_TYPE_FP32] = (sl_op_rate){flops, bytes, 0};
     profile.machine.op[SL_OP_ALL_REDUCE][SL_TYPE_FP32] = (sl_op_rate){0, 7e9, 0};
     profile.machine.copy_rate[SL_LANE_READ] = 4e9;
     profile.machine.mixed_disk_rate = 2e9;
@@ -283,7 +283,7 @@ static void profile_when_of_other_workers_or_ranks_then_scaled_and_named_so(void
         assert_true(fabs(linear->flop_rate / (cases[i].flops * 1e12) - 1) < 1e-12);
         assert_true(fabs(linear->byte_rate / (cases[i].bytes * 1e11) - 1) < 1e-12);
         assert_true(linear->seconds == 1e-6);
-        assert_true(found.host_adamw[SL_TYPE_FP32].byte_rate == linear->byte_rate);
+        assert_true(found.host_update[SL_TYPE_FP32].byte_rate == linear->byte_rate);
         assert_true(found.op[SL_OP_ALL_REDUCE][SL_TYPE_FP32].byte_rate == 7e9);
         assert_true(found.copy_rate[SL_LANE_READ] == cases[i].disk * 4e9);
         assert_true(found.mixed_disk_rate == cases[i].disk * 2e9);
@@ -420,7 +420,7 @@ static void description_when_named_then_plans_go_by_its_rates(void **state)
     assert_true(fabs(product->flop_rate / (165.15e12 * 0.541) - 1) < 1e-12);
     assert_true(fabs(product->byte_rate / (1008e9 * 0.8) - 1) < 1e-12);
     assert_true(fabs(found.copy_rate[SL_LANE_H2D] / (31.5e9 * 0.8) - 1) < 1e-12);
-    assert_true(fabs(found.host_adamw[SL_TYPE_BF16].byte_rate / (83.2e9 * 0.75) - 1) < 1e-12);
+    assert_true(fabs(found.host_update[SL_TYPE_BF16].byte_rate / (83.2e9 * 0.75) - 1) < 1e-12);
     assert_true(found.copy_rate[SL_LANE_READ] == 7.46e9 && found.copy_rate[SL_LANE_WRITE] == 1.5e9);
     assert_true(found.core_count == 16 && !found.shares_cores && !found.is_measured);
     assert_false(sl_machine_is_guess(&found));

@@ -41,7 +41,7 @@ typedef struct looped_case {
     uint32_t chunk_of_tensor[1];
     sl_layout layout;
     sl_chunk chunks[LOOP_CHUNKS];
-    uint8_t tiers[LOOP_CHUNKS], adam_tiers[LOOP_CHUNKS];
+    uint8_t tiers[LOOP_CHUNKS], update_tiers[LOOP_CHUNKS];
     uint64_t offsets[LOOP_CHUNKS];
     sl_homes homes;
     sl_plan_request request;
@@ -179,7 +179,7 @@ static inline void loop_homes(looped_case *it)
                              .chunks = it->chunks,
                              .chunk_count = LOOP_CHUNKS,
                              .chunk_of_tensor = it->chunk_of_tensor};
-    it->homes = (sl_homes){.chunk_count = LOOP_CHUNKS, .adam_tier = it->adam_tiers};
+    it->homes = (sl_homes){.chunk_count = LOOP_CHUNKS, .update_tier = it->update_tiers};
     it->homes.tier[SL_GROUP_PARAM] = it->tiers;
     it->homes.offset[SL_GROUP_PARAM] = it->offsets;
     memcpy(it->homes.fixed_bytes, next, sizeof next);

@@ -30,7 +30,7 @@ static sl_homes small_disk_homes = {
     .tier = {small_disk_tier, small_tier, NULL, small_disk_tier, small_disk_tier},
     .offset = {small_disk_offset[0], small_disk_offset[1], NULL, small_disk_offset[2],
                small_disk_offset[3]},
-    .adam_tier = small_tier,
+    .update_tier = small_tier,
     .flags_offset = {131072, 16384, 0},
     .flags_bytes = {4, 4, 0},
     .bounce_offset = BOUNCE,
