@@ -226,7 +226,7 @@ enum { HALVINGS = 4 };
 /* A step towards the device: a share of one kind of state that leaves one tier for a faster one. */
 typedef struct approach {
     sl_tier from, to;
-    sl_group group; /* MOMENT1: all states of the optimizer */
+    sl_group group; /* STATE1: all states of the optimizer */
 } approach;
 
 /* What moves most often comes first. */

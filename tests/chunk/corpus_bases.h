@@ -54,13 +54,13 @@ static const corpus_base corpus_bases[] = {
     /* all states on the host */
     {TINY, 1, FP32, false, NONE, MICRO, 3, HOST},
     {TINY, 2, BF16, true, FULL, LAYER, 2, HOST, .is_early = true},
-    {ODD, 2, FP32, false, SELECTIVE, LAYER, 3, HOST, .adam = SL_UPDATE_DEVICE},
+    {ODD, 2, FP32, false, SELECTIVE, LAYER, 3, HOST, .update = SL_UPDATE_DEVICE},
     {SMALL, 2, FP32, false, FULL, MICRO, 2, HOST},
     {DEEP, 2, BF16, true, NONE, MICRO, 2, HOST},
     {DEEP, 1, FP32, false, FULL, LAYER, 3, HOST},
     {GPT2, 4, FP32, false, SELECTIVE, MICRO, 1, HOST},
     {GPT2, 8, BF16, true, FULL, LAYER, 3, HOST},
-    {MEDIUM, 4, BF16, true, SELECTIVE, MICRO, 2, HOST, .adam = SL_UPDATE_DEVICE},
+    {MEDIUM, 4, BF16, true, SELECTIVE, MICRO, 2, HOST, .update = SL_UPDATE_DEVICE},
     {XL, 2, BF16, true, FULL, MICRO, 1, HOST, .is_early = true},
     {XL, 1, FP32, false, SELECTIVE, LAYER, 1, HOST},
     /* shares of them on the host, and on disk */
@@ -77,7 +77,7 @@ static const corpus_base corpus_bases[] = {
     {SMALL, 4, FP32, false, NONE, LAYER, 2, NVME, 0, 0, 50, 100, .activation_disk = 50},
     {DEEP, 1, BF16, true, FULL, LAYER, 1, NVME, 0, 0, 100, 100},
     {GPT2, 4, BF16, true, SELECTIVE, LAYER, 3, NVME, 0, 0, 100, 100, .activation_host = 50},
-    {GPT2, 4, FP32, false, FULL, MICRO, 1, NVME, 0, 0, 30, 100, .adam = SL_UPDATE_DEVICE},
+    {GPT2, 4, FP32, false, FULL, MICRO, 1, NVME, 0, 0, 30, 100, .update = SL_UPDATE_DEVICE},
     {MEDIUM, 2, BF16, true, FULL, LAYER, 2, NVME, 0, 0, 0, 100},
     {XL, 1, BF16, true, FULL, LAYER, 1, NVME, 0, 0, 0, 50},
 };

@@ -184,7 +184,7 @@ static row row_of_base(const corpus_base *base)
                   [COLUMN_state_disk] = base->state_disk,
                   [COLUMN_activation_host] = base->activation_host,
                   [COLUMN_activation_disk] = base->activation_disk,
-                  [COLUMN_adam] = base->adam,
+                  [COLUMN_adam] = base->update,
                   [COLUMN_early] = base->is_early,
                   [COLUMN_budget_device] = UINT64_MAX,
                   [COLUMN_budget_host] = UINT64_MAX,

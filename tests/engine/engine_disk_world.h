@@ -76,7 +76,7 @@ static inline sl_place host_chunk(uint32_t slot)
     return disk_place(SL_TIER_HOST, HOST_HOME + slot * CHUNK_BYTES, CHUNK_BYTES);
 }
 
-/* Commands between host and disk of a chunk in slot PARAM, GRAD, MOMENT1, MOMENT2 as 0..3. */
+/* Commands between host and disk of a chunk in slot PARAM, GRAD, STATE1, STATE2 as 0..3. */
 static inline sl_command disk_fetch(sl_group group, uint32_t slot)
 {
     return disk_copy(SL_LANE_READ, SL_NONE, group, disk_chunk(slot), host_chunk(slot));

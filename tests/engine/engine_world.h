@@ -33,7 +33,7 @@ enum {
 
 /* Offsets. Device: chunk 1 of four groups, its flags, then what comes and goes. */
 enum {
-    DEVICE_HOME = 0, /* + group * CHUNK_BYTES, with PARAM, GRAD, MOMENT1, MOMENT2 as 0..3 */
+    DEVICE_HOME = 0, /* + group * CHUNK_BYTES, with PARAM, GRAD, STATE1, STATE2 as 0..3 */
     DEVICE_FLAGS = 4 * CHUNK_BYTES,
     DEVICE_CACHE = DEVICE_FLAGS + CELL_BYTES,
     DEVICE_FIXED = DEVICE_CACHE + CACHE_BYTES,

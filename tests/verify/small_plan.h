@@ -70,12 +70,12 @@ static sl_value small_values[VALUE_COUNT] = {
     [NORM] = VALUE(ACTIVATION, 0, 64, "norm"),
     [PC0] = CHUNK(PARAM, 0),
     [GC0] = CHUNK(GRAD, 0),
-    [MC0] = CHUNK(MOMENT1, 0),
-    [VC0] = CHUNK(MOMENT2, 0),
+    [MC0] = CHUNK(STATE1, 0),
+    [VC0] = CHUNK(STATE2, 0),
     [PC1] = CHUNK(PARAM, 1),
     [GC1] = CHUNK(GRAD, 1),
-    [MC1] = CHUNK(MOMENT1, 1),
-    [VC1] = CHUNK(MOMENT2, 1),
+    [MC1] = CHUNK(STATE1, 1),
+    [VC1] = CHUNK(STATE2, 1),
 };
 
 #define OP(kind_, ...)                                                                             \
