@@ -43,6 +43,16 @@ static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT]
              100 * share[SL_GROUP_PARAM], 100 * share[SL_GROUP_GRAD], 100 * share[SL_GROUP_STATE1]);
 }
 
+void sl_command_describe_size(const sl_blueprint *blueprint, char *out_text, size_t capacity)
+{
+    const uint64_t trained = sl_blueprint_count_trained(blueprint);
+    const int length = snprintf(out_text, capacity, "%" PRIu64 " parameters",
+                                sl_gpt2_parameter_count(&blueprint->task.shape));
+    if (blueprint->task.freeze.count > 0)
+        snprintf(out_text + length, capacity - (size_t)length, ", %" PRIu64 " of them trained",
+                 trained);
+}
+
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)
 {
     const sl_policy_options *placement = &choice->placement;

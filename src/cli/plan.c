@@ -126,9 +126,9 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
     const sl_choice *choice = &blueprint->choice;
     const sl_layout *layout = blueprint->layout;
     char text[512];
-    printf("%" PRIu64 " parameters; a step is %u x %u rows of %u tokens, in %s\n",
-           sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
-           blueprint->task.seq, sl_type_name(blueprint->task.type));
+    sl_command_describe_size(blueprint, text, sizeof text);
+    printf("%s; a step is %u x %u rows of %u tokens, in %s\n", text, choice->accumulate,
+           choice->micro_batch, blueprint->task.seq, sl_type_name(blueprint->task.type));
     sl_command_describe_device(&blueprint->task, text, sizeof text);
     sl_terminal_print(stdout, 2, "on %s", text);
     sl_command_describe_choice(choice, text, sizeof text);

@@ -53,6 +53,7 @@ static sl_status refuse_unsearched(const sl_config *config)
                                     SL_CONFIG_ROW_disk_space,
                                     SL_CONFIG_ROW_accumulate,
                                     SL_CONFIG_ROW_dropout,
+                                    SL_CONFIG_ROW_freeze,
                                     SL_CONFIG_ROW_offload_params,
                                     SL_CONFIG_ROW_offload_grads,
                                     SL_CONFIG_ROW_offload_optimizer,

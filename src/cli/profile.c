@@ -62,11 +62,11 @@ static void print_head(const sl_trainer *trainer, const sl_blueprint *blueprint)
     const sl_choice *choice = &blueprint->choice;
     sl_command_describe_device(&blueprint->task, text, sizeof text);
     sl_terminal_print(stdout, 9, "device   %s", text);
-    sl_terminal_print(
-        stdout, 9, "model    %" PRIu64 " parameters; a step is %u x %u rows of %u tokens, in %s%s",
-        sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
-        blueprint->task.seq, sl_type_name(blueprint->task.type),
-        trainer->loader.row ? "" : "; random tokens");
+    sl_command_describe_size(blueprint, text, sizeof text);
+    sl_terminal_print(stdout, 9, "model    %s; a step is %u x %u rows of %u tokens, in %s%s", text,
+                      choice->accumulate, choice->micro_batch, blueprint->task.seq,
+                      sl_type_name(blueprint->task.type),
+                      trainer->loader.row ? "" : "; random tokens");
     sl_command_describe_choice(choice, text, sizeof text);
     sl_terminal_print(stdout, 9, "plan     %s, %u chunks", text, blueprint->layout->chunk_count);
     fflush(stdout);

@@ -58,11 +58,11 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
     char text[512];
     sl_command_describe_device(&blueprint->task, text, sizeof text);
     sl_terminal_print(stdout, INDENT - 1, "device  %s", text);
-    sl_terminal_print(
-        stdout, INDENT - 1,
-        "model   %" PRIu64 " parameters: %u layers, %u wide, %u heads, context %u, vocab %u",
-        sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
-        trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);
+    sl_command_describe_size(blueprint, text, sizeof text);
+    sl_terminal_print(stdout, INDENT - 1,
+                      "model   %s: %u layers, %u wide, %u heads, context %u, vocab %u", text,
+                      trainer->shape.layers, trainer->shape.width, trainer->shape.heads,
+                      trainer->shape.context, trainer->shape.vocab);
     printf("step    %u x %u rows of %" PRIu64 " tokens, in %s\n", choice->accumulate,
            choice->micro_batch, trainer->config->seq, sl_type_name(blueprint->task.type));
     sl_command_describe_choice(choice, text, sizeof text);

@@ -136,6 +136,10 @@
       "smallest dynamic loss scale: an overflow there ends the run")                               \
     X(CHOICE, nonfinite, "nonfinite", "stop", "stop|skip", 0, 0, T, ADVANCED, 0,                   \
       "what a gradient that is not finite does (skip in fp16 or with a dynamic scale)")            \
+    X(LIST, freeze, "freeze", "", "PATTERN...", 0, 0, T, LEARNING, 0,                              \
+      "tensors that keep their values, by names with *, ? and [0-8]: 'wte.*' 'h.[0-8].*'; they "   \
+      "take no gradients and no states; one behind ! trains again, and the last that matches "     \
+      "decides: '*' '!h.11.*'")                                                                    \
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, ADVANCED, G, "of every random number")
 
 #define SL_CONFIG_LIST_MEMORY(X)                                                                   \

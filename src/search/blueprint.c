@@ -119,6 +119,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     (*out_program)->dp_rank = task->dp_rank;
     (*out_program)->zero = task->zero;
     (*out_program)->has_whole_gradients = !rounds_at_once(task, choice);
+    sl_freeze_apply(&task->freeze, *out_program);
     return SL_OK;
 }
 
@@ -172,6 +173,36 @@ static sl_status emit_whole(sl_blueprint *blueprint)
     return emit_forward(&task, &blueprint->choice, 0, &blueprint->whole);
 }
 
+static const sl_program *find_whole(const sl_blueprint *blueprint)
+{
+    return blueprint->whole ? blueprint->whole : blueprint->programs[0];
+}
+
+uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint)
+{
+    return blueprint->task.freeze.count > 0 ? sl_freeze_count_trained(find_whole(blueprint))
+                                            : sl_gpt2_parameter_count(&blueprint->task.shape);
+}
+
+double sl_blueprint_token_flops(const sl_blueprint *blueprint)
+{
+    const sl_task *task = &blueprint->task;
+    return task->freeze.count > 0 ? sl_freeze_token_flops(find_whole(blueprint), task->seq)
+                                  : sl_gpt2_token_flops(&task->shape, task->seq);
+}
+
+/* The rules of all tensors of the model, and what this stage knows of the stages before. */
+static sl_status check_rules(sl_blueprint *blueprint)
+{
+    sl_program *own = blueprint->programs[0];
+    if (blueprint->task.freeze.count == 0)
+        return SL_OK;
+    SL_TRY(sl_freeze_check(&blueprint->task.freeze, find_whole(blueprint)));
+    own->stages_before_are_frozen =
+        blueprint->task.stage_index > 0 && sl_freeze_is_before(blueprint->whole, own);
+    return SL_OK;
+}
+
 /* Fills in all that does not depend on budgets. */
 static sl_status build_programs(sl_blueprint *blueprint)
 {
@@ -180,6 +211,7 @@ static sl_status build_programs(sl_blueprint *blueprint)
     SL_TRY(emit_whole(blueprint));
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         SL_TRY(emit_forward(task, &blueprint->choice, i, &blueprint->programs[i]));
+    SL_TRY(check_rules(blueprint));
     SL_TRY(sl_layout_build(blueprint->programs[0], blueprint->choice.chunk_elements,
                            &blueprint->layout));
     if (task->work == SL_WORK_TRAIN)

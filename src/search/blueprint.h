@@ -8,6 +8,7 @@
 #define SL_SEARCH_BLUEPRINT_H
 
 #include "base/status.h"
+#include "config/freeze.h"
 #include "config/stages.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
@@ -36,6 +37,7 @@ typedef struct sl_task {
     bool with_evaluation;      /* TRAIN: builds program 1 too */
     bool by_document;          /* programs of a loss: see sl_gpt2_emit_options */
     float dropout;             /* TRAIN: likewise, of program 0 */
+    sl_config_list freeze;     /* TRAIN: patterns of names, see config/freeze.h; borrowed */
     uint32_t tail_rows;        /* rows of the last program of an evaluation; 0: it is left out */
     uint32_t test_tail_rows;   /* TRAIN: the same of the evaluation on test data */
     bool update_early;         /* TRAIN: see sl_step_options */
@@ -123,6 +125,12 @@ uint32_t sl_blueprint_tail_program(const sl_task *task, bool is_test);
 
 /* Verifies the plans of a blueprint that was built as a probe. */
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
+
+/* Parameters that are trained: all, but for frozen tensors. */
+uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint);
+
+/* FLOPs of training on one token: sl_gpt2_token_flops, or fewer with frozen tensors. */
+double sl_blueprint_token_flops(const sl_blueprint *blueprint);
 
 /* NULL is fine. */
 void sl_blueprint_close(sl_blueprint *blueprint);

@@ -40,6 +40,7 @@ typedef struct totals {
     uint64_t prefetch; /* UINT64_MAX: auto */
     double step_ms;
     sl_wear wear;
+    uint64_t trained_count;
 } totals;
 
 static const sl_field tier_fields[] = {
@@ -94,6 +95,7 @@ static const sl_field fields[] = {
                 .stride = sizeof(uint64_t)),
     SL_FIELD("predicted_step_ms", totals, step_ms),
     SL_FIELD_AS(CHARS, "predicted_by", totals, blueprint.machine.name),
+    SL_FIELD("trained_parameters", totals, trained_count),
     SL_FIELD("chunk_elements", totals, layout.chunk_elements),
     SL_FIELD("chunk_count", totals, layout.chunk_count),
     SL_FIELD("padding_fraction", totals, layout.padding_fraction),
@@ -138,6 +140,7 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
                   .gradients = sl_type_name(sl_blueprint_grad_type(task, choice)),
                   .prefetch = choice->prefetch == SL_PREFETCH_AUTO ? UINT64_MAX : choice->prefetch,
                   .step_ms = simulation.step_seconds * 1e3,
+                  .trained_count = sl_blueprint_count_trained(blueprint),
                   .wear = sl_wear_project((double)plan->moved_bytes[SL_LANE_WRITE],
                                           simulation.step_seconds, task->disk_endurance)};
     for (int i = 0; i < SL_TIER_COUNT; i++) {

@@ -161,6 +161,7 @@ static void init_training(const sl_config *config, sl_search *search)
     search->task.split_layout = (sl_split_layout)config->split_layout;
     search->task.partition_activations = config->partition_activations;
     search->task.dropout = (float)config->dropout;
+    search->task.freeze = config->freeze;
     search->fixed.disk_activations = config->nvme_activations;
     search->fixed.host_activations = config->offload_activations;
     /* On the cpu device both places are the same cores. */

@@ -60,7 +60,7 @@ static sl_status draw_timeline(loop *run)
 
 static double count_flops(const sl_trainer *trainer, uint64_t tokens)
 {
-    return sl_gpt2_token_flops(&trainer->shape, trainer->config->seq) * (double)tokens;
+    return sl_blueprint_token_flops(trainer->session->blueprint) * (double)tokens;
 }
 
 static void add_statistics(const sl_engine_statistics *from, sl_engine_statistics *to)

@@ -1,0 +1,33 @@
+/* --freeze: which tensors are frozen (SL_RULE_NONE), by patterns of their names.
+ *
+ * A pattern is fnmatch(3)'s: `*` is any text, `?` a character, `[0-8]` one of several. It is
+ * matched against whole names, as checkpoints have them ("h.0.ln_1.weight"). Patterns are tried in
+ * order, and the last one that matches decides; one behind `!` takes tensors back. An item of the
+ * list may hold several, with commas between.
+ */
+#ifndef SL_CONFIG_FREEZE_H
+#define SL_CONFIG_FREEZE_H
+
+#include "config.h"
+#include "sluice/program.h"
+
+/* Gives every tensor of a program its rule. */
+void sl_freeze_apply(const sl_config_list *patterns, sl_program *program);
+
+/* Of a program that has all tensors of the model. SL_ERROR_USAGE: a pattern matches no tensor, or
+ * all tensors are frozen; the message says what the names are like. */
+sl_status sl_freeze_check(const sl_config_list *patterns, const sl_program *program);
+
+/* Elements of the whole tensors that are trained, without padding; of a program as above. */
+uint64_t sl_freeze_count_trained(const sl_program *program);
+
+/* About the FLOPs of training on one token of a row of `seq`; of a program as above. Each parameter
+ * takes 2 forward, 2 for its own gradient if it is trained, and 2 for the gradient of what comes
+ * before it if that has something to train; so without frozen tensors sl_gpt2_token_flops. */
+double sl_freeze_token_flops(const sl_program *program, uint64_t seq);
+
+/* True if all tensors of the stages before that of `stage` are frozen; `whole` is the program of
+ * all stages. */
+bool sl_freeze_is_before(const sl_program *whole, const sl_program *stage);
+
+#endif
