@@ -22,8 +22,8 @@ typedef struct sl_layernorm_rows {
     void *y;
     float *stats; /* [rows, 2]: mean, 1 / deviation; written forward, read backward */
     const void *dy;
-    void *dx;              /* NULL: not computed */
-    float *dgamma, *dbeta; /* [width], added to; both NULL, and not dx too: not computed */
+    void *dx;              /* NULL: not computed; then dgamma and dbeta are there */
+    float *dgamma, *dbeta; /* [width], added to; both NULL: not computed */
     uint64_t row_count, width;
     sl_type type;
     bool add; /* to dx, else overwrite it */

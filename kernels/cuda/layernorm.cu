@@ -5,18 +5,23 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
- *                                                 sm_80                sm_90
- *   layernorm_any_rows<bf16>                  24    459    104     27    463    104
- *   layernorm_backward_add_groups             30     37     32     30     37     32
- *   layernorm_backward_any_rows<bf16>         32     40     32     31     41     32
- *   layernorm_backward_rows<bf16, 128, 1>     71    300    104     72    298    104
- *   layernorm_backward_rows<bf16, 256, 1>     70    314    104     76    309    104
- *   layernorm_backward_rows<bf16, 256, 2>    120    518    200    120    521    200
- *   layernorm_backward_rows<bf16, 512, 3>    125    721    296    120    731    296
- *   layernorm_rows<bf16, 32, 4>               64    369    264     64    377    264
- *   layernorm_rows<bf16, 32, 8>               96    672    520     96    682    520
- *   layernorm_rows<bf16, 256, 2>              48    254    136     48    268    136
- *   layernorm_rows<bf16, 256, 6>              79    553    392     79    566    392
+ *                                                        sm_80                sm_90
+ *   layernorm_any_rows<bf16>                         24    459    104     27    463    104
+ *   layernorm_backward_add_groups                    30     37     32     30     37     32
+ *   layernorm_backward_any_rows<bf16, false>         32     19     32     32     19     32
+ *   layernorm_backward_any_rows<bf16, true>          32     40     32     32     41     32
+ *   layernorm_backward_rows<bf16, 128, 1, false>     71    303    104     72    301    104
+ *   layernorm_backward_rows<bf16, 128, 1, true>      71    300    104     72    298    104
+ *   layernorm_backward_rows<bf16, 256, 1, false>     71    316    104     73    313    104
+ *   layernorm_backward_rows<bf16, 256, 1, true>      70    314    104     76    309    104
+ *   layernorm_backward_rows<bf16, 256, 2, false>    122    573    200    126    577    200
+ *   layernorm_backward_rows<bf16, 256, 2, true>     120    518    200    120    521    200
+ *   layernorm_backward_rows<bf16, 512, 3, false>    125    724    296    120    734    296
+ *   layernorm_backward_rows<bf16, 512, 3, true>     125    721    296    120    731    296
+ *   layernorm_rows<bf16, 32, 4>                      64    369    264     64    377    264
+ *   layernorm_rows<bf16, 32, 8>                      96    672    520     96    682    520
+ *   layernorm_rows<bf16, 256, 2>                     48    254    136     48    268    136
+ *   layernorm_rows<bf16, 256, 6>                     79    553    392     79    566    392
  */
 #include "gradient_out.cuh"
 #include "reduce.cuh"
@@ -187,8 +192,8 @@ typedef struct norm_gradient {
     const void *x, *gamma;
     const float *stats; /* [row_count, 2] */
     const void *dy;
-    void *dx;
-    float *partials; /* [groups, 2, width]: dgamma, dbeta */
+    void *dx;        /* NULL: not computed */
+    float *partials; /* [groups, 2, width]: dgamma, dbeta; NULL: not computed */
     uint64_t row_count, group_rows, width;
     bool accumulate;
 } norm_gradient;
@@ -335,7 +340,8 @@ static __device__ __forceinline__ void store_row(const norm_gradient &g, uint64_
     }
 }
 
-template <sl_type TYPE, int TEAM, int PACKS>
+/* ALL: dx and the partials are wanted; so this case has no branches for the others. */
+template <sl_type TYPE, int TEAM, int PACKS, bool ALL>
 static __global__ void __launch_bounds__(TEAM) layernorm_backward_rows(norm_gradient g)
 {
     __shared__ float scratch[2][2][TEAM / SL_WARP];
@@ -348,14 +354,18 @@ static __global__ void __launch_bounds__(TEAM) layernorm_backward_rows(norm_grad
         if (packs::AHEAD && row + 1 < end)
             load_row<TYPE, TEAM, PACKS>(g, row + 1, &next);
         row_sums sums = add_row<TYPE, TEAM, PACKS>(g, now, dgamma, dbeta);
-        sums = sum_over_block<TEAM>(sums, scratch[row % 2]);
-        const row_sums means = {sums.plain / (float)g.width, sums.crossed / (float)g.width};
-        store_row<TYPE, TEAM, PACKS>(g, row, now, means);
+        if (ALL || g.dx != NULL) {
+            sums = sum_over_block<TEAM>(sums, scratch[row % 2]);
+            const row_sums means = {sums.plain / (float)g.width, sums.crossed / (float)g.width};
+            store_row<TYPE, TEAM, PACKS>(g, row, now, means);
+        }
         if (packs::AHEAD)
             now = next;
         else if (row + 1 < end)
             load_row<TYPE, TEAM, PACKS>(g, row + 1, &now);
     }
+    if (!ALL && g.partials == NULL)
+        return;
     float *sums = g.partials + blockIdx.x * 2 * g.width;
 #pragma unroll
     for (int p = 0; p < PACKS; p++)
@@ -365,48 +375,77 @@ static __global__ void __launch_bounds__(TEAM) layernorm_backward_rows(norm_grad
         }
 }
 
-/* Any width: rows are read twice, and the group's sums stand in the workspace from the start. */
+/* One thread's part of the sums of a row of any width; with HAS_COLUMNS adds the row to dgamma and
+ * dbeta of its columns. */
+template <sl_type TYPE, bool HAS_COLUMNS>
+static __device__ __forceinline__ row_sums add_any_row(const norm_gradient &g, uint64_t row,
+                                                       float *dgamma, float *dbeta)
+{
+    const float mean = g.stats[2 * row], inverse = g.stats[2 * row + 1];
+    row_sums sums = {0.0f, 0.0f};
+    for (uint64_t i = threadIdx.x; i < g.width; i += THREADS) {
+        const float dy = sl_load<TYPE>(g.dy, row * g.width + i);
+        const float normal = (sl_load<TYPE>(g.x, row * g.width + i) - mean) * inverse;
+        const float d = dy * sl_load<TYPE>(g.gamma, i);
+        sums.plain += d;
+        sums.crossed = fmaf(d, normal, sums.crossed);
+        if (HAS_COLUMNS) {
+            dgamma[i] = fmaf(dy, normal, dgamma[i]);
+            dbeta[i] += dy;
+        }
+    }
+    return sums;
+}
+
+/* dx of one row of any width; `means` are its sums over its width. */
 template <sl_type TYPE>
+static __device__ __forceinline__ void store_any_row(const norm_gradient &g, uint64_t row,
+                                                     row_sums means)
+{
+    const float mean = g.stats[2 * row], inverse = g.stats[2 * row + 1];
+    for (uint64_t i = threadIdx.x; i < g.width; i += THREADS) {
+        const uint64_t at = row * g.width + i;
+        const float normal = (sl_load<TYPE>(g.x, at) - mean) * inverse;
+        const float d = fmaf(sl_load<TYPE>(g.dy, at), sl_load<TYPE>(g.gamma, i), -means.plain) -
+                        normal * means.crossed;
+        const float old = g.accumulate ? sl_load<TYPE>(g.dx, at) : 0.0f;
+        sl_store<TYPE>(g.dx, at, fmaf(d, inverse, old));
+    }
+}
+
+/* Any width: rows are read twice, and the group's sums stand in the workspace from the start. */
+template <sl_type TYPE, bool ALL>
 static __global__ void __launch_bounds__(THREADS) layernorm_backward_any_rows(norm_gradient g)
 {
     __shared__ float scratch[2][2][THREADS / SL_WARP];
     const uint64_t first = blockIdx.x * g.group_rows, end = find_group_end(g);
-    float *dgamma = g.partials + blockIdx.x * 2 * g.width, *dbeta = dgamma + g.width;
-    for (uint64_t i = threadIdx.x; i < g.width; i += THREADS)
-        dgamma[i] = dbeta[i] = 0.0f;
+    const bool has_columns = ALL || g.partials != NULL;
+    float *dgamma = has_columns ? g.partials + blockIdx.x * 2 * g.width : NULL;
+    float *dbeta = has_columns ? dgamma + g.width : NULL;
+    if (has_columns)
+        for (uint64_t i = threadIdx.x; i < g.width; i += THREADS)
+            dgamma[i] = dbeta[i] = 0.0f;
     for (uint64_t row = first; row < end; row++) {
-        const float mean = g.stats[2 * row], inverse = g.stats[2 * row + 1];
-        row_sums sums = {0.0f, 0.0f};
-        for (uint64_t i = threadIdx.x; i < g.width; i += THREADS) {
-            const float dy = sl_load<TYPE>(g.dy, row * g.width + i);
-            const float normal = (sl_load<TYPE>(g.x, row * g.width + i) - mean) * inverse;
-            const float d = dy * sl_load<TYPE>(g.gamma, i);
-            sums.plain += d;
-            sums.crossed = fmaf(d, normal, sums.crossed);
-            dgamma[i] = fmaf(dy, normal, dgamma[i]);
-            dbeta[i] += dy;
-        }
+        row_sums sums = has_columns ? add_any_row<TYPE, true>(g, row, dgamma, dbeta)
+                                    : add_any_row<TYPE, false>(g, row, NULL, NULL);
+        if (!ALL && g.dx == NULL)
+            continue;
         sums = sum_over_block<THREADS>(sums, scratch[row % 2]);
-        const float plain = sums.plain / (float)g.width, crossed = sums.crossed / (float)g.width;
-        for (uint64_t i = threadIdx.x; i < g.width; i += THREADS) {
-            const uint64_t at = row * g.width + i;
-            const float normal = (sl_load<TYPE>(g.x, at) - mean) * inverse;
-            const float d =
-                fmaf(sl_load<TYPE>(g.dy, at), sl_load<TYPE>(g.gamma, i), -plain) - normal * crossed;
-            const float old = g.accumulate ? sl_load<TYPE>(g.dx, at) : 0.0f;
-            sl_store<TYPE>(g.dx, at, fmaf(d, inverse, old));
-        }
+        store_any_row<TYPE>(g, row, {sums.plain / (float)g.width, sums.crossed / (float)g.width});
     }
 }
 
-/* dgamma (blockIdx.y 0) and dbeta (1) of a warp's width of columns: each warp adds the same share
- * of the groups, one after the other, and the first adds the warps' sums. */
+/* dgamma (blockIdx.y 0) and dbeta (1) of a warp's width of columns, unless NULL: each warp adds the
+ * same share of the groups, one after the other, and the first adds the warps' sums. */
 static __global__ void __launch_bounds__(THREADS)
     layernorm_backward_add_groups(const float *partials, uint64_t group_count, uint64_t width,
                                   sl_gradient_out dgamma, void *dbeta)
 {
     enum { WARPS = THREADS / SL_WARP };
     __shared__ float sums[WARPS][SL_WARP];
+    const sl_gradient_out out = {blockIdx.y == 0 ? dgamma.to : dbeta, dgamma.type, dgamma.add};
+    if (out.to == NULL)
+        return;
     const uint32_t warp = threadIdx.x / SL_WARP, lane = threadIdx.x % SL_WARP;
     const uint64_t column = (uint64_t)blockIdx.x * SL_WARP + lane;
     const uint64_t share = (group_count + WARPS - 1) / WARPS, first = warp * share;
@@ -423,56 +462,68 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 1; i < WARPS; i++)
         sum += sums[i][lane];
-    const sl_gradient_out out = {blockIdx.y == 0 ? dgamma.to : dbeta, dgamma.type, dgamma.add};
     sl_store_gradient(out, column, sum);
 }
 
 /* The kernel whose block of TEAM threads holds a row of up to TEAM * VALUES. */
-template <sl_type TYPE, int TEAM, int VALUES>
+template <sl_type TYPE, bool ALL, int TEAM, int VALUES>
 static sl_status launch_backward(const sl_kernel_call *call, const norm_gradient *all)
 {
     const norm_gradient g = *all;
     return SL_LAUNCH(call, (uint32_t)count_groups(g.row_count), TEAM, 0,
-                     (layernorm_backward_rows<TYPE, TEAM, VALUES / sl_pack<TYPE>::COUNT>), g);
+                     (layernorm_backward_rows<TYPE, TEAM, VALUES / sl_pack<TYPE>::COUNT, ALL>), g);
+}
+
+template <sl_type TYPE, bool ALL>
+static sl_status launch_for_width(const sl_kernel_call *call, const norm_gradient *all)
+{
+    const norm_gradient g = *all;
+    if (g.width % sl_pack<TYPE>::COUNT == 0) {
+        if (g.width <= 128 * 8)
+            return launch_backward<TYPE, ALL, 128, 8>(call, all);
+        if (g.width <= 256 * 8)
+            return launch_backward<TYPE, ALL, 256, 8>(call, all);
+        if (g.width <= 256 * 16)
+            return launch_backward<TYPE, ALL, 256, 16>(call, all);
+        if (g.width <= 512 * 24)
+            return launch_backward<TYPE, ALL, 512, 24>(call, all);
+    }
+    return SL_LAUNCH(call, (uint32_t)count_groups(g.row_count), THREADS, 0,
+                     (layernorm_backward_any_rows<TYPE, ALL>), g);
 }
 
 template <sl_type TYPE>
 static sl_status dispatch_backward(const sl_kernel_call *call, const norm_gradient *all)
 {
-    const norm_gradient g = *all;
-    if (g.width % sl_pack<TYPE>::COUNT == 0) {
-        if (g.width <= 128 * 8)
-            return launch_backward<TYPE, 128, 8>(call, all);
-        if (g.width <= 256 * 8)
-            return launch_backward<TYPE, 256, 8>(call, all);
-        if (g.width <= 256 * 16)
-            return launch_backward<TYPE, 256, 16>(call, all);
-        if (g.width <= 512 * 24)
-            return launch_backward<TYPE, 512, 24>(call, all);
-    }
-    return SL_LAUNCH(call, (uint32_t)count_groups(g.row_count), THREADS, 0,
-                     layernorm_backward_any_rows<TYPE>, g);
+    const bool has_all = all->dx != NULL && all->partials != NULL;
+    const bool loads = call->stream == sl_load_only; /* both: later calls may have fewer outputs */
+    if (has_all || loads)
+        SL_TRY((launch_for_width<TYPE, true>(call, all)));
+    return has_all && !loads ? SL_OK : launch_for_width<TYPE, false>(call, all);
 }
 
 extern "C" sl_status sl_cuda_layernorm_backward(const sl_kernel_call *call)
 {
     const uint64_t width = call->attrs->in, group_count = count_groups(call->attrs->row_count);
+    void *dx = call->operand[4], *dbeta = call->operand[6]; /* dbeta is stored as dgamma is */
+    const sl_gradient_out dgamma = sl_gradient_out_of(call, call->operand[5]);
+    const bool has_columns = dgamma.to != NULL || dbeta != NULL;
     const norm_gradient g = {call->operand[0],
                              call->operand[1],
                              (const float *)call->operand[2],
                              call->operand[3],
-                             call->operand[4],
-                             (float *)call->workspace,
+                             dx,
+                             has_columns ? (float *)call->workspace : NULL,
                              call->attrs->row_count,
                              count_group_rows(call->attrs->row_count),
                              width,
-                             call->attrs->adds_output != 0};
-    const sl_gradient_out dgamma = sl_gradient_out_of(call, call->operand[5]);
-    void *dbeta = call->operand[6]; /* stored as dgamma is */
+                             dx != NULL && call->attrs->adds_output != 0};
     const float *partials = g.partials;
     const uint64_t columns = sl_bits_divide_up(width, SL_WARP);
     SL_TRY(sl_launch_covers(columns, "layernorm_backward"));
     SL_TRY(SL_BY_TYPE(call->attrs->type, dispatch_backward, call, &g));
+    if (!has_columns)
+        return SL_OK;
     return SL_LAUNCH(call, dim3((uint32_t)columns, 2), THREADS, 0, layernorm_backward_add_groups,
                      partials, group_count, width, dgamma, dbeta);
 }

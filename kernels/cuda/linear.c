@@ -32,8 +32,8 @@ static sl_status prepare_product(sl_blas *blas, const sl_kernel_call *call,
 sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_kernel_call *call)
 {
     sl_product product;
-    if (!sl_product_of_op(kind, call->attrs, &product))
-        return SL_OK;
+    if (!sl_product_of_op(kind, call->attrs, &product) || call->attrs->in == 0)
+        return SL_OK; /* also for dbias alone */
     if (call->workspace != NULL)
         product = sl_product_of_call(kind, call);
     product.bias = product.residual = product.gelu_x = NULL;
@@ -132,7 +132,8 @@ sl_status sl_cuda_linear_input_backward(const sl_kernel_call *call)
 sl_status sl_cuda_linear_weight_backward(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
-    SL_TRY(run_op(call, SL_OP_LINEAR_WEIGHT_BACKWARD));
+    if (attrs->in > 0) /* else for dbias alone */
+        SL_TRY(run_op(call, SL_OP_LINEAR_WEIGHT_BACKWARD));
     if (call->operand[3] == NULL)
         return SL_OK;
     return sl_cuda_column_sums_run(call, call->operand[1], attrs->row_count, attrs->out,

@@ -48,14 +48,14 @@ static sl_memory_request find_request(const sl_ops_case *one, uint32_t i)
                                .type = find_operand_type(one, i)};
 }
 
-/* Optional operands are left out but for those that training has. */
+/* Optional operands are left out but for those that training has: the master copy, and all of an op
+ * that makes gradients. */
 static bool is_left_out(const sl_ops_case *one, uint32_t i)
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
-    bool is_master = strcmp(info->operand[i].name, "master") == 0;
-    bool is_dbias = strcmp(info->operand[i].name, "dbias") == 0;
-    return (info->operand[i].is_optional && !is_master && !is_dbias) ||
-           (is_master && one->attrs.type == SL_TYPE_FP32);
+    if (strcmp(info->operand[i].name, "master") == 0)
+        return one->attrs.type == SL_TYPE_FP32;
+    return info->operand[i].is_optional && !sl_ops_makes_gradient(one->kind);
 }
 
 static bool has_room(sl_memory *memory, const sl_ops_case *one)

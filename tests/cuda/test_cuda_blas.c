@@ -46,6 +46,15 @@ static void products_when_run_are_near(void **state)
     gelu_roundings = 1;
 }
 
+/* Beside the library's product, and alone. */
+static void bias_gradients_when_run_are_sums_of_rows(void **state)
+{
+    (void)state;
+    for (int round = 0; round < SL_TYPE_COUNT * 2; round++)
+        check_bias_gradient((sl_type)(round / 2), draw_shape((uint64_t)round), (uint64_t)round,
+                            run_prepared);
+}
+
 /* Round 2 of the cases has a GELU. That the library passes it shows in its choices. */
 static void check_gelu(sl_type type, uint64_t width, bool is_passed)
 {
@@ -356,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_BLAS(products_of_integers_when_run_are_exact),
         WITH_BLAS(products_when_run_are_near),
+        WITH_BLAS(bias_gradients_when_run_are_sums_of_rows),
         WITH_BLAS(gelu_when_passed_is_right_either_way),
         WITH_BLAS(products_when_a_factor_is_not_finite_spread_it),
         WITH_BLAS(product_when_c_is_the_residual_adds_to_it),

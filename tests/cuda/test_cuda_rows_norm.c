@@ -1,7 +1,8 @@
 /* What could be wrong in layer normalisation over threads: a variance that cancels, a sum that
  * leaves out the lanes past a row's end or takes them twice, a barrier between a sum and its reuse
  * that is missing, a width that falls between the kernels, the last rows of a block or a group, a
- * column whose groups are added twice or not at all, dx rounded before what it held is added.
+ * column whose groups are added twice or not at all, dx rounded before what it held is added, an
+ * output that changes where another is absent.
  *
  * Every kernel against the one of the cpu, in four orders of threads: widths on both sides of each
  * kernel's reach, rows far from zero, more groups of rows than a warp adds.
@@ -298,6 +299,61 @@ static void layernorm_backward_when_each_kernel_has_its_widths_matches_the_cpu(v
     cuda_op_check(&op);
 }
 
+/* ---- absent outputs ---- */
+
+static cuda_case open_backward(sl_type type, int round)
+{
+    cuda_case c = {.kind = SL_OP_LAYERNORM_BACKWARD,
+                   .run = sl_cuda_layernorm_backward,
+                   .orders = 1,
+                   .type = type,
+                   .attrs = {.type = (uint16_t)type}};
+    draw_small_sizes(&c, round);
+    c.attrs.row_count = c.attrs.in < 2000 ? 11 : 3; /* two groups, or one */
+    fill_backward(&c);
+    c.workspace_bytes =
+        sl_cuda_layernorm_backward_workspace_bytes(SL_OP_LAYERNORM_BACKWARD, &c.attrs, 0);
+    return c;
+}
+
+/* Both kernels leave the bits that they left in `full`, which has run. */
+static void check_without(const cuda_case *full, uint32_t absent)
+{
+    cuda_case c = *full;
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        cuda_operand *o = &c.operand[i];
+        if (absent >> i & 1)
+            *o = (cuda_operand){0};
+        o->cpu = o->bytes > 0 ? guarded_open(o->bytes) : NULL;
+        o->cuda = o->bytes > 0 ? guarded_open(o->bytes) : NULL;
+    }
+    cuda_case_run(&c);
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        const cuda_operand *o = &c.operand[i], *want = &full->operand[i];
+        if (o->bytes > 0 && (memcmp(o->cpu, want->cpu, o->bytes) != 0 ||
+                             memcmp(o->cuda, want->cuda, o->bytes) != 0))
+            fail_msg("%s: operand %d has other bits without operands %#x", case_shape(&c), i,
+                     absent);
+        guarded_close(o->cpu, o->bytes);
+        guarded_close(o->cuda, o->bytes);
+    }
+}
+
+static void layernorm_backward_when_outputs_are_absent_leaves_the_others_as_they_were(void **state)
+{
+    (void)state;
+    enum { DX = 4, ALL = 7 };
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < CASE_EACH * KERNELS; round++) {
+            const uint32_t absent = 1 + (uint32_t)(round / KERNELS) % 3;
+            cuda_case full = open_backward((sl_type)type, round);
+            cuda_case_run(&full);
+            check_without(&full, absent << DX);
+            check_without(&full, (ALL - absent) << DX);
+            case_close(&full);
+        }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(layernorm_when_run_matches_the_cpu),
     cmocka_unit_test(layernorm_backward_when_run_matches_the_cpu),
@@ -305,6 +361,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(layernorm_backward_when_groups_are_many_matches_the_cpu),
     cmocka_unit_test(layernorm_when_each_kernel_has_its_widths_matches_the_cpu),
     cmocka_unit_test(layernorm_backward_when_each_kernel_has_its_widths_matches_the_cpu),
+    cmocka_unit_test(layernorm_backward_when_outputs_are_absent_leaves_the_others_as_they_were),
 };
 
 CUDA_CASE_MAIN(tests)

@@ -20,9 +20,11 @@ typedef enum op_axis {
     AXIS_ADDS_GRADIENT, /* mode GRADIENT: writes, adds */
     AXIS_GRAD,          /* gradients in fp32, of the compute type */
     AXIS_WITHOUT_1,     /* operand 1 is there, absent */
-    AXIS_WITHOUT_2,
+    AXIS_WITHOUT_2,     /* of a weight's gradient: operand 0 too, and attrs.in is 0 */
     AXIS_WITHOUT_3,
+    AXIS_WITHOUT_4,
     AXIS_WITHOUT_5,
+    AXIS_WITHOUT_6,
     AXIS_ROWS,     /* all rows, the first group, one in the middle */
     AXIS_PANEL,    /* the first panel, another */
     AXIS_VALID,    /* all ids of the panel exist, the last do not, none does */
@@ -35,8 +37,8 @@ typedef enum op_axis {
     AXIS_COUNT
 } op_axis;
 
-static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 3,
-                                                  2, 3, 3, 2, 2, 2, 2, 2};
+static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 2, 2,
+                                                  3, 2, 3, 3, 2, 2, 2, 2, 2};
 
 #define ON(axis) (1u << AXIS_##axis)
 
@@ -56,10 +58,12 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_HEAD_INPUT_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ROWS),
     [SL_OP_HEAD_WEIGHT_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(ROWS),
     [SL_OP_LINEAR_INPUT_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(WITHOUT_3),
-    [SL_OP_LINEAR_WEIGHT_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(WITHOUT_3),
+    [SL_OP_LINEAR_WEIGHT_BACKWARD] =
+        ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(WITHOUT_2) | ON(WITHOUT_3),
     [SL_OP_GELU_BACKWARD] = ON(SHAPE),
     [SL_OP_ATTENTION_BACKWARD] = ON(SHAPE) | ON(WITHOUT_5) | ON(DROPOUT),
-    [SL_OP_LAYERNORM_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ADDS_GRADIENT) | ON(GRAD),
+    [SL_OP_LAYERNORM_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ADDS_GRADIENT) | ON(GRAD) |
+                                 ON(WITHOUT_4) | ON(WITHOUT_5) | ON(WITHOUT_6),
     [SL_OP_EMBED_TOKENS_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(PANEL),
     [SL_OP_EMBED_POSITION_BACKWARD] = ON(SHAPE) | ON(POSITION),
     [SL_OP_ADD] = ON(SHAPE),
@@ -74,14 +78,16 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
 
 #undef ON
 
-/* Operands that op_list.h calls OPTIONAL or MASTER: those of AXIS_WITHOUT, and the master copy. */
+/* Operands that op_list.h calls OPTIONAL, IF_NEEDED or MASTER: those of AXIS_WITHOUT, and the
+ * master copy. */
 static const uint8_t op_optional[SL_OP_COUNT] = {
     [SL_OP_LINEAR] = 1 << 2 | 1 << 3,
     [SL_OP_ATTENTION] = 1 << 3,
     [SL_OP_DROPOUT] = 1 << 1,
     [SL_OP_ATTENTION_BACKWARD] = 1 << 5,
     [SL_OP_LINEAR_INPUT_BACKWARD] = 1 << 3,
-    [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 3,
+    [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 0 | 1 << 2 | 1 << 3,
+    [SL_OP_LAYERNORM_BACKWARD] = 1 << 4 | 1 << 5 | 1 << 6,
     [SL_OP_ADAMW] = 1 << 5,
     [SL_OP_ALL_REDUCE_NORM] = 1 << 1,
     [SL_OP_EXCHANGE] = 1 << 0 | 1 << 1,
@@ -105,6 +111,11 @@ typedef struct op_case {
     sl_padding padding; /* of CLEAR_PADDING */
 } op_case;
 
+static inline bool case_has(const op_case *c, uint32_t operand)
+{
+    return c->op.operand[operand] != SL_NONE;
+}
+
 static inline bool case_is_half(const op_case *c)
 {
     return c->op.attrs.type != SL_TYPE_FP32;
@@ -117,6 +128,11 @@ static inline bool case_exists(const op_case *c)
     const bool passes_gelu =
         c->op.kind == SL_OP_LINEAR_INPUT_BACKWARD && c->choice[AXIS_WITHOUT_3] == 0;
     if (passes_gelu && attrs->adds_output)
+        return false;
+    if (c->op.kind == SL_OP_LINEAR_WEIGHT_BACKWARD && !case_has(c, 2) && !case_has(c, 3))
+        return false;
+    if (c->op.kind == SL_OP_LAYERNORM_BACKWARD && !case_has(c, 4) && !case_has(c, 5) &&
+        !case_has(c, 6))
         return false;
     if (attrs->adds_gradient && attrs->grad_type != SL_TYPE_FP32)
         return false;
@@ -172,11 +188,15 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
     static const struct {
         op_axis axis;
         uint32_t operand;
-    } absent[] = {
-        {AXIS_WITHOUT_1, 1}, {AXIS_WITHOUT_2, 2}, {AXIS_WITHOUT_3, 3}, {AXIS_WITHOUT_5, 5}};
+    } absent[] = {{AXIS_WITHOUT_1, 1}, {AXIS_WITHOUT_2, 2}, {AXIS_WITHOUT_3, 3},
+                  {AXIS_WITHOUT_4, 4}, {AXIS_WITHOUT_5, 5}, {AXIS_WITHOUT_6, 6}};
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (choice[absent[i].axis])
             c.op.operand[absent[i].operand] = SL_NONE;
+    if (kind == SL_OP_LINEAR_WEIGHT_BACKWARD && choice[AXIS_WITHOUT_2]) {
+        c.op.operand[0] = SL_NONE;
+        attrs->in = 0;
+    }
     if (kind == SL_OP_ADAMW && type == SL_TYPE_FP32)
         c.op.operand[5] = SL_NONE;
     c.scalars = (sl_step_scalars){.learning_rate = 3e-2f,
@@ -314,9 +334,18 @@ static inline bool case_is_row_range(const op_case *c, uint32_t i)
     return c->op.kind == SL_OP_HEAD_INPUT_BACKWARD && i == 2 && !c->op.attrs.adds_output;
 }
 
+/* dx depends on all that is read, dgamma on all but gamma, dbeta on dy alone. */
+static inline bool case_norm_shows(const op_case *c, uint32_t i)
+{
+    const bool is_of_dgamma = i != 1 && case_has(c, 5);
+    return i >= 3 || case_has(c, 4) || is_of_dgamma;
+}
+
 /* Whether what is read there can be seen in the result at all. */
 static inline bool case_shows_reads(const op_case *c, uint32_t i)
 {
+    if (c->op.kind == SL_OP_LAYERNORM_BACKWARD && !case_norm_shows(c, i))
+        return false;
     const bool has_no_ids = c->choice[AXIS_VALID] == 2;
     const bool leaves_out = c->op.kind == SL_OP_LINEAR && c->op.attrs.rank_index > 0;
     if (c->choice[AXIS_SKIP] || c->choice[AXIS_FINITE] || has_no_ids)

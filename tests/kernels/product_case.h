@@ -392,6 +392,16 @@ static MAYBE_UNUSED product_shape draw_shape(uint64_t round)
     return s;
 }
 
+/* dweight or dbias alone has the bits that it has beside the other. */
+static void check_gradients_alone(const kernel_case *both, product_runner run)
+{
+    enum { X = 1 << 0, DWEIGHT = 1 << 2, DBIAS = 1 << 3 };
+    kernel_case bias = *both;
+    bias.attrs.in = 0;
+    case_check_without(bias, X | DWEIGHT, run);
+    case_check_without(*both, DBIAS, run);
+}
+
 /* dbias comes with the weight's gradient, and is gathered as it is; it must not be read where it is
  * written. */
 static MAYBE_UNUSED void check_bias_gradient(sl_type type, product_shape s, uint64_t round,
@@ -412,6 +422,7 @@ static MAYBE_UNUSED void check_bias_gradient(sl_type type, product_shape s, uint
         if (!(got == read_element(want, p.out_type, 0)))
             fail_at(&p, i, got, sum);
     }
+    check_gradients_alone(&p.c, run);
     case_close(&p.c);
 }
 

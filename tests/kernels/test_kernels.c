@@ -131,6 +131,7 @@ static void layernorm_backward_when_run_equals_the_derivative(void **state)
         check_sums(&c, 5, dgamma, dgamma_bound, (double)rows + 8);
         check_sums(&c, 6, dbeta, dbeta_bound, (double)rows + 8);
         case_expect_unchanged(&c, 0, 4);
+        case_check_norm_without(&c);
         free(x);
         free(gamma);
         free(dy);

@@ -224,6 +224,8 @@ static void compare_with_fp32(sl_op_kind kind, const sl_op_attrs *attrs)
     case_run_once(&full, pools[1]);
     for (uint32_t i = 0; i < info->operand_count; i++)
         expect_operand(&half, &full, (int)i);
+    if (kind == SL_OP_LAYERNORM_BACKWARD)
+        case_check_norm_without(&half);
     case_close(&half);
     case_close(&full);
 }
