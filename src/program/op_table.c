@@ -37,7 +37,9 @@ typedef struct row {
 
 /* clang-format off */
 #define OP(mode_, name_, how_, ...) \
-    {.name = #name_, .mode = SL_MODE_##mode_, .is_optional = ((how_) & (OPTIONAL | IF_NEEDED | MASTER)) != 0}
+    {.name = #name_, \
+     .mode = SL_MODE_##mode_, \
+     .is_optional = ((how_) & (OPTIONAL | IF_NEEDED | MASTER)) != 0}
 #define X(NAME, name_, flags_, flops_, ...) \
     [SL_OP_##NAME] = { \
         .name = #name_, \
