@@ -31,6 +31,7 @@ typedef struct plan_case {
     uint64_t chunk_elements;
     bool has_unequal_chunks; /* each is as large as its tensors */
     plan_case_frozen frozen; /* NONE unless a test says so */
+    sl_rule_id rule;         /* of the other tensors; ADAMW unless a test says so */
     sl_machine machine;
     sl_program *forward, *program;
     sl_layout *layout;
@@ -132,11 +133,12 @@ static inline bool plan_case_is_frozen(plan_case_frozen which, const char *name)
     return false;
 }
 
-static inline void plan_case_freeze(plan_case *c)
+static inline void plan_case_give_rules(plan_case *c)
 {
-    for (uint32_t t = 0; t < c->forward->tensor_count; t++)
-        if (plan_case_is_frozen(c->frozen, c->forward->tensors[t].name))
-            c->forward->tensors[t].rule = SL_RULE_NONE;
+    for (uint32_t t = 0; t < c->forward->tensor_count; t++) {
+        sl_tensor_spec *spec = &c->forward->tensors[t];
+        spec->rule = plan_case_is_frozen(c->frozen, spec->name) ? SL_RULE_NONE : c->rule;
+    }
 }
 
 /* Builds everything from the chosen sizes up to the request, with unlimited budgets. */
@@ -144,7 +146,7 @@ static inline sl_status plan_case_build(plan_case *c)
 {
     sl_status status = sl_gpt2_emit(&c->shape, &c->emit, &c->forward);
     if (status == SL_OK)
-        plan_case_freeze(c);
+        plan_case_give_rules(c);
     if (status == SL_OK)
         status = sl_layout_build(c->forward, c->chunk_elements, &c->layout);
     if (status != SL_OK)
