@@ -404,13 +404,13 @@ static inline uint64_t find_place(const sl_tensor_spec *spec, uint32_t rank, uin
     return spec->first_row * spec->shape[1] + e;
 }
 
-/* With ZeRO a rank has the sum of gradients, and the states, of its part of each chunk alone. */
-static inline bool is_sharded(const run_rank *it, sl_group group)
+/* With ZeRO a rank has the sum of gradients, and the states, of its part of each chunk alone. The
+ * exact parameters are the fp32 masters in half precision; a frozen tensor has no master. */
+static inline bool is_sharded(const run_rank *it, sl_group group, uint32_t index)
 {
-    const sl_group exact = group == SL_GROUP_PARAM && it->session->has_state[SL_GROUP_MASTER]
-                               ? SL_GROUP_MASTER
-                               : group;
-    if (exact == SL_GROUP_PARAM)
+    const bool has_master =
+        it->session->has_state[SL_GROUP_MASTER] && it->session->tensors[index].rule != SL_RULE_NONE;
+    if (group == SL_GROUP_PARAM && !has_master)
         return it->run->dp > 1 && it->config.zero > 2;
     return it->run->dp > 1 && it->config.zero > 0;
 }
@@ -418,15 +418,16 @@ static inline bool is_sharded(const run_rank *it, sl_group group)
 static inline bool is_in_shard(const run_rank *it, uint32_t index, uint64_t e)
 {
     const sl_layout *layout = it->session->blueprint->layout;
-    const uint64_t part = layout->chunk_elements / it->run->dp;
-    return (layout->first_element[it->session->own[index]] + e) / part == it->data;
+    const uint32_t own = it->session->own[index];
+    const uint64_t part = layout->chunks[layout->chunk_of_tensor[own]].elements / it->run->dp;
+    return (layout->first_element[own] + e) / part == it->data;
 }
 
 static inline void place_tensor(const run_rank *it, sl_group group, uint32_t index,
                                 const float *data, whole_model *model)
 {
     const sl_tensor_spec *spec = &it->session->tensors[index];
-    const bool has_shards = is_sharded(it, group);
+    const bool has_shards = is_sharded(it, group, index);
     whole_tensor *whole = find_whole(model, spec);
     for (uint64_t e = 0; e < spec->element_count; e++) {
         const uint64_t at = find_place(spec, it->tensor, e);
@@ -501,7 +502,7 @@ static inline double find_distance(const whole_model *a, const whole_model *b,
             apart += pow((double)x->data[e] - (double)y->data[e], 2);
             length += pow((double)x->data[e], 2);
         }
-        double distance = sqrt(apart / length);
+        double distance = apart == 0 ? 0 : sqrt(apart / length); /* gradients may be zero */
         if (isnan(distance)) /* one that is not a number must not hide the others */
             distance = INFINITY;
         if (distance > most) {
@@ -682,10 +683,8 @@ static inline void check_peaks(const ranks_run *run)
     }
 }
 
-/* Both take `steps`; all that they compute has the same bits, and the second keeps to its plan.
- * Closes both. */
-static inline void compare_same_runs(ranks_run *first, ranks_run *second, int steps,
-                                     const char *what)
+/* Both take `steps`; all that they compute has the same bits, and the second keeps to its plan. */
+static inline void take_same_steps(ranks_run *first, ranks_run *second, int steps, const char *what)
 {
     for (int step = 0; step < steps; step++) {
         take_step(first);
@@ -698,6 +697,13 @@ static inline void compare_same_runs(ranks_run *first, ranks_run *second, int st
     }
     check_groups(first, second, what);
     check_peaks(second);
+}
+
+/* Likewise, and closes both. */
+static inline void compare_same_runs(ranks_run *first, ranks_run *second, int steps,
+                                     const char *what)
+{
+    take_same_steps(first, second, steps, what);
     close_run(first);
     close_run(second);
 }
