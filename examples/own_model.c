@@ -1,9 +1,9 @@
 /* A model that is not GPT-2, on sluice's engine: a byte-level language model of residual MLP
  * blocks.
  *
- * It shows the whole way with public headers alone: emit forward ops with shapes and no memory, lay
- * the tensors out in chunks, derive the training step, choose homes, plan within a device budget,
- * verify, run. Backward ops, updates and every move come from the library.
+ * It shows the whole way with public headers alone: build the model from layers, lay the tensors
+ * out in chunks, derive the training step, choose homes, plan within a device budget, verify, run.
+ * Backward ops, updates and every move come from the library.
  *
  *   own_model FILE [STEPS]     trains on the bytes of FILE, states on the host
  */
@@ -12,151 +12,36 @@
 #include <stdlib.h>
 
 #include "sluice/engine.h"
+#include "sluice/model.h"
 
 enum { BATCH = 8, SEQ = 64, ROWS = BATCH * SEQ, WIDTH = 128, HIDDEN = 512, BLOCKS = 4, IDS = 256 };
 
 static const sl_engine_target target = {.device = SL_DEVICE_CPU, .worker_count = 2};
 
-/* ---- the model: values and ops ---- */
-
-static sl_status add_activation(sl_program *program, uint64_t columns, uint32_t *out_value)
-{
-    sl_value value = {.kind = SL_VALUE_ACTIVATION, .bytes = ROWS * columns * sizeof(float)};
-    snprintf(value.name, sizeof value.name, "activation of %llu", (unsigned long long)columns);
-    return sl_program_add_value(program, &value, out_value);
-}
-
-static sl_status add_tensor(sl_program *program, const char *name, uint64_t rows, uint64_t columns,
-                            float mean, uint32_t *out_value)
-{
-    sl_tensor_spec spec = {.dim_count = columns > 1 ? 2 : 1,
-                           .shape = {rows, columns},
-                           .valid_rows = rows,
-                           .whole_shape = {rows, columns},
-                           .element_count = rows * columns,
-                           .decay = columns > 1,
-                           .init_mean = mean,
-                           .init_deviation = columns > 1 ? 0.05f : 0.0f};
-    snprintf(spec.name, sizeof spec.name, "%s.%u", name, program->tensor_count);
-    return sl_program_add_tensor(program, &spec, out_value);
-}
-
-static sl_status emit_linear(sl_program *program, uint32_t x, uint64_t in, uint64_t out,
-                             uint32_t residual, uint32_t *out_y)
-{
-    uint32_t weight, bias;
-    sl_op_attrs attrs = {.row_count = ROWS, .in = in, .out = out};
-    sl_status status = add_tensor(program, "weight", in, out, 0.0f, &weight);
-    if (status == SL_OK)
-        status = add_tensor(program, "bias", out, 1, 0.0f, &bias);
-    if (status == SL_OK)
-        status = add_activation(program, out, out_y);
-    if (status != SL_OK)
-        return status;
-    uint32_t operands[] = {x, weight, bias, residual, *out_y};
-    return sl_program_add_op(program, SL_OP_LINEAR, &attrs, operands, 5);
-}
-
-static sl_status emit_norm(sl_program *program, uint32_t x, uint32_t *out_y)
-{
-    uint32_t gamma, beta, stats;
-    sl_op_attrs attrs = {.row_count = ROWS, .in = WIDTH};
-    sl_status status = add_tensor(program, "gamma", WIDTH, 1, 1.0f, &gamma);
-    if (status == SL_OK)
-        status = add_tensor(program, "beta", WIDTH, 1, 0.0f, &beta);
-    if (status == SL_OK)
-        status = add_activation(program, WIDTH, out_y);
-    if (status == SL_OK)
-        status = add_activation(program, 2, &stats);
-    if (status != SL_OK)
-        return status;
-    uint32_t operands[] = {x, gamma, beta, *out_y, stats};
-    return sl_program_add_op(program, SL_OP_LAYERNORM, &attrs, operands, 5);
-}
+/* ---- the model ---- */
 
 /* x + W2 gelu(W1 norm(x)) */
-static sl_status emit_block(sl_program *program, uint32_t *x)
+static sl_tensor build_block(sl_model *model, sl_tensor x)
 {
-    uint32_t normal, hidden, active;
-    sl_segment segment = {.site = program->segment_count, .is_block = true};
-    sl_op_attrs gelu = {.element_count = (uint64_t)ROWS * HIDDEN};
-    sl_status status = sl_program_add_segment(program, &segment);
-    if (status == SL_OK)
-        status = emit_norm(program, *x, &normal);
-    if (status == SL_OK)
-        status = emit_linear(program, normal, WIDTH, HIDDEN, SL_NONE, &hidden);
-    if (status == SL_OK)
-        status = add_activation(program, HIDDEN, &active);
-    if (status != SL_OK)
-        return status;
-    uint32_t operands[] = {hidden, active};
-    status = sl_program_add_op(program, SL_OP_GELU, &gelu, operands, 2);
-    return status == SL_OK ? emit_linear(program, active, HIDDEN, WIDTH, *x, x) : status;
+    const sl_linear_spec up = {.out = HIDDEN, .parallel = SL_COLUMNS, .deviation = 0.05f};
+    const sl_linear_spec down = {.out = WIDTH, .parallel = SL_ROWS, .deviation = 0.05f};
+    sl_tensor y = sl_norm(model, "norm", x);
+    y = sl_gelu(model, "gelu", sl_linear(model, "up", y, &up));
+    return sl_drop_add(model, "drop", sl_linear(model, "down", y, &down), x);
 }
 
-static sl_status emit_embedding(sl_program *program, uint32_t tokens, uint32_t table,
-                                uint32_t *out_x)
+static sl_status build(sl_model *model, const void *user)
 {
-    sl_segment segment = {.site = program->segment_count};
-    sl_op_attrs clear = {.element_count = (uint64_t)ROWS * WIDTH};
-    sl_op_attrs embed = {.batch = BATCH, .seq = SEQ, .in = WIDTH, .id_count = IDS};
-    sl_status status = sl_program_add_segment(program, &segment);
-    if (status == SL_OK)
-        status = add_activation(program, WIDTH, out_x);
-    if (status == SL_OK)
-        status = sl_program_add_op(program, SL_OP_CLEAR, &clear, out_x, 1);
-    if (status != SL_OK)
-        return status;
-    uint32_t operands[] = {tokens, table, *out_x};
-    return sl_program_add_op(program, SL_OP_EMBED_TOKENS, &embed, operands, 3);
-}
-
-static sl_status emit_head(sl_program *program, uint32_t x, uint32_t table, uint32_t targets)
-{
-    uint32_t logits, stats, loss;
-    sl_segment segment = {.site = program->segment_count, .is_terminal = true};
-    sl_value loss_value = {
-        .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
-    sl_op_attrs attrs = {.batch = BATCH,
-                         .seq = SEQ,
-                         .in = WIDTH,
-                         .row_count = ROWS,
-                         .id_count = IDS,
-                         .valid_id_count = IDS};
-    sl_status status = sl_program_add_segment(program, &segment);
-    if (status == SL_OK)
-        status = add_activation(program, IDS, &logits);
-    if (status == SL_OK)
-        status = add_activation(program, 4, &stats);
-    if (status == SL_OK)
-        status = sl_program_add_value(program, &loss_value, &loss);
-    if (status != SL_OK)
-        return status;
-    uint32_t logits_operands[] = {x, table, logits};
-    uint32_t stats_operands[] = {logits, targets, stats};
-    uint32_t loss_operands[] = {stats, loss};
-    status = sl_program_add_op(program, SL_OP_HEAD_LOGITS, &attrs, logits_operands, 3);
-    if (status == SL_OK)
-        status = sl_program_add_op(program, SL_OP_HEAD_STATS, &attrs, stats_operands, 3);
-    return status == SL_OK ? sl_program_add_op(program, SL_OP_HEAD_LOSS, &attrs, loss_operands, 2)
-                           : status;
-}
-
-static sl_status emit_model(sl_program *program)
-{
-    uint32_t tokens, targets, table, x;
-    sl_value input = {.kind = SL_VALUE_INPUT, .bytes = ROWS * sizeof(int32_t), .name = "tokens"};
-    sl_status status = sl_program_add_value(program, &input, &tokens);
-    input.index = 1;
-    if (status == SL_OK)
-        status = sl_program_add_value(program, &input, &targets);
-    if (status == SL_OK)
-        status = add_tensor(program, "table", IDS, WIDTH, 0.0f, &table);
-    if (status == SL_OK)
-        status = emit_embedding(program, tokens, table, &x);
-    for (int block = 0; status == SL_OK && block < BLOCKS; block++)
-        status = emit_block(program, &x);
-    return status == SL_OK ? emit_head(program, x, table, targets) : status;
+    const sl_embedding bytes = {.name = "bytes", .ids = IDS, .width = WIDTH, .deviation = 0.05f};
+    sl_tensor x = sl_embed(model, &bytes);
+    (void)user;
+    for (uint32_t block = 0; block < BLOCKS; block++) {
+        sl_block(model, "block", block);
+        x = build_block(model, x);
+        sl_block_end(model);
+    }
+    sl_head(model, "bytes", sl_norm(model, "last", x));
+    return SL_OK;
 }
 
 /* ---- from the model to a plan ---- */
@@ -207,10 +92,9 @@ static sl_status make_plan(setup *s)
 
 static sl_status open_setup(setup *s)
 {
-    sl_step_options options = {.micro_batch_count = 1, .recompute = SL_RECOMPUTE_FULL};
-    sl_status status = sl_program_open(&s->forward);
-    if (status == SL_OK)
-        status = emit_model(s->forward);
+    const sl_model_options model = {.batch = BATCH, .seq = SEQ, .tp_size = 1};
+    const sl_step_options options = {.micro_batch_count = 1, .recompute = SL_RECOMPUTE_FULL};
+    sl_status status = sl_model_emit(build, NULL, &model, &s->forward);
     if (status == SL_OK)
         status = sl_layout_build(s->forward, 0, &s->layout);
     if (status != SL_OK)

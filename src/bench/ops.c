@@ -214,7 +214,7 @@ static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *sm
     else
         SL_TRY(sl_gpt2_named(size->model, &shape));
     shape.layers = 1; /* the others are like it */
-    sl_gpt2_emit_options options = {.batch = size->batch,
+    sl_model_options options = {.batch = size->batch,
                                     .seq = size->seq,
                                     .tp_size = 1,
                                     .type = type,

@@ -1,4 +1,4 @@
-/* Linear, norm, attention and GELU as forward ops, with their parameters and activations.
+/* Norm, linear, attention, GELU and dropout as forward ops, with their parameters and activations.
  *
  * The tensor-parallel linear is that of Megatron-LM (Shoeybi et al. 2019): forward, a
  * column-parallel linear needs no exchange, and a row-parallel one sums terms over the ranks.
@@ -7,384 +7,388 @@
  * rank. In a row-parallel linear only rank 0 adds the bias (attrs.rank_index), so that the sum
  * contains it once. The residual is added to the sum: in a term it would lose bits, because terms
  * are rounded before they are sent.
- *
- * Features that do not divide by the ranks are padded: every rank has equally many, and those
- * beyond the whole tensor are zero. They stay zero because their gradients are: a head of zeros has
- * zero values, so its output is zero, and so is the gradient of the rows of the next linear that
- * the output multiplies.
  */
-#include "layer.h"
-
 #include <stdio.h>
+#include <string.h>
 
 #include "base/bits.h"
 #include "base/status.h"
+#include "build.h"
 
-enum { NAME_BYTES = 32 };
-
-/* ---- what a program is given ---- */
-
-/* Names of tensors and values are short, and layers have at most 5 digits: no name is cut. */
-static void write_name(const sl_emit *emit, const char *name, size_t bytes, char *out_name)
+/* A tensor made by layer `name`, with all features on each rank; its value is not made yet. */
+static sl_model_tensor describe(const char *name, uint64_t features)
 {
-    if (emit->layer == SL_NONE)
-        snprintf(out_name, bytes, "%s", name);
-    else
-        snprintf(out_name, bytes, "h.%u.%s", emit->layer, name);
-}
-
-/* Sets this rank's range of the split axis, without the padding at its end. */
-static void set_local_range(const sl_emit *emit, const sl_layer_tensor *tensor,
-                            sl_tensor_spec *spec)
-{
-    const bool is_matrix = tensor->columns != 0;
-    uint64_t local_features =
-        is_matrix && spec->split != SL_SPLIT_ROWS ? tensor->columns : tensor->rows;
-    if (spec->split == SL_SPLIT_QKV)
-        local_features /= 3;
-    const uint64_t first =
-        sl_bits_min(emit->options->tp_rank * local_features, tensor->split_whole);
-    const uint64_t valid = sl_bits_min(local_features, tensor->split_whole - first);
-    if (spec->split == SL_SPLIT_ROWS) {
-        spec->first_row = first;
-        spec->valid_rows = valid;
-    } else {
-        spec->first_column = first;
-        spec->valid_columns = valid;
-    }
-}
-
-sl_status sl_layer_add_tensor(sl_emit *emit, const sl_layer_tensor *tensor, uint32_t *out_value)
-{
-    bool is_matrix = tensor->columns != 0;
-    uint64_t columns = is_matrix ? tensor->columns : 1;
-    bool is_split = emit->options->tp_size > 1;
-    sl_tensor_spec spec = {
-        .dim_count = is_matrix ? 2 : 1,
-        .shape = {tensor->rows, columns},
-        .valid_rows = tensor->rows,
-        .whole_shape = {tensor->whole_rows ? tensor->whole_rows : tensor->rows,
-                        tensor->whole_columns ? tensor->whole_columns : columns},
-        .split = is_split ? tensor->split : SL_SPLIT_NONE,
-        .decay = is_matrix,
-        .init_mean = tensor->mean,
-        .init_deviation = tensor->deviation,
-    };
-    if (spec.split != SL_SPLIT_NONE)
-        set_local_range(emit, tensor, &spec);
-    write_name(emit, tensor->name, sizeof spec.name, spec.name);
-    SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));
-    return sl_program_add_tensor(emit->program, &spec, out_value);
-}
-
-sl_status sl_layer_add_rows(sl_emit *emit, sl_value *value, uint64_t rows, uint64_t columns,
-                            uint32_t *out_value)
-{
-    SL_TRY(sl_bits_multiply(rows, columns, value->name, &value->bytes));
-    SL_TRY(sl_bits_multiply(value->bytes, sl_type_bytes(value->type), value->name, &value->bytes));
-    return sl_program_add_value(emit->program, value, out_value);
-}
-
-static sl_status add_activation(sl_emit *emit, const char *name, sl_value value, uint64_t rows,
-                                uint64_t elements, uint32_t *out_value)
-{
-    write_name(emit, name, sizeof value.name, value.name);
-    return sl_layer_add_rows(emit, &value, rows, elements, out_value);
-}
-
-sl_status sl_layer_add_activation(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
-                                  uint32_t *out_value)
-{
-    const sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
-    return add_activation(emit, name, value, emit->rows, elements, out_value);
-}
-
-sl_status sl_layer_add_hidden(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
-                              uint32_t *out_value)
-{
-    const sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
-    return add_activation(emit, name, value, emit->hidden_rows, elements, out_value);
-}
-
-sl_status sl_layer_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *attrs,
-                          const uint32_t *operands, uint32_t operand_count)
-{
-    sl_op_attrs typed = *attrs;
-    typed.type = (uint16_t)emit->program->type;
-    return sl_program_add_op(emit->program, kind, &typed, operands, operand_count);
-}
-
-/* ---- rows of all ranks ---- */
-
-static sl_op_attrs rows_attrs(const sl_emit *emit)
-{
-    return (sl_op_attrs){.batch = emit->options->batch,
-                         .seq = emit->options->seq,
-                         .in = emit->width,
-                         .row_count = emit->hidden_rows};
-}
-
-/* Gathers the rows of all ranks; y is x if x has all rows. */
-static sl_status gather_rows(sl_emit *emit, const char *name, uint32_t x, uint32_t *out_y)
-{
-    const sl_op_attrs attrs = rows_attrs(emit);
-    uint32_t y = x;
-    if (sl_layer_splits_rows(emit)) {
-        SL_TRY(sl_layer_add_activation(emit, name, emit->program->type, emit->width, &y));
-        SL_TRY(sl_layer_add_op(emit, SL_OP_GATHER_ROWS, &attrs, (uint32_t[]){x, y}, 2));
-    }
-    *out_y = y;
-    return SL_OK;
-}
-
-sl_status sl_layer_scatter_rows(sl_emit *emit, const char *name, uint32_t terms, uint32_t *out_y)
-{
-    const sl_op_attrs attrs = rows_attrs(emit);
-    SL_TRY(sl_layer_add_hidden(emit, name, emit->program->type, emit->width, out_y));
-    return sl_layer_add_op(emit, SL_OP_SCATTER_ROWS, &attrs, (uint32_t[]){terms, *out_y}, 2);
-}
-
-/* ---- columns of all ranks ---- */
-
-sl_status sl_layer_gather_columns(sl_emit *emit, const char *name, uint32_t x,
-                                  uint64_t local_columns, uint32_t *out_y)
-{
-    const sl_op_attrs attrs = {.row_count = emit->rows, .in = emit->width, .out = local_columns};
-    SL_TRY(sl_layer_add_activation(emit, name, emit->program->type, emit->width, out_y));
-    return sl_layer_add_op(emit, SL_OP_GATHER_COLUMNS, &attrs, (uint32_t[]){x, *out_y}, 2);
+    sl_model_tensor made = {.value = SL_NONE, .features = features, .local = features};
+    snprintf(made.name, sizeof made.name, "%s", name);
+    return made;
 }
 
 /* ---- norm ---- */
 
-sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y)
+static sl_status emit_norm(sl_model *model, const char *name, const sl_model_tensor *x,
+                           sl_model_tensor *made)
 {
     enum { MOMENTS_A_ROW = 2 };
-    char weight[NAME_BYTES], bias[NAME_BYTES], moments[NAME_BYTES], all[NAME_BYTES];
-    snprintf(weight, sizeof weight, "%s.weight", name);
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    snprintf(moments, sizeof moments, "%s.stats", name);
-    snprintf(all, sizeof all, "%s.all", name);
-    const sl_layer_tensor gamma_tensor = {.name = weight, .rows = emit->width, .mean = 1.0f};
-    const sl_layer_tensor beta_tensor = {.name = bias, .rows = emit->width};
+    const uint64_t width = x->features;
+    const sl_layer_tensor gamma_tensor = {name, "weight", .rows = width, .mean = 1.0f};
+    const sl_layer_tensor beta_tensor = {name, "bias", .rows = width};
+    const sl_op_attrs attrs = {.batch = model->options->batch,
+                               .seq = model->options->seq,
+                               .in = width,
+                               .row_count = model->hidden_rows};
     uint32_t gamma, beta, y, stats;
-    SL_TRY(sl_layer_add_tensor(emit, &gamma_tensor, &gamma));
-    SL_TRY(sl_layer_add_tensor(emit, &beta_tensor, &beta));
-    SL_TRY(sl_layer_add_hidden(emit, name, emit->program->type, emit->width, &y));
-    SL_TRY(sl_layer_add_hidden(emit, moments, SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
-    const sl_op_attrs attrs = rows_attrs(emit);
-    const uint32_t operands[] = {emit->hidden, gamma, beta, y, stats};
-    SL_TRY(sl_layer_add_op(emit, SL_OP_LAYERNORM, &attrs, operands, 5));
-    return gather_rows(emit, all, y, out_y);
+    SL_TRY(sl_model_open_segment(model));
+    SL_TRY(sl_layer_add_tensor(model, &gamma_tensor, &gamma));
+    SL_TRY(sl_layer_add_tensor(model, &beta_tensor, &beta));
+    SL_TRY(sl_layer_add_hidden(model, name, "", model->program->type, width, &y));
+    SL_TRY(sl_layer_add_hidden(model, name, ".stats", SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
+    const uint32_t operands[] = {x->value, gamma, beta, y, stats};
+    SL_TRY(sl_layer_add_op(model, SL_OP_LAYERNORM, &attrs, operands, 5));
+    return sl_layer_gather_rows(model, name, y, width, &made->value);
+}
+
+sl_tensor sl_norm(sl_model *model, const char *name, sl_tensor x)
+{
+    sl_model_tensor from = {0}, made;
+    sl_status status = sl_model_use(model, x, &from);
+    made = describe(name, from.features);
+    if (status == SL_OK && sl_model_is_here(model))
+        status = emit_norm(model, name, &from, &made);
+    return sl_model_return(model, status, &made);
 }
 
 /* ---- linear ---- */
 
-/* The sizes of a linear on this rank. */
+/* A linear on this rank. */
 typedef struct local_linear {
-    uint64_t in, out;
-    bool is_summed;   /* y is a term of a sum over the ranks */
-    bool is_gathered; /* y is gathered from the ranks */
+    const char *name;
+    const sl_linear_spec *spec;
+    uint64_t in, out;            /* of this rank */
+    uint64_t whole_in;           /* of all ranks together */
+    uint64_t split_whole;        /* of the split axis, on all ranks; QKV: of q, k and v each */
+    bool is_summed, is_gathered; /* y is a term of a sum over the ranks; y is gathered from them */
+    sl_split split;
 } local_linear;
 
-static local_linear find_local_linear(const sl_emit *emit, const sl_linear_args *args)
+static sl_split find_split(sl_parallel parallel)
 {
-    bool splits_rows = args->split == SL_SPLIT_ROWS;
-    uint64_t columns =
-        args->split == SL_SPLIT_QKV ? 3 * args->local_features : args->local_features;
-    local_linear local = {.in = splits_rows ? args->local_features : args->in,
-                          .out = splits_rows ? args->out : columns,
-                          .is_summed = splits_rows && emit->options->tp_size > 1,
-                          .is_gathered = args->is_gathered && emit->options->tp_size > 1};
-    return local;
+    static const sl_split splits[] = {[SL_COLUMNS] = SL_SPLIT_COLUMNS,
+                                      [SL_QKV] = SL_SPLIT_QKV,
+                                      [SL_ROWS] = SL_SPLIT_ROWS,
+                                      [SL_GATHERED] = SL_SPLIT_COLUMNS};
+    return splits[parallel];
 }
 
-static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args,
-                                       const local_linear *local, uint32_t *out_weight,
-                                       uint32_t *out_bias)
+static sl_status find_local_linear(const sl_model *model, const char *name,
+                                   const sl_linear_spec *spec, const sl_model_tensor *x,
+                                   local_linear *out)
 {
-    char name[NAME_BYTES];
-    const uint64_t split_whole = args->split == SL_SPLIT_ROWS  ? args->in
-                                 : args->split == SL_SPLIT_QKV ? args->out / 3
-                                                               : args->out;
-    snprintf(name, sizeof name, "%s.weight", args->name);
-    const sl_layer_tensor weight = {.name = name,
-                                    .rows = local->in,
-                                    .columns = local->out,
-                                    .whole_rows = args->in,
-                                    .whole_columns = args->out,
-                                    .split = args->split,
-                                    .split_whole = split_whole,
-                                    .deviation = args->deviation};
-    SL_TRY(sl_layer_add_tensor(emit, &weight, out_weight));
-    snprintf(name, sizeof name, "%s.bias", args->name);
+    const uint32_t tp_size = model->options->tp_size;
+    *out = (local_linear){.name = name,
+                          .spec = spec,
+                          .in = x->local,
+                          .out = spec->out,
+                          .whole_in = x->features,
+                          .split_whole = spec->out,
+                          .split = find_split(spec->parallel)};
+    if (spec->out == 0 || (unsigned)spec->parallel > SL_GATHERED)
+        SL_FAIL(SL_ERROR_USAGE, "%s: a linear of %llu features, parallel %d", name,
+                (unsigned long long)spec->out, (int)spec->parallel);
+    switch (spec->parallel) {
+    case SL_QKV:
+        if (spec->heads == 0 || spec->out % (3 * spec->heads) != 0)
+            SL_FAIL(SL_ERROR_USAGE, "%s: %llu features are not q, k and v of %llu heads", name,
+                    (unsigned long long)spec->out, (unsigned long long)spec->heads);
+        out->split_whole = spec->out / 3;
+        out->out = 3 * sl_bits_divide_up(spec->heads, tp_size) * (out->split_whole / spec->heads);
+        break;
+    case SL_ROWS:
+        out->split_whole = x->features;
+        out->is_summed = tp_size > 1;
+        break;
+    case SL_GATHERED:
+        out->is_gathered = tp_size > 1;
+        out->out = sl_model_share(model, spec->out);
+        break;
+    case SL_COLUMNS:
+        out->out = sl_model_share(model, spec->out);
+        break;
+    }
+    return SL_OK;
+}
+
+static sl_status add_linear_parameters(sl_model *model, const local_linear *it,
+                                       uint32_t *out_weight, uint32_t *out_bias)
+{
+    const sl_layer_tensor weight = {it->name,
+                                    "weight",
+                                    .rows = it->in,
+                                    .columns = it->out,
+                                    .whole_rows = it->whole_in,
+                                    .whole_columns = it->spec->out,
+                                    .split = it->split,
+                                    .split_whole = it->split_whole,
+                                    .deviation = it->spec->deviation};
     /* A vector's only axis is its last one, so it is split by columns. */
-    const sl_layer_tensor bias = {.name = name,
-                                  .rows = local->out,
-                                  .whole_rows = args->out,
-                                  .split =
-                                      args->split == SL_SPLIT_ROWS ? SL_SPLIT_NONE : args->split,
-                                  .split_whole = split_whole};
-    return sl_layer_add_tensor(emit, &bias, out_bias);
-}
-
-static sl_status add_residual(sl_emit *emit, const sl_linear_args *args, uint32_t y)
-{
-    const sl_op_attrs attrs = {.element_count = emit->hidden_rows * args->out};
-    const uint32_t operands[] = {args->residual, y};
-    return args->residual == SL_NONE ? SL_OK
-                                     : sl_layer_add_op(emit, SL_OP_ADD, &attrs, operands, 2);
+    const sl_layer_tensor bias = {it->name,
+                                  "bias",
+                                  .rows = it->out,
+                                  .whole_rows = it->spec->out,
+                                  .split = it->split == SL_SPLIT_ROWS ? SL_SPLIT_NONE : it->split,
+                                  .split_whole = it->split_whole};
+    SL_TRY(sl_layer_add_tensor(model, &weight, out_weight));
+    return sl_layer_add_tensor(model, &bias, out_bias);
 }
 
 /* Sums the terms y over the ranks: in place, or this rank's rows into a new value. */
-static sl_status sum_over_ranks(sl_emit *emit, const sl_linear_args *args, uint32_t *y)
+static sl_status sum_over_ranks(sl_model *model, const local_linear *it, uint32_t *y)
 {
-    const sl_op_attrs attrs = {.element_count = emit->hidden_rows * args->out};
-    if (sl_layer_splits_rows(emit))
-        return sl_layer_scatter_rows(emit, args->name, *y, y);
-    return sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &attrs, y, 1);
+    const sl_op_attrs attrs = {.element_count = model->hidden_rows * it->out};
+    if (sl_model_splits_rows(model))
+        return sl_layer_scatter_rows(model, it->name, *y, it->out, y);
+    return sl_layer_add_op(model, SL_OP_ALL_REDUCE, &attrs, y, 1);
 }
 
-/* The name of the product, if the sum or the gathered columns have the linear's name. */
-static void name_product(const sl_emit *emit, const sl_linear_args *args, const local_linear *local,
-                         char out_name[NAME_BYTES])
+/* What stands behind the name of the product, if the sum or the gathered columns have the linear's
+ * name. */
+static const char *find_note(const sl_model *model, const local_linear *it)
 {
-    const char *note = "";
-    if (local->is_summed && sl_layer_splits_rows(emit))
-        note = ".terms";
-    if (local->is_gathered)
-        note = ".part";
-    snprintf(out_name, NAME_BYTES, "%s%s", args->name, note);
+    if (it->is_summed && sl_model_splits_rows(model))
+        return ".terms";
+    return it->is_gathered ? ".part" : "";
 }
 
-/* Combines the ranks' results, then adds the residual. */
-static sl_status join_ranks(sl_emit *emit, const sl_linear_args *args, const local_linear *local,
-                            uint32_t *y)
+/* Combines the ranks' results. */
+static sl_status join_ranks(sl_model *model, const local_linear *it, uint32_t *y)
 {
-    if (local->is_summed)
-        SL_TRY(sum_over_ranks(emit, args, y));
-    if (local->is_gathered)
-        SL_TRY(sl_layer_gather_columns(emit, args->name, *y, local->out, y));
-    return local->is_summed || local->is_gathered ? add_residual(emit, args, *y) : SL_OK;
-}
-
-sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *out_y)
-{
-    const local_linear local = find_local_linear(emit, args);
-    const bool is_whole = !local.is_summed && !local.is_gathered;
-    char product[NAME_BYTES];
-    uint32_t weight, bias, y;
-    name_product(emit, args, &local, product);
-    SL_TRY(add_linear_parameters(emit, args, &local, &weight, &bias));
-    SL_TRY(sl_layer_add_activation(emit, product, emit->program->type, local.out, &y));
-    const sl_op_attrs attrs = {.row_count = emit->rows,
-                               .in = local.in,
-                               .out = local.out,
-                               .rank_index =
-                                   local.is_summed ? (uint16_t)emit->options->tp_rank : 0};
-    const uint32_t operands[] = {args->x, weight, bias, is_whole ? args->residual : SL_NONE, y};
-    SL_TRY(sl_layer_add_op(emit, SL_OP_LINEAR, &attrs, operands, 5));
-    SL_TRY(join_ranks(emit, args, &local, &y));
-    *out_y = y;
+    if (it->is_summed)
+        SL_TRY(sum_over_ranks(model, it, y));
+    if (it->is_gathered)
+        SL_TRY(sl_layer_gather_columns(model, it->name, "", *y, it->spec->out, it->out, y));
     return SL_OK;
+}
+
+static sl_status emit_linear(sl_model *model, const local_linear *it, uint32_t x,
+                             sl_model_tensor *made)
+{
+    uint32_t weight, bias;
+    SL_TRY(sl_model_open_segment(model));
+    SL_TRY(add_linear_parameters(model, it, &weight, &bias));
+    SL_TRY(sl_layer_add_activation(model, it->name, find_note(model, it), model->program->type,
+                                   it->out, &made->value));
+    const sl_op_attrs attrs = {.row_count = model->rows,
+                               .in = it->in,
+                               .out = it->out,
+                               .rank_index = it->is_summed ? (uint16_t)model->options->tp_rank : 0};
+    const uint32_t operands[] = {x, weight, bias, SL_NONE, made->value};
+    SL_TRY(sl_layer_add_op(model, SL_OP_LINEAR, &attrs, operands, 5));
+    return join_ranks(model, it, &made->value);
+}
+
+/* Only a linear that is split by rows takes x as it is divided. */
+static sl_status gather_features(sl_model *model, sl_model_tensor *x)
+{
+    if (x->local == x->features || !sl_model_is_here(model))
+        return SL_OK;
+    SL_TRY(sl_layer_gather_columns(model, x->name, ".all", x->value, x->features, x->local,
+                                   &x->value));
+    x->local = x->features;
+    return SL_OK;
+}
+
+static sl_status make_linear(sl_model *model, const char *name, sl_tensor x,
+                             const sl_linear_spec *spec, sl_model_tensor *made)
+{
+    sl_model_tensor from;
+    local_linear it;
+    SL_TRY(sl_model_use(model, x, &from));
+    if (spec->parallel != SL_ROWS)
+        SL_TRY(gather_features(model, &from));
+    SL_TRY(find_local_linear(model, name, spec, &from, &it));
+    *made = describe(name, spec->out);
+    if (!it.is_gathered)
+        made->local = it.out;
+    return sl_model_is_here(model) ? emit_linear(model, &it, from.value, made) : SL_OK;
+}
+
+sl_tensor sl_linear(sl_model *model, const char *name, sl_tensor x, const sl_linear_spec *spec)
+{
+    sl_model_tensor made = {.value = SL_NONE};
+    const sl_status status = make_linear(model, name, x, spec, &made);
+    return sl_model_return(model, status, &made);
 }
 
 /* ---- attention ---- */
 
-static uint32_t count_cache_rows(const sl_emit *emit)
+static sl_status add_cache(sl_model *model, uint32_t index, uint64_t local_width,
+                           uint32_t *out_cache)
 {
-    return emit->options->cache_rows ? emit->options->cache_rows : emit->shape->context;
-}
-
-static sl_status add_cache(sl_emit *emit, uint32_t *out_cache)
-{
-    sl_value cache = {
-        .kind = SL_VALUE_PERSISTENT, .index = emit->layer, .type = emit->program->type};
-    uint64_t rows = 2ull * emit->options->batch; /* keys and values */
-    write_name(emit, "cache", sizeof cache.name, cache.name);
-    SL_TRY(sl_bits_multiply(rows, count_cache_rows(emit), cache.name, &rows));
-    return sl_layer_add_rows(emit, &cache, rows, emit->local_width, out_cache);
-}
-
-static sl_status add_cached_attention(sl_emit *emit, const sl_op_attrs *attrs, uint32_t qkv,
-                                      uint32_t *out_y)
-{
-    uint32_t cache, y;
-    SL_TRY(add_cache(emit, &cache));
-    SL_TRY(sl_layer_add_activation(emit, "attn", emit->program->type, emit->local_width, &y));
-    const uint32_t operands[] = {qkv, cache, y};
-    SL_TRY(sl_layer_add_op(emit, SL_OP_ATTENTION_CACHED, attrs, operands, 3));
-    *out_y = y;
-    return SL_OK;
-}
-
-/* A number that no other site of the model has. */
-static uint32_t number_site(const sl_emit *emit, sl_layer_site site)
-{
-    return emit->layer == SL_NONE ? site : emit->layer * SL_LAYER_SITE_MLP + site;
+    sl_value cache = {.kind = SL_VALUE_PERSISTENT, .index = index, .type = model->program->type};
+    uint64_t rows = 2ull * model->options->batch; /* keys and values */
+    snprintf(cache.name, sizeof cache.name, "%.20scache", model->prefix);
+    SL_TRY(sl_bits_multiply(rows, model->cache_rows, cache.name, &rows));
+    return sl_layer_add_rows(model, &cache, rows, local_width, out_cache);
 }
 
 /* Each rank draws for its own heads: the first one is number tp_rank * heads. */
-static void set_dropout(const sl_emit *emit, sl_op_attrs *attrs)
+static void set_dropout(const sl_model *model, uint32_t site, sl_op_attrs *attrs)
 {
-    attrs->dropout = emit->options->dropout;
+    attrs->dropout = model->options->dropout;
     if (attrs->dropout == 0)
         return;
-    attrs->dropout_site = number_site(emit, SL_LAYER_SITE_WEIGHTS);
-    attrs->rank_index = (uint16_t)emit->options->tp_rank;
+    attrs->dropout_site = site;
+    attrs->rank_index = (uint16_t)model->options->tp_rank;
 }
 
-sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y)
+static sl_status emit_cached_attention(sl_model *model, const char *name, sl_op_attrs attrs,
+                                       uint32_t index, const sl_model_tensor *qkv,
+                                       sl_model_tensor *made)
 {
-    sl_op_attrs attrs = {.batch = emit->options->batch,
-                         .seq = emit->options->seq,
-                         .in = emit->local_width,
-                         .heads = emit->local_heads};
-    if (emit->options->mode == SL_GPT2_CACHED) {
-        attrs.cache_rows = count_cache_rows(emit);
-        return add_cached_attention(emit, &attrs, qkv, out_y);
-    }
-    uint32_t y, lse;
-    SL_TRY(sl_layer_add_activation(emit, "attn", emit->program->type, emit->local_width, &y));
-    SL_TRY(sl_layer_add_activation(emit, "attn.lse", SL_TYPE_FP32, attrs.heads, &lse));
-    set_dropout(emit, &attrs);
-    const uint32_t operands[] = {qkv, y, lse, emit->positions};
-    SL_TRY(sl_layer_add_op(emit, SL_OP_ATTENTION, &attrs, operands, 4));
-    *out_y = y;
-    return SL_OK;
+    uint32_t cache;
+    attrs.cache_rows = model->cache_rows;
+    SL_TRY(add_cache(model, index, attrs.in, &cache));
+    SL_TRY(sl_layer_add_activation(model, name, "", model->program->type, attrs.in, &made->value));
+    const uint32_t operands[] = {qkv->value, cache, made->value};
+    return sl_layer_add_op(model, SL_OP_ATTENTION_CACHED, &attrs, operands, 3);
 }
 
-/* ---- dropout ---- */
-
-sl_status sl_layer_dropout(sl_emit *emit, sl_layer_site site, uint32_t x, bool adds_hidden,
-                           uint32_t *out_y)
+static sl_status emit_attention(sl_model *model, const char *name, sl_op_attrs attrs, uint32_t site,
+                                const sl_model_tensor *qkv, sl_model_tensor *made)
 {
-    static const char *const names[] = {[SL_LAYER_SITE_EMBEDDING] = "embedding.dropout",
-                                        [SL_LAYER_SITE_ATTENTION] = "attn.dropout",
-                                        [SL_LAYER_SITE_MLP] = "mlp.dropout"};
-    const uint64_t batch = emit->hidden_rows / emit->options->seq;
-    const sl_op_attrs attrs = {.batch = batch,
-                               .seq = emit->options->seq,
-                               .in = emit->width,
-                               .first_row = emit->options->tp_rank * batch % emit->options->batch,
-                               .row_count = emit->options->batch,
-                               .dropout = emit->options->dropout,
-                               .dropout_site = number_site(emit, site)};
-    uint32_t y = x;
-    if (attrs.dropout > 0) {
-        SL_TRY(sl_layer_add_hidden(emit, names[site], emit->program->type, emit->width, &y));
-        const uint32_t operands[] = {x, adds_hidden ? emit->hidden : SL_NONE, y};
-        SL_TRY(sl_layer_add_op(emit, SL_OP_DROPOUT, &attrs, operands, 3));
-    }
-    *out_y = y;
-    return SL_OK;
+    uint32_t lse;
+    SL_TRY(sl_layer_add_activation(model, name, "", model->program->type, attrs.in, &made->value));
+    SL_TRY(sl_layer_add_activation(model, name, ".lse", SL_TYPE_FP32, attrs.heads, &lse));
+    set_dropout(model, site, &attrs);
+    const uint32_t operands[] = {qkv->value, made->value, lse, model->positions};
+    return sl_layer_add_op(model, SL_OP_ATTENTION, &attrs, operands, 4);
+}
+
+static sl_status make_attention(sl_model *model, const char *name, sl_tensor x, uint64_t heads,
+                                sl_model_tensor *made)
+{
+    const uint32_t site = sl_model_number_site(model), index = model->attention_count++;
+    sl_model_tensor qkv;
+    SL_TRY(sl_model_use(model, x, &qkv));
+    if (heads == 0 || qkv.features % (3 * heads) != 0)
+        SL_FAIL(SL_ERROR_USAGE, "%s: %llu features are not q, k and v of %llu heads", name,
+                (unsigned long long)qkv.features, (unsigned long long)heads);
+    *made = describe(name, qkv.features / 3);
+    made->local = qkv.local / 3;
+    if (!sl_model_is_here(model))
+        return SL_OK;
+    const sl_op_attrs attrs = {.batch = model->options->batch,
+                               .seq = model->options->seq,
+                               .in = made->local,
+                               .heads = made->local / (made->features / heads)};
+    SL_TRY(sl_model_open_segment(model));
+    return model->options->mode == SL_MODEL_CACHED
+               ? emit_cached_attention(model, name, attrs, index, &qkv, made)
+               : emit_attention(model, name, attrs, site, &qkv, made);
+}
+
+sl_tensor sl_attention(sl_model *model, const char *name, sl_tensor qkv, uint64_t heads)
+{
+    sl_model_tensor made = {.value = SL_NONE};
+    const sl_status status = make_attention(model, name, qkv, heads, &made);
+    return sl_model_return(model, status, &made);
 }
 
 /* ---- GELU ---- */
 
-sl_status sl_layer_gelu(sl_emit *emit, uint32_t x, uint64_t features, uint32_t *out_y)
+static sl_status make_gelu(sl_model *model, const char *name, sl_tensor x, sl_model_tensor *made)
 {
-    SL_TRY(sl_layer_add_activation(emit, "mlp.gelu", emit->program->type, features, out_y));
-    const sl_op_attrs attrs = {.element_count = emit->rows * features};
-    const uint32_t operands[] = {x, *out_y};
-    return sl_layer_add_op(emit, SL_OP_GELU, &attrs, operands, 2);
+    sl_model_tensor from;
+    SL_TRY(sl_model_use(model, x, &from));
+    *made = describe(name, from.features);
+    made->local = from.local;
+    if (!sl_model_is_here(model))
+        return SL_OK;
+    const sl_op_attrs attrs = {.element_count = model->rows * from.local};
+    SL_TRY(sl_model_open_segment(model));
+    SL_TRY(
+        sl_layer_add_activation(model, name, "", model->program->type, from.local, &made->value));
+    return sl_layer_add_op(model, SL_OP_GELU, &attrs, (uint32_t[]){from.value, made->value}, 2);
+}
+
+sl_tensor sl_gelu(sl_model *model, const char *name, sl_tensor x)
+{
+    sl_model_tensor made = {.value = SL_NONE};
+    const sl_status status = make_gelu(model, name, x, &made);
+    return sl_model_return(model, status, &made);
+}
+
+/* ---- dropout, and the residual ---- */
+
+static sl_status emit_dropout(sl_model *model, const char *name, uint32_t x, uint32_t residual,
+                              uint32_t site, sl_model_tensor *made)
+{
+    const uint64_t batch = model->hidden_rows / model->options->seq;
+    const sl_op_attrs attrs = {.batch = batch,
+                               .seq = model->options->seq,
+                               .in = made->features,
+                               .first_row = model->options->tp_rank * batch % model->options->batch,
+                               .row_count = model->options->batch,
+                               .dropout = model->options->dropout,
+                               .dropout_site = site};
+    SL_TRY(
+        sl_layer_add_hidden(model, name, "", model->program->type, made->features, &made->value));
+    return sl_layer_add_op(model, SL_OP_DROPOUT, &attrs, (uint32_t[]){x, residual, made->value}, 3);
+}
+
+/* A linear adds the residual itself, if its product is y as it is. */
+static sl_status add_residual(sl_model *model, uint32_t y, uint32_t residual, uint64_t features)
+{
+    enum { RESIDUAL = 3, Y = 4 };
+    sl_op *last = &model->program->ops[model->program->op_count - 1];
+    const sl_op_attrs attrs = {.element_count = model->hidden_rows * features};
+    if (last->kind == SL_OP_LINEAR && last->operand[Y] == y && last->operand[RESIDUAL] == SL_NONE) {
+        last->operand[RESIDUAL] = residual;
+        return SL_OK;
+    }
+    return sl_layer_add_op(model, SL_OP_ADD, &attrs, (uint32_t[]){residual, y}, 2);
+}
+
+static sl_status make_dropout(sl_model *model, const char *name, sl_tensor x, sl_model_tensor *made)
+{
+    const uint32_t site = sl_model_number_site(model);
+    sl_model_tensor from;
+    SL_TRY(sl_model_use(model, x, &from));
+    *made = from;
+    if (!sl_model_is_here(model) || model->options->dropout == 0)
+        return SL_OK;
+    SL_TRY(sl_model_open_segment(model));
+    return emit_dropout(model, name, from.value, SL_NONE, site, made);
+}
+
+sl_tensor sl_dropout(sl_model *model, const char *name, sl_tensor x)
+{
+    sl_model_tensor made = {.value = SL_NONE};
+    const sl_status status = make_dropout(model, name, x, &made);
+    return sl_model_return(model, status, &made);
+}
+
+static sl_status make_drop_add(sl_model *model, const char *name, sl_tensor x, sl_tensor residual,
+                               sl_model_tensor *made)
+{
+    const uint32_t site = sl_model_number_site(model);
+    sl_model_tensor from, beside;
+    SL_TRY(sl_model_use(model, x, &from));
+    SL_TRY(sl_model_use(model, residual, &beside));
+    if (from.features != beside.features || from.local != beside.local)
+        SL_FAIL(SL_ERROR_USAGE, "%s: %s has %llu features, the residual %llu", name, from.name,
+                (unsigned long long)from.features, (unsigned long long)beside.features);
+    *made = from;
+    if (!sl_model_is_here(model))
+        return SL_OK;
+    SL_TRY(sl_model_open_segment(model));
+    if (model->options->dropout > 0)
+        return emit_dropout(model, name, from.value, beside.value, site, made);
+    return add_residual(model, from.value, beside.value, made->features);
+}
+
+sl_tensor sl_drop_add(sl_model *model, const char *name, sl_tensor x, sl_tensor residual)
+{
+    sl_model_tensor made = {.value = SL_NONE};
+    const sl_status status = make_drop_add(model, name, x, residual, &made);
+    return sl_model_return(model, status, &made);
 }

@@ -44,9 +44,9 @@ static bool is_prompt(const sl_task *task, uint32_t program_index)
 }
 
 static void choose_generation(const sl_task *task, uint32_t program_index,
-                              sl_gpt2_emit_options *options)
+                              sl_model_options *options)
 {
-    options->mode = SL_GPT2_CACHED;
+    options->mode = SL_MODEL_CACHED;
     options->cache_rows = task->cache_rows;
     if (!is_prompt(task, program_index))
         options->seq = program_index == 0 ? 1 : task->piece;
@@ -89,7 +89,7 @@ static bool shares_rows(const sl_task *task, uint32_t rows, uint32_t program_ind
 static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint32_t program_index,
                               sl_program **out_program)
 {
-    sl_gpt2_emit_options options = {.batch = count_rows(task, choice, program_index),
+    sl_model_options options = {.batch = count_rows(task, choice, program_index),
                                     .seq = task->seq,
                                     .tp_size = task->tp_size ? task->tp_size : 1,
                                     .tp_rank = task->tp_rank,
@@ -113,7 +113,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     if (task->work == SL_WORK_GENERATE)
         choose_generation(task, program_index, &options);
     if (task->by_token)
-        options.mode = SL_GPT2_STATS;
+        options.mode = SL_MODEL_STATS;
     SL_TRY(sl_gpt2_emit(&task->shape, &options, out_program));
     (*out_program)->dp_size = task->dp_size;
     (*out_program)->dp_rank = task->dp_rank;

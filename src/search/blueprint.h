@@ -35,7 +35,7 @@ typedef struct sl_task {
     uint32_t cache_rows;       /* GENERATE: tokens that the cache holds; 0: the context */
     bool by_token;             /* EVALUATE: what the loss of each token is made of, not their sum */
     bool with_evaluation;      /* TRAIN: builds program 1 too */
-    bool by_document;          /* programs of a loss: see sl_gpt2_emit_options */
+    bool by_document;          /* programs of a loss: see sl_model_options */
     float dropout;             /* TRAIN: likewise, of program 0 */
     sl_config_list freeze;     /* TRAIN: patterns of names, see config/freeze.h; borrowed */
     uint32_t tail_rows;        /* rows of the last program of an evaluation; 0: it is left out */
@@ -48,9 +48,9 @@ typedef struct sl_task {
     uint32_t stage_ends[SL_STAGES_MAX]; /* the layer behind each; [0] = 0: shared out evenly */
     uint32_t zero;                      /* ZeRO stage over them, see sl_program */
     sl_split_layout split_layout;
-    bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */
+    bool sequence_parallel;     /* TRAIN: see sl_model_options */
     bool partition_activations; /* TRAIN: see sl_step_options */
-    uint64_t head_logits;       /* TRAIN: see sl_gpt2_emit_options; 0: as suits the target */
+    uint64_t head_logits;       /* TRAIN: see sl_model_options; 0: as suits the target */
     sl_engine_target target;    /* who computes */
     uint64_t shared_bytes; /* what device and host may take together where a budget is unset; of a
                               device with memory of its own: what the host may take */

@@ -196,7 +196,7 @@ static sl_status find_stage_costs(const sl_search *search, sl_stages_costs *out_
 {
     const sl_task *task = &search->task;
     sl_gpt2_shape shape = task->shape;
-    const sl_gpt2_emit_options options = {.batch = search->fixed.micro_batch,
+    const sl_model_options options = {.batch = search->fixed.micro_batch,
                                           .seq = task->seq,
                                           .tp_size = task->tp_size,
                                           .type = task->type,

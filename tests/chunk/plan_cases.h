@@ -25,7 +25,7 @@ typedef enum plan_case_frozen {
 
 typedef struct plan_case {
     sl_gpt2_shape shape;
-    sl_gpt2_emit_options emit;
+    sl_model_options emit;
     sl_step_options step;
     sl_policy_options policy;
     uint64_t chunk_elements;
@@ -66,10 +66,10 @@ static inline plan_case plan_case_choose(uint64_t seed)
                               .context = 4 + (uint32_t)plan_case_draw(seed, &n, 20),
                               .vocab = 50 + (uint32_t)plan_case_draw(seed, &n, 400)};
     c.emit =
-        (sl_gpt2_emit_options){.batch = 1 + (uint32_t)plan_case_draw(seed, &n, 3),
+        (sl_model_options){.batch = 1 + (uint32_t)plan_case_draw(seed, &n, 3),
                                .seq = 2 + (uint32_t)plan_case_draw(seed, &n, c.shape.context - 2),
                                .tp_size = 1,
-                               .mode = SL_GPT2_LOSS};
+                               .mode = SL_MODEL_LOSS};
     c.step = (sl_step_options){.micro_batch_count = 1 + (uint32_t)plan_case_draw(seed, &n, 4),
                                .accumulation = (sl_accumulation)plan_case_draw(seed, &n, 2),
                                .recompute = (sl_recompute)plan_case_draw(seed, &n, 3),

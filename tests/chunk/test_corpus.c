@@ -110,7 +110,7 @@ static void open_case(const row *it, plan_case *c)
                                  .host_activations = (double)cell[COLUMN_activation_host] / 100,
                                  .disk_activations = (double)cell[COLUMN_activation_disk] / 100}};
     bool may_round = c->step.micro_batch_count == 1 || c->step.accumulation == SL_ACCUMULATE_LAYER;
-    c->emit = (sl_gpt2_emit_options){.batch = (uint32_t)cell[COLUMN_batch],
+    c->emit = (sl_model_options){.batch = (uint32_t)cell[COLUMN_batch],
                                      .seq = c->shape.context,
                                      .tp_size = 1,
                                      .type = type,

@@ -205,7 +205,7 @@ static void search_on_many_different_tensors_stays_in_time(void **state)
 static sl_program *emit_model(const char *name)
 {
     sl_gpt2_shape shape;
-    sl_gpt2_emit_options options = {.batch = 1, .tp_size = 1, .mode = SL_GPT2_LOSS};
+    sl_model_options options = {.batch = 1, .tp_size = 1, .mode = SL_MODEL_LOSS};
     sl_program *program = NULL;
     assert_int_equal(sl_gpt2_named(name, &shape), SL_OK);
     options.seq = shape.context;

@@ -30,10 +30,10 @@ static void open_case(const sl_gpt2_shape *shape, uint32_t seq, sl_type type, bo
                       uint32_t micro_batches, plan_case *c)
 {
     *c = (plan_case){.shape = *shape};
-    c->emit = (sl_gpt2_emit_options){.batch = 1,
+    c->emit = (sl_model_options){.batch = 1,
                                      .seq = seq,
                                      .tp_size = 1,
-                                     .mode = SL_GPT2_LOSS,
+                                     .mode = SL_MODEL_LOSS,
                                      .type = type,
                                      .grad_type = type};
     c->step = (sl_step_options){.micro_batch_count = micro_batches,

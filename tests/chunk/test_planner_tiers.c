@@ -255,7 +255,7 @@ static void open_families(plan_case *c)
 {
     *c = (plan_case){
         .shape = {.layers = 4, .heads = 2, .width = 128, .context = 64, .vocab = 60},
-        .emit = {.batch = 2, .seq = 64, .tp_size = 1, .mode = SL_GPT2_LOSS},
+        .emit = {.batch = 2, .seq = 64, .tp_size = 1, .mode = SL_MODEL_LOSS},
         .step = {.micro_batch_count = FAMILY_MICRO_BATCHES, .accumulation = SL_ACCUMULATE_LAYER},
         .policy = {.policy = SL_POLICY_DEVICE},
         .request = {.prefetch = SL_PREFETCH_AUTO}};

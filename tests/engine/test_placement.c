@@ -56,10 +56,10 @@ typedef struct numbers {
 static void fix_model(plan_case *c, numbers it)
 {
     c->shape = (sl_gpt2_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
-    c->emit = (sl_gpt2_emit_options){.batch = 2,
+    c->emit = (sl_model_options){.batch = 2,
                                      .seq = 21,
                                      .tp_size = 1,
-                                     .mode = SL_GPT2_LOSS,
+                                     .mode = SL_MODEL_LOSS,
                                      .type = it.type,
                                      .grad_type = c->emit.grad_type,
                                      .by_document = it.by_document,

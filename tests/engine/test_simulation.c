@@ -78,8 +78,8 @@ static void fix_model(plan_case *c, const numbers *it, uint64_t seed)
     c->shape = (sl_gpt2_shape){.layers = 2, .width = 32, .heads = 2, .context = 16, .vocab = 60};
     c->chunk_elements = SL_BLOCK_ELEMENTS * (2 + seed % 7);
     sl_type grad_type = c->emit.grad_type;
-    c->emit = (sl_gpt2_emit_options){
-        .batch = 2, .seq = 16, .tp_size = 1, .mode = SL_GPT2_LOSS, .type = it->type};
+    c->emit = (sl_model_options){
+        .batch = 2, .seq = 16, .tp_size = 1, .mode = SL_MODEL_LOSS, .type = it->type};
     c->step.micro_batch_count = it->micro_batches;
     c->step.update_early = c->step.update_early && it->clip == 0.0f;
     bool may_round = it->micro_batches == 1 || c->step.accumulation == SL_ACCUMULATE_LAYER;

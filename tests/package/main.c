@@ -9,7 +9,7 @@
 int main(void)
 {
     sl_gpt2_shape shape;
-    sl_gpt2_emit_options options = {.batch = 1, .seq = 64, .tp_size = 1};
+    sl_model_options options = {.batch = 1, .seq = 64, .tp_size = 1};
     sl_program *program = NULL;
     sl_layout *layout = NULL;
     sl_device_info info; /* of a device, for which the whole backend is linked */

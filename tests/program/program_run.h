@@ -204,7 +204,7 @@ static inline sl_program *run_divide_head(const sl_program *from, uint64_t rows,
 
 static inline void run_emit(run *r, const run_options *options, uint32_t rank)
 {
-    sl_gpt2_emit_options emit = {.batch = options->batch,
+    sl_model_options emit = {.batch = options->batch,
                                  .seq = options->seq,
                                  .tp_size = options->tp_size,
                                  .tp_rank = rank,

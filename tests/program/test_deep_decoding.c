@@ -69,8 +69,8 @@ static void open_decoder(decoder *d, sl_policy policy)
 {
     const sl_policy_options options = {.policy = policy};
     for (uint32_t p = 0; p < PLANS; p++) {
-        const sl_gpt2_emit_options emit = {
-            .batch = 1, .seq = p == ONE ? 1 : TOKENS, .tp_size = 1, .mode = SL_GPT2_CACHED};
+        const sl_model_options emit = {
+            .batch = 1, .seq = p == ONE ? 1 : TOKENS, .tp_size = 1, .mode = SL_MODEL_CACHED};
         need(sl_gpt2_emit(&shape, &emit, &d->programs[p]));
     }
     need(sl_layout_build(d->programs[ONE], 0, &d->layout));

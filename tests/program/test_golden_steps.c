@@ -169,14 +169,14 @@ static sl_status emit_forward(const step_case *it, sl_program **out_forward)
 {
     const variant *v = it->variant;
     const sl_gpt2_shape shape = {4, 32, 4, 8, 300};
-    const sl_gpt2_emit_options options = {
+    const sl_model_options options = {
         .batch = 2,
         .seq = 8,
         .tp_size = v->tp,
         .tp_rank = v->tp_rank,
         .stage_count = it->stage_count,
         .stage_index = it->stage,
-        .mode = SL_GPT2_LOSS,
+        .mode = SL_MODEL_LOSS,
         .type = it->type,
         .grad_type = it->grad_type,
         .head_logits = v->head_logits,

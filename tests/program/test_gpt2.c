@@ -79,7 +79,7 @@ static void check_when_shape_is_impossible_then_usage_error(void **state)
         assert_int_equal(sl_gpt2_check(&rows[i].shape, rows[i].tp_size), SL_ERROR_USAGE);
 }
 
-static sl_program *emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
+static sl_program *emit(const sl_gpt2_shape *shape, const sl_model_options *options)
 {
     sl_program *program = NULL;
     if (sl_gpt2_emit(shape, options, &program) != SL_OK)
@@ -90,13 +90,13 @@ static sl_program *emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *
 static void emit_when_options_are_wrong_then_usage_error(void **state)
 {
     (void)state;
-    static const sl_gpt2_emit_options rows[] = {
+    static const sl_model_options rows[] = {
         {.batch = 0, .seq = 7, .tp_size = 1},
         {.batch = 1, .seq = 0, .tp_size = 1},
         {.batch = 1, .seq = 8, .tp_size = 1}, /* context 7 */
         {.batch = 1, .seq = 7, .tp_size = 2, .tp_rank = 2},
-        {.batch = 1, .seq = 7, .tp_size = 1, .mode = SL_GPT2_CACHED, .cache_rows = 6},
-        {.batch = 1, .seq = 7, .tp_size = 1, .mode = SL_GPT2_CACHED, .cache_rows = 8},
+        {.batch = 1, .seq = 7, .tp_size = 1, .mode = SL_MODEL_CACHED, .cache_rows = 6},
+        {.batch = 1, .seq = 7, .tp_size = 1, .mode = SL_MODEL_CACHED, .cache_rows = 8},
         {.batch = 1, .seq = 7, .tp_size = 1, .grad_type = SL_TYPE_BF16},
         {.batch = 1, .seq = 7, .tp_size = 1, .type = SL_TYPE_FP16, .grad_type = SL_TYPE_BF16},
         {.batch = 1, .seq = 7, .tp_size = 1, .type = SL_TYPE_COUNT},
@@ -125,7 +125,7 @@ static void specs_when_emitted_then_they_add_up_to_the_model(void **state)
     sl_gpt2_shape shape;
     assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
     sl_program *program =
-        emit(&shape, &(sl_gpt2_emit_options){.batch = 4, .seq = 1024, .tp_size = 1});
+        emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
     assert_int_equal(count_outside(program), 124439808);
     assert_string_equal(program->tensors[0].name, "wte.weight");
     uint64_t next_id = 0;
@@ -158,7 +158,7 @@ static const sl_tensor_spec *find_spec(const sl_program *program, const char *na
 static void specs_when_emitted_then_start_as_gpt2_does(void **state)
 {
     (void)state;
-    sl_program *program = emit(&tiny, &(sl_gpt2_emit_options){.batch = 1, .seq = 7, .tp_size = 1});
+    sl_program *program = emit(&tiny, &(sl_model_options){.batch = 1, .seq = 7, .tp_size = 1});
     static const struct {
         const char *name;
         float mean, deviation;
@@ -188,7 +188,7 @@ static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_cou
     assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
     sl_program *program = emit(
         &shape,
-        &(sl_gpt2_emit_options){.batch = 4, .seq = 1024, .tp_size = 1, .head_logits = head_logits});
+        &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1, .head_logits = head_logits});
     uint64_t next_row = 0;
     uint32_t group = 0;
     for (uint32_t s = 0; s < program->segment_count; s++) {
@@ -235,7 +235,7 @@ static void program_when_rows_or_ids_are_many_then_stays_short(void **state)
         {{2, 3, 3, 1000, 1000003}, 1000},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const sl_gpt2_emit_options options = {
+        const sl_model_options options = {
             .batch = rows[i].batch, .seq = rows[i].shape.context, .tp_size = 1};
         sl_program *program;
         assert_int_equal(sl_gpt2_emit(&rows[i].shape, &options, &program), SL_OK);
@@ -251,7 +251,7 @@ static void step_when_derived_for_gpt2_then_well_formed(void **state)
     sl_gpt2_shape shape;
     assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
     sl_program *program =
-        emit(&shape, &(sl_gpt2_emit_options){.batch = 4, .seq = 1024, .tp_size = 1});
+        emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
     it_layout layout = it_layout_make(program, 4ull << 20);
     for (int s = 0; s < 12; s++) {
         sl_step_options options = {3, (sl_accumulation)(s % 2), (sl_recompute)(s / 2 % 3), s / 6};
@@ -274,7 +274,7 @@ static void step_when_derived_in_half_precision_then_well_formed(void **state)
         bool is_layer = s % 2 == 0, is_half = s % 3 == 0;
         sl_program *step,
             *program =
-                emit(&shape, &(sl_gpt2_emit_options){.batch = 1,
+                emit(&shape, &(sl_model_options){.batch = 1,
                                                      .seq = 1024,
                                                      .tp_size = 1,
                                                      .type = s < 6 ? SL_TYPE_BF16 : SL_TYPE_FP16,
@@ -310,7 +310,7 @@ static void emit_when_two_ranks_then_sizes_are_halved(void **state)
     for (uint32_t rank = 0; rank < 2; rank++) {
         sl_program *program =
             emit(&shape,
-                 &(sl_gpt2_emit_options){.batch = 1, .seq = 1024, .tp_size = 2, .tp_rank = rank});
+                 &(sl_model_options){.batch = 1, .seq = 1024, .tp_size = 2, .tp_rank = rank});
         /* embedding, two a block, the statistics of two row ranges */
         assert_int_equal(count_collectives(program), 1 + 2 * 12 + 2);
         assert_int_equal(find_spec(program, "h.3.attn.c_attn.weight")->shape[1], 3 * 384);
@@ -326,7 +326,7 @@ static void emit_when_two_ranks_then_sizes_are_halved(void **state)
         assert_int_equal(find_spec(program, "wte.weight")->first_row, rank * 25216);
         sl_program_close(program);
     }
-    sl_program *single = emit(&shape, &(sl_gpt2_emit_options){.batch = 1, .seq = 9, .tp_size = 1});
+    sl_program *single = emit(&shape, &(sl_model_options){.batch = 1, .seq = 9, .tp_size = 1});
     assert_int_equal(count_collectives(single), 0);
     sl_program_close(single);
 }
@@ -349,7 +349,7 @@ static void ranks_when_counted_hold_as_many_parameters_as_published(void **state
             uint64_t count = 0;
             sl_program *program =
                 emit(&rows[i].shape,
-                     &(sl_gpt2_emit_options){
+                     &(sl_model_options){
                          .batch = 1, .seq = 16, .tp_size = rows[i].tp_size, .tp_rank = rank});
             for (uint32_t t = 0; t < program->tensor_count; t++)
                 count += program->tensors[t].element_count;
@@ -469,7 +469,7 @@ static void ranks_when_split_by_columns_hold_as_many_parameters_as_derived(void 
         for (uint32_t rank = 0; rank < counts[i][0]; rank++) {
             uint64_t count = 0;
             sl_program *program =
-                emit(&shape, &(sl_gpt2_emit_options){.batch = 1,
+                emit(&shape, &(sl_model_options){.batch = 1,
                                                      .seq = 16,
                                                      .tp_size = (uint32_t)counts[i][0],
                                                      .tp_rank = rank,
@@ -528,8 +528,8 @@ static double decode_tokens(it_machine *machine, uint32_t position, uint32_t cou
 static sl_program *emit_decoder(uint32_t seq, sl_type type)
 {
     return emit(&tiny,
-                &(sl_gpt2_emit_options){
-                    .batch = 1, .seq = seq, .tp_size = 1, .mode = SL_GPT2_CACHED, .type = type});
+                &(sl_model_options){
+                    .batch = 1, .seq = seq, .tp_size = 1, .mode = SL_MODEL_CACHED, .type = type});
 }
 
 /* One token after the other, each against the cache of those before: the losses add up to those of
@@ -537,7 +537,7 @@ static sl_program *emit_decoder(uint32_t seq, sl_type type)
 static void decoding_when_token_by_token_then_agrees_with_the_loss(void **state)
 {
     (void)state;
-    sl_program *loss = emit(&tiny, &(sl_gpt2_emit_options){.batch = 1, .seq = 7, .tp_size = 1});
+    sl_program *loss = emit(&tiny, &(sl_model_options){.batch = 1, .seq = 7, .tp_size = 1});
     sl_program *one = emit_decoder(1, SL_TYPE_FP32), *four = emit_decoder(4, SL_TYPE_FP16);
     it_layout layout = it_layout_make(loss, RUN_CHUNK_ELEMENTS);
     it_state params = it_state_make(&layout);

@@ -51,7 +51,7 @@ typedef struct shard_step {
 static shard_step derive_step(const sl_step_options *options, uint32_t stage_count)
 {
     static const sl_gpt2_shape deep = {6, 40, 5, 24, 600};
-    const sl_gpt2_emit_options forward_options = {.batch = 2,
+    const sl_model_options forward_options = {.batch = 2,
                                                   .seq = 24,
                                                   .tp_size = 1,
                                                   .stage_count = stage_count,
@@ -211,7 +211,7 @@ static void gathers_when_chunks_stay_idle_then_are_fewer(void **state)
 static double count_kept_bytes(uint32_t zero, double *out_elements)
 {
     static const sl_gpt2_shape large = {36, 4096, 32, 1024, 50257};
-    const sl_gpt2_emit_options options = {
+    const sl_model_options options = {
         .batch = 1, .seq = 1024, .tp_size = 1, .type = SL_TYPE_BF16, .grad_type = SL_TYPE_BF16};
     sl_program *program;
     sl_layout *layout;

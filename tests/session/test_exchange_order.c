@@ -44,7 +44,7 @@ static sl_program *derive_stage(uint32_t stage_count, uint32_t stage,
                                 const sl_step_options *options)
 {
     const sl_gpt2_shape shape = {LAYERS, 16, 2, 8, 64};
-    const sl_gpt2_emit_options emit = {
+    const sl_model_options emit = {
         .batch = 1, .seq = 8, .tp_size = 1, .stage_count = stage_count, .stage_index = stage};
     sl_program *forward, *step;
     sl_layout *layout;

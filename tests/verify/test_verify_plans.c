@@ -97,13 +97,13 @@ static void gpt2_plan_when_faulty_then_rejected_for_its_reason(void **state)
 
 /* One forward program as it is: decoding, the loss or what it is made of, whole or a half of two
  * ranks. */
-static void check_forward(sl_gpt2_mode mode, uint32_t tp_size, sl_policy policy)
+static void check_forward(sl_model_mode mode, uint32_t tp_size, sl_policy policy)
 {
     plan_case it = {.shape = {3, 64, 4, 32, 300}, .policy = {.policy = policy}};
     sl_shortage shortage;
     sl_plan *plan = NULL;
-    bool is_cached = mode == SL_GPT2_CACHED;
-    it.emit = (sl_gpt2_emit_options){.batch = is_cached ? 3 : 1,
+    bool is_cached = mode == SL_MODEL_CACHED;
+    it.emit = (sl_model_options){.batch = is_cached ? 3 : 1,
                                      .seq = is_cached ? 1 : 16,
                                      .tp_size = tp_size,
                                      .mode = mode,
@@ -135,9 +135,9 @@ static void forward_plan_when_faulty_then_rejected_for_its_reason(void **state)
     (void)state;
     for (int policy = SL_POLICY_DEVICE; policy <= SL_POLICY_STATIC; policy++)
         for (uint32_t tp_size = 1; tp_size <= 2; tp_size++) {
-            check_forward(SL_GPT2_CACHED, tp_size, (sl_policy)policy);
-            check_forward(SL_GPT2_LOSS, tp_size, (sl_policy)policy);
-            check_forward(SL_GPT2_STATS, tp_size, (sl_policy)policy);
+            check_forward(SL_MODEL_CACHED, tp_size, (sl_policy)policy);
+            check_forward(SL_MODEL_LOSS, tp_size, (sl_policy)policy);
+            check_forward(SL_MODEL_STATS, tp_size, (sl_policy)policy);
         }
 }
 
@@ -156,10 +156,10 @@ typedef struct order {
 static void open_order(const order *it, plan_case *out)
 {
     *out = (plan_case){.shape = {2, 12, 3, 160, 300}};
-    out->emit = (sl_gpt2_emit_options){.batch = 3,
+    out->emit = (sl_model_options){.batch = 3,
                                        .seq = 128,
                                        .tp_size = 1,
-                                       .mode = SL_GPT2_LOSS,
+                                       .mode = SL_MODEL_LOSS,
                                        .head_logits = 1,
                                        .stage_count = it->stage_count,
                                        .stage_index = it->stage_count - 1};

@@ -1,0 +1,148 @@
+/* What layers add to a program: parameters, activations, ops, and the exchanges of rows and columns
+ * between tensor-parallel ranks.
+ *
+ * Features that do not divide by the ranks are padded: every rank has equally many, and those
+ * beyond the whole tensor are zero. They stay zero because their gradients are: a head of zeros has
+ * zero values, so its output is zero, and so is the gradient of the rows of the next linear that
+ * the output multiplies.
+ */
+#include <stdio.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+#include "build.h"
+
+/* ---- parameters ---- */
+
+/* Sets this rank's range of the split axis, without the padding at its end. */
+static void set_local_range(const sl_model *model, const sl_layer_tensor *tensor,
+                            sl_tensor_spec *spec)
+{
+    const bool is_matrix = tensor->columns != 0;
+    uint64_t local_features =
+        is_matrix && spec->split != SL_SPLIT_ROWS ? tensor->columns : tensor->rows;
+    if (spec->split == SL_SPLIT_QKV)
+        local_features /= 3;
+    const uint64_t first =
+        sl_bits_min(model->options->tp_rank * local_features, tensor->split_whole);
+    const uint64_t valid = sl_bits_min(local_features, tensor->split_whole - first);
+    if (spec->split == SL_SPLIT_ROWS) {
+        spec->first_row = first;
+        spec->valid_rows = valid;
+    } else {
+        spec->first_column = first;
+        spec->valid_columns = valid;
+    }
+}
+
+/* SL_ERROR_USAGE: a name that would be cut. */
+static sl_status write_name(size_t capacity, char *out_name, const char *prefix, const char *layer,
+                            const char *note)
+{
+    const int length = snprintf(out_name, capacity, "%s%s%s", prefix, layer, note);
+    if (length < 0 || (size_t)length >= capacity)
+        SL_FAIL(SL_ERROR_USAGE, "the name %s%s%s has more than %zu characters", prefix, layer, note,
+                capacity - 1);
+    return SL_OK;
+}
+
+sl_status sl_layer_add_tensor(sl_model *model, const sl_layer_tensor *tensor, uint32_t *out_value)
+{
+    const bool is_matrix = tensor->columns != 0;
+    const uint64_t columns = is_matrix ? tensor->columns : 1;
+    sl_tensor_spec spec = {
+        .dim_count = is_matrix ? 2 : 1,
+        .shape = {tensor->rows, columns},
+        .valid_rows = tensor->rows,
+        .whole_shape = {tensor->whole_rows ? tensor->whole_rows : tensor->rows,
+                        tensor->whole_columns ? tensor->whole_columns : columns},
+        .split = model->options->tp_size > 1 ? tensor->split : SL_SPLIT_NONE,
+        .decay = is_matrix,
+        .init_mean = tensor->mean,
+        .init_deviation = tensor->deviation,
+    };
+    char name[sizeof spec.name];
+    if (spec.split != SL_SPLIT_NONE)
+        set_local_range(model, tensor, &spec);
+    SL_TRY(write_name(sizeof name, name, tensor->layer, ".", tensor->name));
+    SL_TRY(write_name(sizeof spec.name, spec.name, model->prefix, name, ""));
+    SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));
+    return sl_program_add_tensor(model->program, &spec, out_value);
+}
+
+/* ---- activations and ops ---- */
+
+sl_status sl_layer_add_rows(sl_model *model, sl_value *value, uint64_t rows, uint64_t columns,
+                            uint32_t *out_value)
+{
+    SL_TRY(sl_bits_multiply(rows, columns, value->name, &value->bytes));
+    SL_TRY(sl_bits_multiply(value->bytes, sl_type_bytes(value->type), value->name, &value->bytes));
+    return sl_program_add_value(model->program, value, out_value);
+}
+
+sl_status sl_layer_add_activation(sl_model *model, const char *name, const char *note, sl_type type,
+                                  uint64_t elements, uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
+    SL_TRY(write_name(sizeof value.name, value.name, model->prefix, name, note));
+    return sl_layer_add_rows(model, &value, model->rows, elements, out_value);
+}
+
+sl_status sl_layer_add_hidden(sl_model *model, const char *name, const char *note, sl_type type,
+                              uint64_t elements, uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
+    SL_TRY(write_name(sizeof value.name, value.name, model->prefix, name, note));
+    return sl_layer_add_rows(model, &value, model->hidden_rows, elements, out_value);
+}
+
+sl_status sl_layer_add_op(sl_model *model, sl_op_kind kind, const sl_op_attrs *attrs,
+                          const uint32_t *operands, uint32_t operand_count)
+{
+    sl_op_attrs typed = *attrs;
+    typed.type = (uint16_t)model->program->type;
+    return sl_program_add_op(model->program, kind, &typed, operands, operand_count);
+}
+
+/* ---- rows and columns of all ranks ---- */
+
+static sl_op_attrs rows_attrs(const sl_model *model, uint64_t features)
+{
+    return (sl_op_attrs){.batch = model->options->batch,
+                         .seq = model->options->seq,
+                         .in = features,
+                         .row_count = model->hidden_rows};
+}
+
+sl_status sl_layer_gather_rows(sl_model *model, const char *name, uint32_t x, uint64_t features,
+                               uint32_t *out_y)
+{
+    const sl_op_attrs attrs = rows_attrs(model, features);
+    *out_y = x;
+    if (!sl_model_splits_rows(model))
+        return SL_OK;
+    SL_TRY(sl_layer_add_activation(model, name, ".all", model->program->type, features, out_y));
+    return sl_layer_add_op(model, SL_OP_GATHER_ROWS, &attrs, (uint32_t[]){x, *out_y}, 2);
+}
+
+sl_status sl_layer_scatter_rows(sl_model *model, const char *name, uint32_t terms,
+                                uint64_t features, uint32_t *out_y)
+{
+    const sl_op_attrs attrs = rows_attrs(model, features);
+    uint32_t y;
+    SL_TRY(sl_layer_add_hidden(model, name, "", model->program->type, features, &y));
+    SL_TRY(sl_layer_add_op(model, SL_OP_SCATTER_ROWS, &attrs, (uint32_t[]){terms, y}, 2));
+    *out_y = y;
+    return SL_OK;
+}
+
+sl_status sl_layer_gather_columns(sl_model *model, const char *name, const char *note, uint32_t x,
+                                  uint64_t features, uint64_t local, uint32_t *out_y)
+{
+    const sl_op_attrs attrs = {.row_count = model->rows, .in = features, .out = local};
+    uint32_t y;
+    SL_TRY(sl_layer_add_activation(model, name, note, model->program->type, features, &y));
+    SL_TRY(sl_layer_add_op(model, SL_OP_GATHER_COLUMNS, &attrs, (uint32_t[]){x, y}, 2));
+    *out_y = y;
+    return SL_OK;
+}
