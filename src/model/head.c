@@ -223,6 +223,7 @@ static sl_status make_head(sl_model *model, const char *name, sl_tensor x)
     model->has_head = true;
     if (!sl_model_is_here(model))
         return SL_OK;
+    SL_TRY(sl_model_add_copies(model));
     return sl_model_has_targets(model) ? emit_loss(model, table, from.value)
                                        : emit_last_logits(model, table, from.value);
 }

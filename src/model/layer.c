@@ -23,6 +23,16 @@ static sl_model_tensor describe(const char *name, uint64_t features)
     return made;
 }
 
+/* A layer over all features: a rank that has some of them cannot compute it. */
+static sl_status check_whole(const char *name, const sl_model_tensor *x)
+{
+    if (x->local != x->features)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s: each rank has only some features of %s; a linear split by rows comes between",
+                name, x->name);
+    return SL_OK;
+}
+
 /* ---- norm ---- */
 
 static sl_status emit_norm(sl_model *model, const char *name, const sl_model_tensor *x,
@@ -47,13 +57,19 @@ static sl_status emit_norm(sl_model *model, const char *name, const sl_model_ten
     return sl_layer_gather_rows(model, name, y, width, &made->value);
 }
 
+static sl_status make_norm(sl_model *model, const char *name, sl_tensor x, sl_model_tensor *made)
+{
+    sl_model_tensor from;
+    SL_TRY(sl_model_use(model, x, &from));
+    SL_TRY(check_whole(name, &from));
+    *made = describe(name, from.features);
+    return sl_model_is_here(model) ? emit_norm(model, name, &from, made) : SL_OK;
+}
+
 sl_tensor sl_norm(sl_model *model, const char *name, sl_tensor x)
 {
-    sl_model_tensor from = {0}, made;
-    sl_status status = sl_model_use(model, x, &from);
-    made = describe(name, from.features);
-    if (status == SL_OK && sl_model_is_here(model))
-        status = emit_norm(model, name, &from, &made);
+    sl_model_tensor made = {.value = SL_NONE};
+    const sl_status status = make_norm(model, name, x, &made);
     return sl_model_return(model, status, &made);
 }
 
@@ -353,7 +369,9 @@ static sl_status make_dropout(sl_model *model, const char *name, sl_tensor x, sl
     const uint32_t site = sl_model_number_site(model);
     sl_model_tensor from;
     SL_TRY(sl_model_use(model, x, &from));
-    *made = from;
+    SL_TRY(check_whole(name, &from));
+    *made = describe(name, from.features);
+    made->value = from.value;
     if (!sl_model_is_here(model) || model->options->dropout == 0)
         return SL_OK;
     SL_TRY(sl_model_open_segment(model));
@@ -374,10 +392,13 @@ static sl_status make_drop_add(sl_model *model, const char *name, sl_tensor x, s
     sl_model_tensor from, beside;
     SL_TRY(sl_model_use(model, x, &from));
     SL_TRY(sl_model_use(model, residual, &beside));
-    if (from.features != beside.features || from.local != beside.local)
+    SL_TRY(check_whole(name, &from));
+    SL_TRY(check_whole(name, &beside));
+    if (from.features != beside.features)
         SL_FAIL(SL_ERROR_USAGE, "%s: %s has %llu features, the residual %llu", name, from.name,
                 (unsigned long long)from.features, (unsigned long long)beside.features);
-    *made = from;
+    *made = describe(name, from.features);
+    made->value = from.value;
     if (!sl_model_is_here(model))
         return SL_OK;
     SL_TRY(sl_model_open_segment(model));

@@ -139,10 +139,12 @@ sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_t
 
 /* ---- regions ---- */
 
-/* With stages, the last one has a copy of the tables that a head uses. */
-static sl_status add_tied_tables(sl_model *model)
+sl_status sl_model_add_copies(sl_model *model)
 {
-    for (uint32_t t = 0; t < model->table_count && sl_model_has_stages(model); t++)
+    if (model->region != SL_REGION_LAST || model->has_copies || !sl_model_has_stages(model))
+        return SL_OK;
+    model->has_copies = true;
+    for (uint32_t t = 0; t < model->table_count; t++)
         SL_TRY(sl_table_add_panels(model, &model->tables[t]));
     return SL_OK;
 }
@@ -154,8 +156,7 @@ sl_status sl_model_open_segment(sl_model *model)
     if (model->has_segment)
         return SL_OK;
     model->has_segment = true;
-    if (model->region == SL_REGION_LAST)
-        SL_TRY(add_tied_tables(model));
+    SL_TRY(sl_model_add_copies(model));
     return sl_program_add_segment(model->program, &segment);
 }
 
