@@ -13,12 +13,12 @@ static uint64_t count_memory(const sl_plan_stage *stage)
     return stage->peak_bytes[SL_TIER_DEVICE] + stage->peak_bytes[SL_TIER_HOST];
 }
 
-/* A stage that was drawn and has the same plan: between first and last, with as many layers, and
- * all micro-batches kept. NULL: none. */
+/* A stage that was drawn and has the same plan: between first and last, with as many layers that
+ * are all trained, and all micro-batches kept. NULL: none. */
 static const sl_plan_stage *find_twin(const sl_plan_stages *stages, const sl_task *task,
                                       uint32_t index)
 {
-    if (task->schedule != SL_SCHEDULE_GPIPE)
+    if (task->schedule != SL_SCHEDULE_GPIPE || task->freeze.count > 0)
         return NULL;
     for (uint32_t i = 1; i < index && index + 1 < stages->count; i++)
         if (stages->items[i].layer_count == stages->items[index].layer_count)

@@ -42,6 +42,7 @@ static const sl_topic_row memory_rows[] = {
 
 static const char *const memory_lines[] = {
     "sluice plan --model gpt2 --micro-batch 1 --accumulate 4 --recompute full",
+    "sluice plan --model gpt2 --freeze 'wte.*' 'wpe.*' 'h.[0-8].*'",
     "sluice plan --model gpt2 --report plan.html", "sluice profile --model gpt2", NULL};
 
 static const sl_topic_row budget_rows[] = {
@@ -173,7 +174,7 @@ static const sl_topic topics[] = {
      .rows = memory_rows,
      .remark = "Where it does not fit, in this order: a smaller --micro-batch with more "
                "--accumulate, --recompute full, --policy host, --policy nvme. What is refused says "
-               "what would fit.",
+               "what would fit. Tensors that --freeze names have param alone.",
      .lines = memory_lines,
      .page = "docs/profile.md"},
     {.name = "budgets",

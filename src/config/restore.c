@@ -43,6 +43,7 @@ static const uint32_t resolved_rows[] = {
     ROW(eps),
     ROW(clip),
     ROW(weight_decay),
+    ROW(freeze),
     ROW(loss_scale),
     ROW(nonfinite),
     ROW(warmup_type),

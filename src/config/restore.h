@@ -2,8 +2,9 @@
  *
  *   given now        wins; what differs from the checkpoint is reported as `was → is`
  *   given before     taken over: a manifest keeps what files and command lines said
- *   numbers          schedule, batch, precision and data: taken over as they were resolved, given
- *                    or not, for a run does not change because a default or a machine did
+ *   numbers          schedule, batch, precision, data and what is frozen: taken over as they were
+ *                    resolved, given or not, for a run does not change because a default or a
+ *                    machine did
  *   everything else  resolved anew: device, budgets, threads, policy
  *
  * Not taken over: options of one start (`save`, `resume`, `overwrite`, `quiet`, `timeline`,

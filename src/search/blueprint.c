@@ -90,14 +90,14 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                               sl_program **out_program)
 {
     sl_model_options options = {.batch = count_rows(task, choice, program_index),
-                                    .seq = task->seq,
-                                    .tp_size = task->tp_size ? task->tp_size : 1,
-                                    .tp_rank = task->tp_rank,
-                                    .stage_count = task->stage_count,
-                                    .stage_index = task->stage_index,
-                                    .type = task->type,
-                                    .grad_type = sl_blueprint_grad_type(task, choice),
-                                    .by_document = task->by_document};
+                                .seq = task->seq,
+                                .tp_size = task->tp_size ? task->tp_size : 1,
+                                .tp_rank = task->tp_rank,
+                                .stage_count = task->stage_count,
+                                .stage_index = task->stage_index,
+                                .type = task->type,
+                                .grad_type = sl_blueprint_grad_type(task, choice),
+                                .by_document = task->by_document};
     if (task->stage_count > 1 && task->stage_ends[0] > 0) {
         options.first_layer = task->stage_index > 0 ? task->stage_ends[task->stage_index - 1] : 0;
         options.layer_end = task->stage_ends[task->stage_index];
@@ -191,16 +191,11 @@ double sl_blueprint_token_flops(const sl_blueprint *blueprint)
                                   : sl_gpt2_token_flops(&task->shape, task->seq);
 }
 
-/* The rules of all tensors of the model, and what this stage knows of the stages before. */
-static sl_status check_rules(sl_blueprint *blueprint)
+static void mark_frozen_stages(sl_blueprint *blueprint)
 {
     sl_program *own = blueprint->programs[0];
-    if (blueprint->task.freeze.count == 0)
-        return SL_OK;
-    SL_TRY(sl_freeze_check(&blueprint->task.freeze, find_whole(blueprint)));
     own->stages_before_are_frozen =
         blueprint->task.stage_index > 0 && sl_freeze_is_before(blueprint->whole, own);
-    return SL_OK;
 }
 
 /* Fills in all that does not depend on budgets. */
@@ -211,7 +206,7 @@ static sl_status build_programs(sl_blueprint *blueprint)
     SL_TRY(emit_whole(blueprint));
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         SL_TRY(emit_forward(task, &blueprint->choice, i, &blueprint->programs[i]));
-    SL_TRY(check_rules(blueprint));
+    mark_frozen_stages(blueprint);
     SL_TRY(sl_layout_build(blueprint->programs[0], blueprint->choice.chunk_elements,
                            &blueprint->layout));
     if (task->work == SL_WORK_TRAIN)

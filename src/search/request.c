@@ -151,6 +151,19 @@ static sl_status init_machine(const sl_config *config, sl_search *search)
     return check_description(config, &search->task.machine);
 }
 
+sl_status sl_search_check_freeze(const sl_config *config, const sl_gpt2_shape *shape)
+{
+    const sl_model_options options = {.batch = 1, .seq = 1, .tp_size = 1};
+    sl_program *whole;
+    if (config->freeze.count == 0)
+        return SL_OK;
+    SL_TRY(sl_gpt2_emit(shape, &options, &whole)); /* for the names of its tensors */
+    sl_freeze_apply(&config->freeze, whole);
+    const sl_status status = sl_freeze_check(&config->freeze, whole);
+    sl_program_close(whole);
+    return status;
+}
+
 static void init_training(const sl_config *config, sl_search *search)
 {
     search->task.with_evaluation = config->eval_data.count > 0;
@@ -197,11 +210,11 @@ static sl_status find_stage_costs(const sl_search *search, sl_stages_costs *out_
     const sl_task *task = &search->task;
     sl_gpt2_shape shape = task->shape;
     const sl_model_options options = {.batch = search->fixed.micro_batch,
-                                          .seq = task->seq,
-                                          .tp_size = task->tp_size,
-                                          .type = task->type,
-                                          .grad_type = SL_TYPE_FP32,
-                                          .split_layout = task->split_layout};
+                                      .seq = task->seq,
+                                      .tp_size = task->tp_size,
+                                      .type = task->type,
+                                      .grad_type = SL_TYPE_FP32,
+                                      .split_layout = task->split_layout};
     sl_program *forward;
     bool is_behind = false;
     shape.layers = 1;

@@ -148,6 +148,19 @@ static sl_status resolve_shape(sl_trainer *trainer)
     return sl_config_fit_model(trainer->config, &trainer->shape);
 }
 
+/* What is frozen keeps its values: those of a checkpoint or of --init, but for a new model. */
+static sl_status check_freeze(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    const bool is_new = !trainer->resume.checkpoint && !trainer->source.path;
+    SL_TRY(sl_search_check_freeze(config, &trainer->shape));
+    if (config->freeze.count > 0 && is_new && trainer->command == SL_CONFIG_TRAIN &&
+        sl_ranks_is_first(&trainer->ranks))
+        sl_log_write(SL_LOG_WARNING, "--freeze with --init scratch: the frozen tensors keep random "
+                                     "numbers for ever; --init DIR takes the weights of a model");
+    return SL_OK;
+}
+
 static sl_data_order choose_order(const sl_config *config)
 {
     static const sl_data_order orders[] = {[SL_CONFIG_RANDOM] = SL_DATA_RANDOM,
@@ -400,6 +413,7 @@ static const struct step {
     {open_source, ALL},       /* weights of --init: their shape and tokenizer */
     {open_vocabulary, ALL},   /* of the checkpoint, of the weights, else of the options for text */
     {resolve_shape, ALL},     /* the vocabulary says how many ids; fills in --seq */
+    {check_freeze, ALL},      /* of the tensors that the shape has */
     {take_state, ALL},        /* counters and seed of the checkpoint */
     {resolve_tokenizer, ALL}, /* drops a vocabulary that the shape has too few ids for */
     {find_end_of_text, ALL},  /* of the vocabulary that is left */
