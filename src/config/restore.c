@@ -240,7 +240,8 @@ static void print_value(FILE *stream, uint32_t row, const json_t *value)
     }
     json_array_foreach((json_t *)value, index, item)
     {
-        fprintf(stream, "%s%s", index ? " " : "", sl_files_show(json_string_value(item)).text);
+        const char *text = json_string_value(item);
+        fprintf(stream, "%s%s", index ? " " : "", *text ? sl_files_show(text).text : "''");
     }
 }
 
