@@ -115,15 +115,12 @@ double sl_freeze_token_flops(const sl_program *program, uint64_t seq)
     return flops;
 }
 
-/* Both have their tensors in the order of the model, but for a tied one, which comes again on the
- * last stage. */
+/* Both have their tensors in the order of the model, but for a tied one, which comes again at the
+ * end of the last stage. So the first tensor of a later stage is one of its first layer. */
 bool sl_freeze_is_before(const sl_program *whole, const sl_program *stage)
 {
-    uint32_t first = 0;
-    while (first + 1 < stage->tensor_count && stage->tensors[first].is_tied)
-        first++;
     for (uint32_t t = 0; t < whole->tensor_count; t++) {
-        if (strcmp(whole->tensors[t].name, stage->tensors[first].name) == 0)
+        if (strcmp(whole->tensors[t].name, stage->tensors[0].name) == 0)
             break;
         if (sl_program_trains(whole, t))
             return false;

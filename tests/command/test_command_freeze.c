@@ -380,6 +380,31 @@ static void train_when_on_two_ranks_then_is_as_on_one(void **state)
     }
 }
 
+/* The stage behind is frozen, or the one before, or a tensor of each and not the tied one, or the
+ * tied one alone is trained: gradients cross the stages where something before needs them. */
+static void train_when_on_two_stages_then_is_as_on_one(void **state)
+{
+    (void)state;
+    static const char *const ways[][2] = {{"'*' '!h.0.*'", "h.0.*"},
+                                          {"'*' '!wpe.*'", "wpe.*"},
+                                          {"'*' '!*.ln_2.bias'", "*.ln_2.bias"},
+                                          {"'*' '!wte.*'", "wte.*"},
+                                          {"'*' '!ln_f.*'", "ln_f.*"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        shell("rm -rf stages");
+        assert_code(sluice("train " RUN "--init start --steps 4 --freeze %s --log-json one.json",
+                           ways[i][0]),
+                    0);
+        assert_code(sluice("launch -n 2 -- train " RUN "--init start --steps 4 --freeze %s --pp 2 "
+                           "--micro-batch 1 --accumulate 2 --save stages --log-json two.json",
+                           ways[i][0]),
+                    0);
+        assert_near("one.json", "two.json", 4);
+        assert_only_differ("model", "stages/step-00000004", "start/step-00000002", ways[i][1],
+                           keep);
+    }
+}
+
 /* A start, and six steps from it that other cases are compared with. */
 static int set_up_runs(void **state)
 {
@@ -406,6 +431,7 @@ int main(void)
         cmocka_unit_test(resume_when_a_state_of_a_trained_tensor_is_missing_then_is_refused),
         cmocka_unit_test(checkpoint_when_tensors_were_frozen_then_is_evaluated_and_generates),
         cmocka_unit_test(train_when_on_two_ranks_then_is_as_on_one),
+        cmocka_unit_test(train_when_on_two_stages_then_is_as_on_one),
     };
     return cmocka_run_group_tests(tests, set_up_runs, tear_down);
 }

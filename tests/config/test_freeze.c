@@ -192,8 +192,12 @@ static void check_when_nothing_is_left_to_train_then_is_refused(void **state)
 static void check_when_something_is_trained_then_is_accepted(void **state)
 {
     (void)state;
-    static const words rows[] = {
-        {{NULL}}, {{"!wte.*"}}, {{"*", "!ln_f.bias"}}, {{"wte.*,wpe.*", "h.[0-8].*", "ln_f.*"}}};
+    static const words rows[] = {{{NULL}},
+                                 {{""}},
+                                 {{",wte.*,", ","}},
+                                 {{"!wte.*"}},
+                                 {{"*", "!ln_f.bias"}},
+                                 {{"wte.*,wpe.*", "h.[0-8].*", "ln_f.*"}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(check(&rows[i]), SL_OK);
 }

@@ -3,6 +3,7 @@
 
   compare_gpt2.py [--precision fp32|bf16|fp16] [--tool build/tests/dump_gradients]
                   [--batch 2 --seq 128] [--directory DIR]
+  compare_gpt2.py --frozen --sluice build/sluice
 
 Makes a model directory with random initial weights and random tokens (in --directory, else in a
 temporary one), lets the tool compute one step, and prints the tensors that are farthest off beside
@@ -19,10 +20,18 @@ sums of the two ways on the way back; outside of blocks the embedding, ln_f, log
 gradient. Each adds its own relative error, and independent ones add in squares: u * sqrt(R). A
 gradient is the product of a value from the way there and one from the way back, both inside that
 count. Weights' gradients are sums in fp32 that are rounded once more.
+
+--frozen: `sluice train --freeze` in fp32, with clipping and AdamW, beside PyTorch where the same
+parameters have requires_grad=False: ten steps of the small model with several patterns, three of GPT-2
+124M of which the last three blocks are trained. Losses and norms of each step have the bound 1e-5, or
+twice PyTorch's own error; trained weights at the end WeightBound's of make_reference.py, or likewise;
+frozen ones are what they were, to the bit. The norm of all gradients has to be beyond the bound of that of the trained.
 """
 
 import argparse
+import fnmatch
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -43,6 +52,14 @@ LAYERS = gpt2.SHAPES["gpt2"].layers
 ROUNDINGS = 2 * (9 * LAYERS + 4)
 LIMITS = {"fp32": 1e-5, "bf16": 2 ** -9 * ROUNDINGS ** 0.5, "fp16": 2 ** -12 * ROUNDINGS ** 0.5}
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+BLOCKS = ["wte.*", "wpe.*", "h.[0-8].*", "ln_f.*"]  # all but the last three blocks of twelve
+# (shape, patterns, steps, micro-batches, rows, tokens of a row)
+FROZEN_CASES = [("small", ["wte.*", "wpe.*", "h.[01].*", "ln_f.*"], 10, 2, 2, 17),
+                ("small", ["wte.*,wpe.*"], 10, 2, 2, 17),
+                ("small", ["*", "!wte.*"], 10, 2, 2, 17),
+                ("small", ["*", "!*.bias"], 10, 2, 2, 17),
+                ("small", ["*", "!h.1.attn.c_attn.weight", "!h.2.ln_2.*"], 10, 1, 2, 17),
+                ("gpt2", BLOCKS, 3, 1, 2, 128)]
 LOSS_SCALE = {"fp32": 1.0, "bf16": 1.0, "fp16": 4096.0}  # as dump_gradients has it
 
 
@@ -104,6 +121,103 @@ def report(rows, options):
             if not error <= max(limit, 2 * torch_error)]
 
 
+# ---- frozen tensors ----
+
+def frozen_names(shape, patterns):
+    """Of the names of the model; the last pattern that matches decides."""
+    frozen = set()
+    for pattern in (word for item in patterns for word in item.split(",")):
+        matched = set(fnmatch.filter(gpt2.parameter_shapes(shape), pattern.removeprefix("!")))
+        frozen = frozen - matched if pattern.startswith("!") else frozen | matched
+    return frozen
+
+
+def train_frozen(options, patterns, steps, accumulate, batch, seq):
+    """The command's (losses, norms, {name: final weight}) of the files in the present directory."""
+    subprocess.run(
+        [options.sluice, "train", "--device", "cpu", "--precision", "fp32", "--init",
+         "model", "--data", "tokens.bin", "--data-order", "sequential", "--seq", str(seq),
+         "--micro-batch", str(batch), "--accumulate", str(accumulate), "--steps", str(steps), "--lr",
+         str(make_reference.RATE), "--lr-schedule", "constant", "--warmup", "0", "--beta1",
+         str(make_reference.BETA1), "--beta2", str(make_reference.BETA2), "--eps",
+         str(make_reference.EPSILON), "--weight-decay", str(make_reference.DECAY), "--clip",
+         str(make_reference.CLIP), "--freeze", *patterns, "--save", "saved", "--overwrite", "--log-json",
+         "log", "--quiet"], check=True)
+    with open("log", encoding="utf-8") as log:
+        events = [event for event in map(json.loads, log) if event["event"] == "step"]
+    os.remove("log")
+    final = tensor_file.read(f"saved/step-{steps:08d}/model.safetensors")
+    return (np.array([event["loss"] for event in events]),
+            np.array([event["grad_norm"] for event in events]),
+            {name.removeprefix(gpt2.PREFIX): values for name, values in final.items()})
+
+
+def shares_of(bounds, final, true):
+    """{name: the largest part of its bound that a trained weight uses}."""
+    return {name: float(gpt2.without_key_bias(name, np.abs(final[name] - true[name]) / bound.bound).max())
+            for name, bound in bounds.items()}
+
+
+def make_bounds(shape, weights, rows, frozen):
+    """For the errors of gradients that PyTorch's fp32 has, as make_reference.py has them."""
+    gradients = [gpt2.gradients_of(weights, shape, [rows], dtype)[2]
+                 for dtype in (torch.float32, torch.float64)]
+    return {name: make_reference.WeightBound(
+        max(make_reference.GRADIENT_ERROR,
+            2 * gpt2.relative_error(name, gradients[0][name], gradients[1][name])), weights[name])
+            for name in weights if name not in frozen}
+
+
+def compare_frozen(options, name, patterns, steps, accumulate, batch, seq):
+    """The lines that break a bound."""
+    shape = gpt2.SHAPES[name]
+    draw = gpt2.draw_lively if name == "small" else gpt2.draw_initial
+    weights, frozen = draw(shape, seed=5), frozen_names(shape, patterns)
+    stream = make_reference.draw_tokens(shape, steps * accumulate * batch * seq + 1, seed=6)
+    stream.astype(np.uint16).tofile("tokens.bin")
+    rows = np.stack([stream[g * seq:(g + 1) * seq + 1] for g in range(steps * accumulate * batch)])
+    rows = rows.reshape(steps, accumulate, batch, seq + 1)
+    gpt2.write_directory("model", shape, weights)
+    losses, norms, final = train_frozen(options, patterns, steps, accumulate, batch, seq)
+    bounds = make_bounds(shape, weights, rows[0, 0], frozen)
+    true = make_reference.train(weights, shape, rows, torch.float64, bounds, frozen)
+    single = make_reference.train(weights, shape, rows, torch.float32, None, frozen)
+    unfrozen = make_reference.train(weights, shape, rows[:1], torch.float64)
+    shares, their_shares = shares_of(bounds, final, true[2]), shares_of(bounds, single[2], true[2])
+    worst = max(shares, key=shares.get)
+    errors = [(np.max(np.abs(ours / right - 1)), np.max(np.abs(theirs / right - 1)))
+              for ours, right, theirs in zip((losses, norms), true, single)]
+    print(f"{name}, --freeze {' '.join(patterns)}: {len(bounds)} of {len(weights)} tensors trained, "
+          f"{steps} steps; losses off by {errors[0][0]:.1e} (PyTorch's fp32 {errors[0][1]:.1e}), norms "
+          f"by {errors[1][0]:.1e} ({errors[1][1]:.1e}); weights use {shares[worst]:.2f} of their "
+          f"bounds ({worst}; PyTorch's fp32 {max(their_shares.values()):.2f})", flush=True)
+    broken = [f"{what} off by {ours:.1e}" for what, (ours, theirs) in zip(("losses", "norms"), errors)
+              if not ours <= max(LIMITS["fp32"], 2 * theirs)]
+    broken += [f"{key} at {share:.2f} of its bound" for key, share in shares.items()
+               if not share <= max(1, 2 * their_shares[key])]
+    broken += [f"{key} changed" for key in frozen if final[key].tobytes() != weights[key].tobytes()]
+    if not abs(unfrozen[1][0] / true[1][0] - 1) > 100 * LIMITS["fp32"]:
+        broken.append("the norm of all gradients is the same: this shows nothing")
+    return broken
+
+
+def run_frozen(options):
+    print(f"torch {torch.__version__}")
+    broken = []
+    options.sluice = os.path.abspath(options.sluice)
+    with tempfile.TemporaryDirectory() as directory:
+        os.chdir(directory)
+        for case in FROZEN_CASES:
+            broken += compare_frozen(options, *case)
+            gc.collect()
+        os.chdir("/")
+    for line in broken:
+        print(f"beyond the limit: {line}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+# ---- a step with all tensors ----
+
 def print_case(directory):
     _, batch, row_tokens = tensor_file.read(
         os.path.join(directory, "tokens.safetensors"))["tokens"].shape
@@ -134,7 +248,11 @@ def main():
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--show", type=int, default=8, metavar="N", help="worst gradients (8)")
+    parser.add_argument("--frozen", action="store_true", help="compare runs with frozen tensors")
+    parser.add_argument("--sluice", default=os.path.join(root, "build/sluice"))
     options = parser.parse_args()
+    if options.frozen:
+        return run_frozen(options)
     if options.directory:
         return run(options, options.directory)
     with tempfile.TemporaryDirectory() as directory:

@@ -100,9 +100,9 @@ def write_directory(path, shape, weights):
                       {PREFIX + name: values for name, values in weights.items()})
 
 
-def parameters(weights, dtype):
-    """Leaves of a graph, in `dtype`; fp32 weights are exact in both."""
-    return {name: torch.tensor(values, dtype=dtype, requires_grad=True)
+def parameters(weights, dtype, frozen=()):
+    """Leaves of a graph, in `dtype`; fp32 weights are exact in both. No gradient for names in `frozen`."""
+    return {name: torch.tensor(values, dtype=dtype, requires_grad=name not in frozen)
             for name, values in weights.items()}
 
 

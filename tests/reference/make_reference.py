@@ -30,8 +30,9 @@ def draw_tokens(shape, dims, seed):
 
 
 def open_adamw(p):
-    groups = [{"params": [t for t in p.values() if t.dim() >= 2], "weight_decay": DECAY},
-              {"params": [t for t in p.values() if t.dim() < 2], "weight_decay": 0.0}]
+    trained = [t for t in p.values() if t.requires_grad]
+    groups = [{"params": [t for t in trained if t.dim() >= 2], "weight_decay": DECAY},
+              {"params": [t for t in trained if t.dim() < 2], "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=RATE, betas=(BETA1, BETA2), eps=EPSILON, fused=False)
 
 
@@ -74,9 +75,10 @@ class WeightBound:
         return math.sqrt(np.sum(a ** 2 / b))
 
 
-def train(weights, shape, tokens, dtype, bounds=None):
-    """tokens [steps, A, B, T + 1] -> (losses, gradient norms, {name: final weight})."""
-    p = gpt2.parameters(weights, dtype)
+def train(weights, shape, tokens, dtype, bounds=None, frozen=()):
+    """tokens [steps, A, B, T + 1] -> (losses, gradient norms, {name: final weight}). Tensors named in
+    `frozen` have no gradient: neither norm nor AdamW knows them."""
+    p = gpt2.parameters(weights, dtype, frozen)
     adamw = open_adamw(p)
     losses, norms = [], []
     for step, micro_batches in enumerate(tokens, start=1):
@@ -86,7 +88,7 @@ def train(weights, shape, tokens, dtype, bounds=None):
             part = gpt2.loss_of(p, shape, rows)[0] / len(micro_batches)
             part.backward()
             loss += part.item()
-        norms.append(torch.nn.utils.clip_grad_norm_(p.values(), CLIP).item())
+        norms.append(torch.nn.utils.clip_grad_norm_([t for t in p.values() if t.requires_grad], CLIP).item())
         losses.append(loss)
         adamw.step()
         for name, bound in (bounds or {}).items():
