@@ -15,6 +15,7 @@ vocabulary padded to 50304. --python names the interpreter that has torch. See b
 
 import argparse
 import array
+import fnmatch
 import glob
 import json
 import os
@@ -80,10 +81,18 @@ def build_model(options):
     return Model()
 
 
+def freeze(model, patterns):
+    """Of whole blocks, wte, wpe and ln_f, whose names are sluice's but for `h`."""
+    for name, parameter in model.named_parameters():
+        own = name.replace("blocks.", "h.")
+        parameter.requires_grad = not any(fnmatch.fnmatchcase(own, it) for it in patterns)
+
+
 def open_adamw(model):
     import torch
-    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
-              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [{"params": [p for p in trained if p.dim() >= 2], "weight_decay": 0.1},
+              {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
 
 
@@ -92,6 +101,7 @@ def torch_worker(options):
     import torch
     torch.manual_seed(1)
     model = build_model(options)
+    freeze(model, options.freeze)
     adamw = open_adamw(model)
     call = torch.compile(model) if options.torch_compile else model
     for step in range(1, options.steps + 1):
@@ -190,7 +200,8 @@ def sluice_command(options, tokens):
     return [options.sluice, "train", "--model", options.model, "--data", tokens, "--device", "cpu",
             "--policy", "device", "--micro-batch", str(options.batch), "--seq", str(options.seq),
             "--steps", str(options.steps), "--precision", options.precision, "--quiet",
-            "--log-json", "/dev/stdout", *options.sluice_option]
+            "--log-json", "/dev/stdout", *(["--freeze"] if options.freeze else []), *options.freeze,
+            *options.sluice_option]
 
 
 def torch_command(options):
@@ -198,7 +209,8 @@ def torch_command(options):
                options.model, "--batch", str(options.batch), "--seq", str(options.seq), "--steps",
                str(options.steps), "--precision", options.precision, "--torch-vocab",
                str(options.torch_vocab)]
-    return command + (["--torch-compile"] if options.torch_compile else [])
+    command += ["--torch-compile"] if options.torch_compile else []
+    return command + (["--freeze", *options.freeze] if options.freeze else [])
 
 
 def measure_pair(options, tokens):
@@ -297,6 +309,8 @@ def parse():
     parser.add_argument("--sluice", default=os.path.join(root, "build/sluice"), help="the command")
     parser.add_argument("--sluice-option", action="append", default=[], metavar="OPTION",
                         help="one more word for sluice train, as --sluice-option=--threads=2")
+    parser.add_argument("--freeze", nargs="+", default=[], metavar="PATTERN",
+                        help="tensors that keep their values, of whole blocks, wte, wpe and ln_f")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch (this)")
     parser.add_argument("--torch-compile", action="store_true", help="torch.compile the model")
     parser.add_argument("--torch-vocab", type=int, default=PADDED_VOCAB,

@@ -24,11 +24,12 @@ count. Weights' gradients are sums in fp32 that are rounded once more.
 --frozen: `sluice train --freeze` in fp32, with clipping and AdamW, beside PyTorch where the same
 parameters have requires_grad=False: ten steps of the small model with several patterns, three of GPT-2
 124M of which the last three blocks are trained. Losses and norms of each step have the bound 1e-5, or
-twice PyTorch's own error; trained weights at the end WeightBound's of make_reference.py, or likewise;
-frozen ones are what they were, to the bit. The norm of all gradients has to be beyond the bound of that of the trained.
+twice PyTorch's own error; trained weights at the end have WeightBound's of make_reference.py, element by
+element; frozen ones are what they were, to the bit. The norm of all gradients has to be beyond the bound of that of the trained.
 """
 
 import argparse
+import dataclasses
 import fnmatch
 import gc
 import json
@@ -52,15 +53,26 @@ LAYERS = gpt2.SHAPES["gpt2"].layers
 ROUNDINGS = 2 * (9 * LAYERS + 4)
 LIMITS = {"fp32": 1e-5, "bf16": 2 ** -9 * ROUNDINGS ** 0.5, "fp16": 2 ** -12 * ROUNDINGS ** 0.5}
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-BLOCKS = ["wte.*", "wpe.*", "h.[0-8].*", "ln_f.*"]  # all but the last three blocks of twelve
-# (shape, patterns, steps, micro-batches, rows, tokens of a row)
-FROZEN_CASES = [("small", ["wte.*", "wpe.*", "h.[01].*", "ln_f.*"], 10, 2, 2, 17),
-                ("small", ["wte.*,wpe.*"], 10, 2, 2, 17),
-                ("small", ["*", "!wte.*"], 10, 2, 2, 17),
-                ("small", ["*", "!*.bias"], 10, 2, 2, 17),
-                ("small", ["*", "!h.1.attn.c_attn.weight", "!h.2.ln_2.*"], 10, 1, 2, 17),
-                ("gpt2", BLOCKS, 3, 1, 2, 128)]
 LOSS_SCALE = {"fp32": 1.0, "bf16": 1.0, "fp16": 4096.0}  # as dump_gradients has it
+BLOCKS = ["wte.*", "wpe.*", "h.[0-8].*", "ln_f.*"]  # all but the last three blocks of twelve
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenCase:
+    """Rows of `seq` tokens, two of a micro-batch. The initial weights of "gpt2" have gradients that are
+    rounding alone, of which AdamW makes full steps unless epsilon is of the size of the others."""
+    patterns: list
+    shape: str = "small"
+    steps: int = 10
+    accumulate: int = 2
+    seq: int = 17
+    epsilon: float = make_reference.EPSILON
+
+
+FROZEN_CASES = [FrozenCase(["wte.*", "wpe.*", "h.[01].*", "ln_f.*"]), FrozenCase(["wte.*,wpe.*"]),
+                FrozenCase(["*", "!wte.*"]), FrozenCase(["*", "!*.bias"]),
+                FrozenCase(["*", "!h.1.attn.c_attn.weight", "!h.2.ln_2.*"], accumulate=1),
+                FrozenCase(BLOCKS, "gpt2", steps=3, accumulate=1, seq=128, epsilon=1e-4)]
 
 
 def run_tool(tool, directory, precision):
@@ -132,69 +144,76 @@ def frozen_names(shape, patterns):
     return frozen
 
 
-def train_frozen(options, patterns, steps, accumulate, batch, seq):
+def train_frozen(options, case):
     """The command's (losses, norms, {name: final weight}) of the files in the present directory."""
     subprocess.run(
         [options.sluice, "train", "--device", "cpu", "--precision", "fp32", "--init",
-         "model", "--data", "tokens.bin", "--data-order", "sequential", "--seq", str(seq),
-         "--micro-batch", str(batch), "--accumulate", str(accumulate), "--steps", str(steps), "--lr",
+         "model", "--data", "tokens.bin", "--data-order", "sequential", "--seq", str(case.seq),
+         "--micro-batch", "2", "--accumulate", str(case.accumulate), "--steps", str(case.steps), "--lr",
          str(make_reference.RATE), "--lr-schedule", "constant", "--warmup", "0", "--beta1",
          str(make_reference.BETA1), "--beta2", str(make_reference.BETA2), "--eps",
-         str(make_reference.EPSILON), "--weight-decay", str(make_reference.DECAY), "--clip",
-         str(make_reference.CLIP), "--freeze", *patterns, "--save", "saved", "--overwrite", "--log-json",
+         str(case.epsilon), "--weight-decay", str(make_reference.DECAY), "--clip",
+         str(make_reference.CLIP), "--freeze", *case.patterns, "--save", "saved", "--overwrite", "--log-json",
          "log", "--quiet"], check=True)
     with open("log", encoding="utf-8") as log:
         events = [event for event in map(json.loads, log) if event["event"] == "step"]
     os.remove("log")
-    final = tensor_file.read(f"saved/step-{steps:08d}/model.safetensors")
+    final = tensor_file.read(f"saved/step-{case.steps:08d}/model.safetensors")
     return (np.array([event["loss"] for event in events]),
             np.array([event["grad_norm"] for event in events]),
             {name.removeprefix(gpt2.PREFIX): values for name, values in final.items()})
 
 
-def shares_of(bounds, final, true):
-    """{name: the largest part of its bound that a trained weight uses}."""
+def bound_shares(bounds, final, true):
+    """{name: the largest part of its bound that an element of a trained weight uses}."""
     return {name: float(gpt2.without_key_bias(name, np.abs(final[name] - true[name]) / bound.bound).max())
             for name, bound in bounds.items()}
 
 
-def make_bounds(shape, weights, rows, frozen):
+def make_bounds(shape, weights, rows, frozen, epsilon):
     """For the errors of gradients that PyTorch's fp32 has, as make_reference.py has them."""
     gradients = [gpt2.gradients_of(weights, shape, [rows], dtype)[2]
                  for dtype in (torch.float32, torch.float64)]
-    return {name: make_reference.WeightBound(
-        max(make_reference.GRADIENT_ERROR,
-            2 * gpt2.relative_error(name, gradients[0][name], gradients[1][name])), weights[name])
+    errors = {name: 2 * gpt2.relative_error(name, gradients[0][name], gradients[1][name])
+              for name in weights}
+    return {name: make_reference.WeightBound(max(make_reference.GRADIENT_ERROR, errors[name]),
+                                             weights[name], epsilon)
             for name in weights if name not in frozen}
 
 
-def compare_frozen(options, name, patterns, steps, accumulate, batch, seq):
-    """The lines that break a bound."""
-    shape = gpt2.SHAPES[name]
-    draw = gpt2.draw_lively if name == "small" else gpt2.draw_initial
-    weights, frozen = draw(shape, seed=5), frozen_names(shape, patterns)
-    stream = make_reference.draw_tokens(shape, steps * accumulate * batch * seq + 1, seed=6)
+def write_case(case, shape, weights):
+    """Makes the model directory and the file of tokens; returns the rows [steps, A, B, T + 1]."""
+    count = case.steps * case.accumulate * 2
+    stream = make_reference.draw_tokens(shape, count * case.seq + 1, seed=6)
     stream.astype(np.uint16).tofile("tokens.bin")
-    rows = np.stack([stream[g * seq:(g + 1) * seq + 1] for g in range(steps * accumulate * batch)])
-    rows = rows.reshape(steps, accumulate, batch, seq + 1)
     gpt2.write_directory("model", shape, weights)
-    losses, norms, final = train_frozen(options, patterns, steps, accumulate, batch, seq)
-    bounds = make_bounds(shape, weights, rows[0, 0], frozen)
-    true = make_reference.train(weights, shape, rows, torch.float64, bounds, frozen)
-    single = make_reference.train(weights, shape, rows, torch.float32, None, frozen)
+    rows = np.stack([stream[g * case.seq:(g + 1) * case.seq + 1] for g in range(count)])
+    return rows.reshape(case.steps, case.accumulate, 2, case.seq + 1)
+
+
+def compare_frozen(options, case):
+    """The lines that break a bound."""
+    shape = gpt2.SHAPES[case.shape]
+    draw = gpt2.draw_lively if case.shape == "small" else gpt2.draw_initial
+    weights, frozen = draw(shape, seed=5), frozen_names(shape, case.patterns)
+    rows = write_case(case, shape, weights)
+    losses, norms, final = train_frozen(options, case)
+    bounds = make_bounds(shape, weights, rows[0, 0], frozen, case.epsilon)
+    true = make_reference.train(weights, shape, rows, torch.float64, bounds, frozen, case.epsilon)
+    single = make_reference.train(weights, shape, rows, torch.float32, None, frozen, case.epsilon)
     unfrozen = make_reference.train(weights, shape, rows[:1], torch.float64)
-    shares, their_shares = shares_of(bounds, final, true[2]), shares_of(bounds, single[2], true[2])
+    shares, theirs = bound_shares(bounds, final, true[2]), bound_shares(bounds, single[2], true[2])
     worst = max(shares, key=shares.get)
-    errors = [(np.max(np.abs(ours / right - 1)), np.max(np.abs(theirs / right - 1)))
-              for ours, right, theirs in zip((losses, norms), true, single)]
-    print(f"{name}, --freeze {' '.join(patterns)}: {len(bounds)} of {len(weights)} tensors trained, "
-          f"{steps} steps; losses off by {errors[0][0]:.1e} (PyTorch's fp32 {errors[0][1]:.1e}), norms "
-          f"by {errors[1][0]:.1e} ({errors[1][1]:.1e}); weights use {shares[worst]:.2f} of their "
-          f"bounds ({worst}; PyTorch's fp32 {max(their_shares.values()):.2f})", flush=True)
-    broken = [f"{what} off by {ours:.1e}" for what, (ours, theirs) in zip(("losses", "norms"), errors)
-              if not ours <= max(LIMITS["fp32"], 2 * theirs)]
-    broken += [f"{key} at {share:.2f} of its bound" for key, share in shares.items()
-               if not share <= max(1, 2 * their_shares[key])]
+    errors = [(np.max(np.abs(values / right - 1)), np.max(np.abs(others / right - 1)))
+              for values, right, others in zip((losses, norms), true, single)]
+    print(f"{case.shape}, --freeze {' '.join(case.patterns)}: {len(bounds)} of {len(weights)} tensors "
+          f"trained, {case.steps} steps; losses off by {errors[0][0]:.1e} (PyTorch's fp32 "
+          f"{errors[0][1]:.1e}), norms by {errors[1][0]:.1e} ({errors[1][1]:.1e}); weights use "
+          f"{shares[worst]:.2f} of their bounds ({worst}; PyTorch's fp32 {max(theirs.values()):.2f})",
+          flush=True)
+    broken = [f"{what} off by {error:.1e}" for what, (error, other) in zip(("losses", "norms"), errors)
+              if not error <= max(LIMITS["fp32"], 2 * other)]
+    broken += [f"{key} at {share:.2f} of its bound" for key, share in shares.items() if not share <= 1]
     broken += [f"{key} changed" for key in frozen if final[key].tobytes() != weights[key].tobytes()]
     if not abs(unfrozen[1][0] / true[1][0] - 1) > 100 * LIMITS["fp32"]:
         broken.append("the norm of all gradients is the same: this shows nothing")
@@ -208,7 +227,7 @@ def run_frozen(options):
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
         for case in FROZEN_CASES:
-            broken += compare_frozen(options, *case)
+            broken += compare_frozen(options, case)
             gc.collect()
         os.chdir("/")
     for line in broken:

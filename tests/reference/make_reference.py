@@ -29,11 +29,11 @@ def draw_tokens(shape, dims, seed):
         0, shape.vocab, size=dims, dtype=np.int32)
 
 
-def open_adamw(p):
+def open_adamw(p, epsilon=EPSILON):
     trained = [t for t in p.values() if t.requires_grad]
     groups = [{"params": [t for t in trained if t.dim() >= 2], "weight_decay": DECAY},
               {"params": [t for t in trained if t.dim() < 2], "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=RATE, betas=(BETA1, BETA2), eps=EPSILON, fused=False)
+    return torch.optim.AdamW(groups, lr=RATE, betas=(BETA1, BETA2), eps=epsilon, fused=False)
 
 
 class WeightBound:
@@ -50,8 +50,9 @@ class WeightBound:
     the roundings of the weight itself, four a step.
     """
 
-    def __init__(self, error, weight):
+    def __init__(self, error, weight, epsilon=EPSILON):
         self.error = error
+        self.epsilon = epsilon
         self.error_of_gradient = np.zeros(weight.shape)
         self.largest = np.zeros(weight.shape)
         self.bound = np.zeros(weight.shape)
@@ -62,7 +63,7 @@ class WeightBound:
         rms = math.sqrt(np.mean(gradient ** 2))
         self.error_of_gradient = np.maximum(
             self.error_of_gradient, np.where(self.largest > 0, self.error * (rms + self.largest), 0))
-        root = np.sqrt(second_moment / (1 - BETA2 ** step)) + EPSILON
+        root = np.sqrt(second_moment / (1 - BETA2 ** step)) + self.epsilon
         ratio = self.largest_ratio(step)
         self.bound += RATE * np.minimum(2 * ratio, (1 + ratio) * self.error_of_gradient / root)
         self.bound += 4 * 2.0 ** -24 * np.abs(weight)
@@ -75,11 +76,11 @@ class WeightBound:
         return math.sqrt(np.sum(a ** 2 / b))
 
 
-def train(weights, shape, tokens, dtype, bounds=None, frozen=()):
+def train(weights, shape, tokens, dtype, bounds=None, frozen=(), epsilon=EPSILON):
     """tokens [steps, A, B, T + 1] -> (losses, gradient norms, {name: final weight}). Tensors named in
     `frozen` have no gradient: neither norm nor AdamW knows them."""
     p = gpt2.parameters(weights, dtype, frozen)
-    adamw = open_adamw(p)
+    adamw = open_adamw(p, epsilon)
     losses, norms = [], []
     for step, micro_batches in enumerate(tokens, start=1):
         adamw.zero_grad()
