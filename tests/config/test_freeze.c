@@ -25,10 +25,10 @@ static const uint64_t block_elements = 12 * WIDTH * WIDTH + 13 * WIDTH;
 static const uint64_t wte_elements = VOCAB * WIDTH, wpe_elements = CONTEXT * WIDTH;
 static const uint64_t norm_elements = 2 * WIDTH;
 
-static sl_program *emit(const sl_gpt2_emit_options *options)
+static sl_program *emit(const sl_model_options *options)
 {
     sl_program *program = NULL;
-    sl_gpt2_emit_options all = *options;
+    sl_model_options all = *options;
     all.batch = 1;
     all.seq = SEQ;
     if (all.tp_size == 0)
@@ -51,7 +51,7 @@ static sl_config_list list_of(const words *from)
     return list;
 }
 
-static sl_program *emit_frozen(const words *patterns, const sl_gpt2_emit_options *options)
+static sl_program *emit_frozen(const words *patterns, const sl_model_options *options)
 {
     sl_program *program = emit(options);
     const sl_config_list list = list_of(patterns);
@@ -61,7 +61,7 @@ static sl_program *emit_frozen(const words *patterns, const sl_gpt2_emit_options
 
 static sl_status check(const words *patterns)
 {
-    sl_program *program = emit_frozen(patterns, &(sl_gpt2_emit_options){0});
+    sl_program *program = emit_frozen(patterns, &(sl_model_options){0});
     const sl_config_list list = list_of(patterns);
     const sl_status status = sl_freeze_check(&list, program);
     sl_program_close(program);
@@ -135,7 +135,7 @@ static void apply_when_patterns_are_given_then_freezes_what_they_match(void **st
         for (const char *at = rows[i].frozen; *at; at++)
             if (*at != ' ')
                 strncat(expected, at, 1);
-        sl_program *program = emit_frozen(&rows[i].patterns, &(sl_gpt2_emit_options){0});
+        sl_program *program = emit_frozen(&rows[i].patterns, &(sl_model_options){0});
         describe(program, found);
         if (strcmp(found, expected) != 0)
             fail_msg("row %zu: %s, not %s", i, found, expected);
@@ -218,7 +218,7 @@ static void count_trained_when_split_in_any_way_then_is_that_of_whole_tensors(vo
         {{{"*", "!*.attn.c_attn.*"}}, LAYERS * (3 * WIDTH * WIDTH + 3 * WIDTH)},
         {{{"*", "!ln_f.bias"}}, WIDTH},
     };
-    static const sl_gpt2_emit_options splits[] = {
+    static const sl_model_options splits[] = {
         {.tp_size = 1},
         {.tp_size = 2, .tp_rank = 0},
         {.tp_size = 2, .tp_rank = 1},
@@ -236,7 +236,7 @@ static void count_trained_when_split_in_any_way_then_is_that_of_whole_tensors(vo
         }
 }
 
-static double count_flops(const words *patterns, const sl_gpt2_emit_options *options)
+static double count_flops(const words *patterns, const sl_model_options *options)
 {
     sl_program *program = emit_frozen(patterns, options);
     const double flops = sl_freeze_token_flops(program, SEQ);
@@ -250,10 +250,10 @@ static void token_flops_when_nothing_is_frozen_then_are_those_of_the_model(void 
     (void)state;
     const double expected = sl_gpt2_token_flops(&shape, SEQ);
     for (uint32_t rank = 0; rank < 2; rank++)
-        assert_true(count_flops(&(words){{NULL}}, &(sl_gpt2_emit_options){
-                                                      .tp_size = 2, .tp_rank = rank}) == expected);
-    assert_true(count_flops(&(words){{NULL}}, &(sl_gpt2_emit_options){0}) == expected);
-    assert_true(count_flops(&(words){{"!wte.*"}}, &(sl_gpt2_emit_options){0}) == expected);
+        assert_true(count_flops(&(words){{NULL}},
+                                &(sl_model_options){.tp_size = 2, .tp_rank = rank}) == expected);
+    assert_true(count_flops(&(words){{NULL}}, &(sl_model_options){0}) == expected);
+    assert_true(count_flops(&(words){{"!wte.*"}}, &(sl_model_options){0}) == expected);
 }
 
 static void token_flops_when_tensors_are_frozen_then_are_what_is_left(void **state)
@@ -279,7 +279,7 @@ static void token_flops_when_tensors_are_frozen_then_are_what_is_left(void **sta
          2 * (before + blocks + norm_elements + attention) + 2 * wte_elements + 4 * WIDTH},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const double flops = count_flops(&rows[i].patterns, &(sl_gpt2_emit_options){0});
+        const double flops = count_flops(&rows[i].patterns, &(sl_model_options){0});
         if (flops != rows[i].flops)
             fail_msg("row %zu: %.0f FLOPs a token, not %.0f", i, flops, rows[i].flops);
     }
@@ -289,9 +289,9 @@ static void token_flops_when_tensors_are_frozen_then_are_what_is_left(void **sta
 
 static bool is_before(const words *patterns, uint32_t stage_count, uint32_t stage_index)
 {
-    sl_program *whole = emit_frozen(patterns, &(sl_gpt2_emit_options){0});
+    sl_program *whole = emit_frozen(patterns, &(sl_model_options){0});
     sl_program *stage = emit_frozen(
-        patterns, &(sl_gpt2_emit_options){.stage_count = stage_count, .stage_index = stage_index});
+        patterns, &(sl_model_options){.stage_count = stage_count, .stage_index = stage_index});
     const bool answer = sl_freeze_is_before(whole, stage);
     sl_program_close(whole);
     sl_program_close(stage);
