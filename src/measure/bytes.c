@@ -11,12 +11,29 @@ static uint64_t count_sweeps(const sl_choice *choice)
     return choice->accumulation == SL_ACCUMULATE_LAYER ? 1 : choice->accumulate;
 }
 
+/* True if the backward pass uses the parameters of a chunk: not so before the first trained one. */
+static bool has_backward(const sl_blueprint *blueprint, uint32_t chunk_index)
+{
+    const sl_program *program = blueprint->programs[0];
+    if (blueprint->task.freeze.count == 0)
+        return true;
+    for (uint32_t o = 0; o < program->op_count; o++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            const uint32_t v = program->ops[o].operand[i];
+            if (v != SL_NONE && program->values[v].kind == SL_VALUE_TENSOR &&
+                program->ops[o].phase == SL_PHASE_BACKWARD &&
+                blueprint->layout->chunk_of_tensor[program->values[v].index] == chunk_index)
+                return true;
+        }
+    return false;
+}
+
 /* Between the device, where passes run, and a home elsewhere. */
-static trips count_passes(const sl_blueprint *blueprint, sl_group group)
+static trips count_passes(const sl_blueprint *blueprint, sl_group group, uint32_t chunk_index)
 {
     uint64_t sweeps = count_sweeps(&blueprint->choice);
     if (group == SL_GROUP_PARAM)
-        return (trips){2 * sweeps, 0};
+        return (trips){has_backward(blueprint, chunk_index) ? 2 * sweeps : sweeps, 0};
     if (group == SL_GROUP_GRAD)
         return (trips){sweeps - 1, sweeps};
     return (trips){0, 0};
@@ -54,9 +71,10 @@ void sl_bytes_by_formula(const sl_blueprint *blueprint, uint64_t out_bytes[SL_LA
         for (uint32_t i = 0; homes->tier[group] && i < homes->chunk_count; i++) {
             uint64_t bytes = sl_layout_chunk_bytes(blueprint->layout, (sl_group)group, i);
             sl_tier home = (sl_tier)homes->tier[group][i], used = (sl_tier)homes->update_tier[i];
-            trips passes = count_passes(blueprint, (sl_group)group);
+            trips passes = count_passes(blueprint, (sl_group)group, i);
             add_trips(home, SL_TIER_DEVICE, passes, bytes, out_bytes);
-            add_trips(home, used, count_update((sl_group)group), bytes, out_bytes);
+            if (sl_rule_of(blueprint->layout->chunks[i].rule)->update != SL_OP_COUNT)
+                add_trips(home, used, count_update((sl_group)group), bytes, out_bytes);
         }
     }
 }

@@ -7,6 +7,8 @@
  *   gradients that are not resident   written back as often as they are added to, fetched to be
  *                                     added to again; read once more by an update elsewhere
  *   states                            read and written once where the update runs in another tier
+ *   frozen parameters                 never written back; fetched for the forward pass alone before
+ *                                     the first trained tensor
  *   what is on disk                   passes through the host: read, and written if it changes
  */
 #ifndef SL_MEASURE_BYTES_H

@@ -379,6 +379,38 @@ static void bytes_by_formula_when_on_the_host_are_those_of_the_text(void **state
     sl_config_clear(&config);
 }
 
+/* Frozen parameters are fetched for the forward pass and never come back; so are those of the
+ * first block here. */
+static void bytes_by_formula_when_tensors_are_frozen_leave_out_what_does_not_move(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {
+        "device=cpu",      "policy=host", "accumulate=3", "accumulation=micro", "adam=host",
+        "freeze=w*,h.0.*", NULL};
+    sl_config config;
+    sl_search search;
+    uint64_t bytes[SL_LANE_COUNT], trained = 0, frozen = 0;
+    configure(&config, settings);
+    sl_blueprint *blueprint = find_blueprint(&config, &search);
+    const sl_layout *layout = blueprint->layout;
+    uint64_t head = 0; /* of the panels, which the head's backward reads */
+    for (uint32_t c = 0; c < layout->chunk_count; c++) {
+        const uint64_t chunk = sl_layout_chunk_bytes(layout, SL_GROUP_PARAM, c);
+        bool has_panel = false;
+        for (uint32_t t = 0; t < layout->tensor_count; t++)
+            has_panel =
+                has_panel || (layout->chunk_of_tensor[t] == c &&
+                              strcmp(blueprint->programs[0]->tensors[t].name, "wte.weight") == 0);
+        *(layout->chunks[c].rule != SL_RULE_NONE ? &trained : has_panel ? &head : &frozen) += chunk;
+    }
+    sl_bytes_by_formula(blueprint, bytes);
+    assert_true(trained > 0 && head > 0);
+    assert_int_equal(bytes[SL_LANE_H2D], (2 * 3 + 2) * trained + 2 * 3 * head + 3 * frozen);
+    assert_int_equal(bytes[SL_LANE_D2H], 3 * trained);
+    sl_blueprint_close(blueprint);
+    sl_config_clear(&config);
+}
+
 /* ---- a disk that is slow ---- */
 
 static sl_status fill_zeros(void *user, const sl_engine_fill *what, void *memory)
@@ -479,6 +511,7 @@ int main(void)
         cmocka_unit_test(resident_when_of_this_process_then_the_kernel_agrees),
         cmocka_unit_test(cores_when_read_then_threads_are_added_up),
         cmocka_unit_test(bytes_by_formula_when_on_the_host_are_those_of_the_text),
+        cmocka_unit_test(bytes_by_formula_when_tensors_are_frozen_leave_out_what_does_not_move),
         cmocka_unit_test(verdict_when_the_disk_is_slow_names_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
