@@ -25,7 +25,7 @@ typedef struct sl_kernel_call {
     const sl_op_attrs *attrs;
     void *operand[SL_OPERAND_MAX]; /* NULL where absent */
     void *workspace;               /* 256-byte aligned, as long as the op's row says */
-    const uint8_t *block_flags;    /* ADAMW: decay flags of the whole group, one byte per block;
+    const uint8_t *block_flags;    /* updates: decay flags of the whole group, one byte a block;
                                       BLOCK_NORM: blocks that count, NULL: all */
     const sl_padding *padding;     /* CLEAR_PADDING: of the chunk, in host memory */
     uint64_t padding_count;

@@ -189,7 +189,8 @@ static void choose_sizes(const sl_program *program, const uint64_t *tensor_block
         for (uint32_t i = 0; i < count; i++)
             largest = sl_bits_max(largest, own_blocks[i]);
         if (given > 0 && !out_packing->is_equal)
-            *blocks = sl_bits_max(largest, (uint64_t)((double)*blocks * scale));
+            *blocks =
+                *blocks == most ? given : sl_bits_max(largest, (uint64_t)((double)*blocks * scale));
         *blocks = round_to_shards(program, *blocks);
     }
 }
@@ -408,7 +409,7 @@ void sl_layout_close(sl_layout *layout)
     free(layout);
 }
 
-/* A block of another rank's shard counts there. */
+/* A block of another rank's shard counts there. All states have the same shards. */
 static void clear_other_shards(const sl_layout *layout, uint8_t *flags)
 {
     for (uint32_t c = 0; c < layout->chunk_count; c++) {

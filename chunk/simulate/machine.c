@@ -187,7 +187,11 @@ void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_
         machine->op[halves[i]][type].byte_rate *= 2;
 }
 
-/* Updates are bound by memory: those of all rules have the rates of AdamW, which bench measures. */
+sl_op_kind sl_machine_rate_kind(sl_op_kind kind)
+{
+    return sl_op_info_of(kind)->updates_chunk ? SL_OP_ADAMW : kind;
+}
+
 static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
                                    const sl_op_attrs *attrs, bool on_host)
 {
@@ -195,7 +199,7 @@ static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
         return &machine->host_update[attrs->type];
     if (sl_op_adds(attrs) && machine->adding_op[kind].is_measured)
         return &machine->adding_op[kind].rate[attrs->type];
-    return &machine->op[sl_op_info_of(kind)->updates_chunk ? SL_OP_ADAMW : kind][attrs->type];
+    return &machine->op[sl_machine_rate_kind(kind)][attrs->type];
 }
 
 double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,

@@ -79,7 +79,9 @@ typedef struct sl_layout {
 } sl_layout;
 
 /* Packs the tensors of `program` in order; each starts on a block, none straddles chunks, and those
- * of a chunk have one rule. If tensors have several rules, chunks differ in size.
+ * of a chunk have one rule. If tensors have several rules, a chunk is as
+ * long as its tensors, and a given size is that of the rule with the largest chunks: those of other
+ * rules are smaller in proportion.
  * chunk_elements 0: searches the size that costs the least memory (after ColossalAI Gemini). A
  * given size is rounded up to whole blocks, and to a multiple of the data-parallel ranks that own
  * shards; one smaller than the largest tensor is SL_ERROR_USAGE, and the message says how large it
@@ -231,6 +233,10 @@ SL_API bool sl_machine_is_guess(const sl_machine *machine);
  * all-gather of a chunk are half of an all-reduce each, but count the same bytes, because they work
  * in place: their byte rate is twice that of the all-reduce. */
 SL_API void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
+
+/* The kind whose rates an op has: updates of all rules have those of ADAMW, which bench measures,
+ * because memory bounds them all. */
+SL_API sl_op_kind sl_machine_rate_kind(sl_op_kind kind);
 
 /* Seconds of one op alone, on the compute lane or, for updates, on the host lane. */
 SL_API double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind,

@@ -87,7 +87,7 @@ typedef struct sl_model_options {
     sl_split_layout split_layout; /* COLOSSAL excludes sequence_parallel; in a training step tp_size
                                      divides B*T */
     float dropout; /* LOSS: probability of dropping an element, in [0, 1): of attention's weights,
-                      and of what sl_dropout and sl_drop_add are given */
+                      and of what sl_drop and sl_drop_add are given */
 } sl_model_options;
 
 /* Emits the forward program of one micro-batch; close it with sl_program_close. SL_ERROR_USAGE:
@@ -157,7 +157,7 @@ SL_API sl_tensor sl_attention(sl_model *model, const char *name, sl_tensor qkv, 
 SL_API sl_tensor sl_gelu(sl_model *model, const char *name, sl_tensor x);
 
 /* dropout(x); x itself without dropout. */
-SL_API sl_tensor sl_dropout(sl_model *model, const char *name, sl_tensor x);
+SL_API sl_tensor sl_drop(sl_model *model, const char *name, sl_tensor x);
 
 /* dropout(x) + residual. x, the output of a linear, is used up. */
 SL_API sl_tensor sl_drop_add(sl_model *model, const char *name, sl_tensor x, sl_tensor residual);

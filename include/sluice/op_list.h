@@ -311,21 +311,21 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
     uint64_t heads;          /* attention heads of this rank */
     union {
         uint64_t first_row;     /* first of the B*T rows */
-        uint64_t first_element; /* ADAMW of a shard: where it begins in the chunk */
+        uint64_t first_element; /* update of a shard: where it begins in the chunk */
     };
     uint64_t row_count;      /* rows handled; CLEAR_PADDING: elements of padding */
     uint64_t first_id;       /* first token id of a panel */
     uint64_t id_count;       /* token ids of a panel, padding included */
     uint64_t valid_id_count; /* token ids of the whole vocabulary, without padding */
     uint64_t element_count;  /* elements of an elementwise or chunk op */
-    uint64_t first_block;   /* ADAMW, CLEAR_PADDING, and BLOCK_NORM with several ranks: index of the
-                               chunk's first block, for the flags of blocks */
-    uint64_t cache_rows;    /* ATTENTION_CACHED: tokens the cache holds */
-    float scale;            /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-    uint32_t adds_output;   /* mode ADD adds instead of writing */
-    uint16_t type;          /* an sl_type, of TYPE operands */
-    uint16_t grad_type;     /* an sl_type, of GRAD operands */
-    uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
+    uint64_t first_block;    /* updates, CLEAR_PADDING, and BLOCK_NORM with several ranks: index of
+                                the chunk's first block, for the flags of blocks */
+    uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
+    float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
+    uint32_t adds_output;    /* mode ADD adds instead of writing */
+    uint16_t type;           /* an sl_type, of TYPE operands */
+    uint16_t grad_type;      /* an sl_type, of GRAD operands */
+    uint16_t adds_gradient;  /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, EMBED_POSITION and EMBED_TOKENS all that
      * they add: the sum over the ranks that follows must hold them once. ATTENTION with dropout:
      * the first head is number rank_index * heads. EXCHANGE: the other stage. */

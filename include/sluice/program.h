@@ -180,8 +180,10 @@ typedef struct sl_program {
     /* Pipeline stages, and the stage of this program; count 0 or 1: one. The programs of stages
      * differ, because each stage has other layers. */
     uint32_t stage_count, stage_index;
-    bool stages_before_are_frozen;  /* no tensor of a stage before this one is trained: what comes
-                                       from there needs no gradient */
+    /* No tensor of a stage before this one is trained, so what comes from there needs no gradient.
+     * Whoever sets the rules of tensors sets this too: otherwise one of two stages waits for a
+     * gradient that the other one does not send. */
+    bool stages_before_are_frozen;
     bool has_whole_gradients;       /* also at ZeRO 2 and 3: micro-batches accumulate in whole
                                        chunks */
     uint32_t head_ranks;            /* tensor-parallel ranks that share the rows of the head; 0 or

@@ -76,7 +76,10 @@ static void sum_bias_gradient(const sl_kernel_call *call, const void *dy, void *
 
 sl_status sl_cpu_linear_weight_backward(const sl_kernel_call *call)
 {
-    if (call->attrs->in > 0) /* else for dbias alone */
+    if ((call->attrs->in > 0) != (call->operand[2] != NULL))
+        SL_FAIL(SL_ERROR_INTERNAL, "dweight of %llu features, or none",
+                (unsigned long long)call->attrs->in);
+    if (call->attrs->in > 0) /* else only dbias is wanted */
         SL_TRY(run_product(call, SL_OP_LINEAR_WEIGHT_BACKWARD));
     if (call->operand[3] != NULL)
         sum_bias_gradient(call, call->operand[1], call->operand[3]);

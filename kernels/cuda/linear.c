@@ -33,7 +33,7 @@ sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_kernel
 {
     sl_product product;
     if (!sl_product_of_op(kind, call->attrs, &product) || call->attrs->in == 0)
-        return SL_OK; /* also for dbias alone */
+        return SL_OK; /* `in` is 0 where only dbias is wanted: there is no product */
     if (call->workspace != NULL)
         product = sl_product_of_call(kind, call);
     product.bias = product.residual = product.gelu_x = NULL;
@@ -132,7 +132,7 @@ sl_status sl_cuda_linear_input_backward(const sl_kernel_call *call)
 sl_status sl_cuda_linear_weight_backward(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
-    if (attrs->in > 0) /* else for dbias alone */
+    if (attrs->in > 0) /* else only dbias is wanted */
         SL_TRY(run_op(call, SL_OP_LINEAR_WEIGHT_BACKWARD));
     if (call->operand[3] == NULL)
         return SL_OK;

@@ -260,8 +260,9 @@ static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file,
     return sl_safetensors_find(file, name);
 }
 
-/* `missing_most`: tensors that may be missing, because they were frozen when the checkpoint was
- * saved and so had no states. These begin at zero if the tensor is trained now. */
+/* `missing_most`: how many tensors may be missing, because they had no such state when the
+ * checkpoint was saved; which ones is not checked. If they have the state now, it begins at zero.
+ */
 static sl_status check_file(const sl_safetensors *file, const sl_full_tensors *list,
                             uint64_t missing_most)
 {
@@ -276,7 +277,7 @@ static sl_status check_file(const sl_safetensors *file, const sl_full_tensors *l
         SL_TRY(sl_full_tensors_check(&list->items[i], file, tensor));
     }
     if (file->tensor_count != list->count - missing)
-        SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but the model has %u",
+        SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but %u of the model were expected",
                 sl_files_show(file->file.path).text, file->tensor_count, list->count - missing);
     return SL_OK;
 }
@@ -287,7 +288,7 @@ static sl_status load_group(const sl_safetensors *file, const sl_full_tensors *l
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_full_tensor *full = &list->items[i];
         const sl_safetensors_tensor *tensor = find_tensor(file, full);
-        if (tensor && sl_full_tensors_stores(full, group))
+        if (tensor && sl_rule_stores(full->rule, group))
             SL_TRY(sl_full_tensors_load(list, full, file, tensor, group, io));
     }
     return SL_OK;
@@ -302,8 +303,8 @@ static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_full_tens
             continue;
         SL_TRY(find_group(checkpoint, (sl_group)group, &files[group]));
         const bool is_state = group != SL_GROUP_PARAM;
-        SL_TRY(
-            check_file(files[group], list, is_state ? checkpoint->manifest.run.frozen_count : 0));
+        SL_TRY(check_file(files[group], list,
+                          is_state ? checkpoint->manifest.run.stateless_count : 0));
     }
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         if (files[group])
@@ -353,6 +354,12 @@ typedef struct save_job {
     sl_manifest manifest;       /* its texts are borrowed from args */
 } save_job;
 
+static bool has_all_states(const sl_full_tensor *full)
+{
+    return sl_rule_stores(full->rule, SL_GROUP_STATE1) &&
+           sl_rule_stores(full->rule, SL_GROUP_STATE2);
+}
+
 static sl_status plan_tensors(save_job *job)
 {
     const sl_full_tensors *list = job->list;
@@ -363,7 +370,7 @@ static sl_status plan_tensors(save_job *job)
     for (uint32_t i = 0; i < list->count; i++) {
         snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_WEIGHTS_PREFIX,
                  list->items[i].name);
-        job->manifest.run.frozen_count += !sl_full_tensors_stores(&list->items[i], SL_GROUP_GRAD);
+        job->manifest.run.stateless_count += !has_all_states(&list->items[i]);
     }
     return SL_OK;
 }
@@ -374,7 +381,7 @@ static uint32_t plan_group(const save_job *job, sl_group group)
     uint32_t count = 0;
     for (uint32_t i = 0; i < job->list->count; i++) {
         const sl_full_tensor *full = &job->list->items[i];
-        if (sl_full_tensors_stores(full, group))
+        if (sl_rule_stores(full->rule, group))
             job->plans[count++] = (sl_safetensors_plan){
                 .name = job->names[i],
                 .dim_count = full->dim_count,

@@ -143,8 +143,8 @@ typedef struct sl_checkpoint_info {
     const char *data_sample; /* NULL: an older version saved it */
     sl_run_id run;           /* zeros: likewise */
     bool has_state[SL_GROUP_COUNT];
-    uint64_t frozen_count; /* tensors that the run did not train: the files of optimizer states do
-                              not have them */
+    uint64_t stateless_count; /* tensors that are not in every file of optimizer states: frozen
+                                 ones, and those whose rules have fewer states */
 } sl_checkpoint_info;
 
 const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint);

@@ -85,7 +85,7 @@ static const sl_field fields[] = {
                 .flags = SL_FIELD_OPTIONAL),
     SL_FIELD_AS(JSON_TEXT, "config", sl_manifest, run.config_json),
     SL_FIELD_AS(JSON_TEXT, "given", sl_manifest, run.given_json, .flags = MAY_MISS),
-    SL_FIELD("frozen_tensors", sl_manifest, run.frozen_count, .flags = SL_FIELD_OPTIONAL),
+    SL_FIELD("stateless_tensors", sl_manifest, run.stateless_count, .flags = SL_FIELD_OPTIONAL),
     SL_FIELD("tokenizer", sl_manifest, run.tokenizer, .flags = MAY_MISS),
     SL_FIELD("gemm", sl_manifest, run.gemm),
     SL_FIELD("data", sl_manifest, run.data_fingerprint),

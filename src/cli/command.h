@@ -87,9 +87,10 @@ void sl_command_quote(const char *word, char *out_text, size_t capacity);
 /* What this processor can do that matters here, such as "avx2 fma avx512f". */
 void sl_command_describe_cpu(char *out_text, size_t capacity);
 
-/* "policy static (host: …), recompute …, accumulation …" in one line. */
 /* "124439808 parameters", with frozen tensors ", 21263616 of them trained". */
 void sl_command_describe_size(const sl_blueprint *blueprint, char *out_text, size_t capacity);
+
+/* "policy static (host: …), recompute …, accumulation …" in one line. */
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity);
 
 /* Prints what a foreign --config file means here, if one was read and --quiet and --json were not

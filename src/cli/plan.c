@@ -133,8 +133,8 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
     sl_terminal_print(stdout, 2, "on %s", text);
     sl_command_describe_choice(choice, text, sizeof text);
     sl_terminal_print(stdout, 2, "%s", text);
-    printf("%u chunks of %" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
-           layout->chunk_elements,
+    printf("%u chunks of %s%" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
+           blueprint->task.freeze.count > 0 ? "at most " : "", layout->chunk_elements,
            sl_command_format_size(layout->chunk_elements *
                                   sl_type_bytes(layout->group_type[SL_GROUP_PARAM]))
                .text,

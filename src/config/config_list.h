@@ -138,8 +138,8 @@
       "what a gradient that is not finite does (skip in fp16 or with a dynamic scale)")            \
     X(LIST, freeze, "freeze", "", "PATTERN...", 0, 0, T, LEARNING, 0,                              \
       "tensors that keep their values, by names with *, ? and [0-8]: 'wte.*' 'h.[0-8].*'; they "   \
-      "take no gradients and no states; one behind ! trains again, and the last that matches "     \
-      "decides: '*' '!h.11.*'")                                                                    \
+      "take no gradients and no states; a pattern after ! trains what it matches, and the last "   \
+      "that matches decides: '*' '!h.11.*'")                                                       \
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, ADVANCED, G, "of every random number")
 
 #define SL_CONFIG_LIST_MEMORY(X)                                                                   \

@@ -13,11 +13,12 @@ enum { PATTERN_BYTES = 128 };
 typedef struct cursor {
     uint32_t item;
     const char *rest;         /* of the item; NULL: it is not begun */
-    char text[PATTERN_BYTES]; /* without `!` */
-    bool takes_back;
+    size_t length;            /* of the pattern, without `!` */
+    char text[PATTERN_BYTES]; /* the pattern, without `!`; cut if it is longer */
+    bool trains;              /* it began with `!` */
 } cursor;
 
-/* Reads the next pattern; false behind the last one. Longer ones are cut, and so match nothing. */
+/* Reads the next pattern; false behind the last one. */
 static bool next_pattern(const sl_config_list *patterns, cursor *at)
 {
     while (at->item < patterns->count) {
@@ -28,9 +29,9 @@ static bool next_pattern(const sl_config_list *patterns, cursor *at)
             at->rest = NULL;
             at->item++;
         }
-        at->takes_back = *start == '!';
-        snprintf(at->text, sizeof at->text, "%.*s", (int)(length - at->takes_back),
-                 start + at->takes_back);
+        at->trains = *start == '!';
+        at->length = length - at->trains;
+        snprintf(at->text, sizeof at->text, "%.*s", (int)at->length, start + at->trains);
         if (length > 0)
             return true;
     }
@@ -43,7 +44,7 @@ static bool is_frozen(const sl_config_list *patterns, const char *name)
     bool frozen = false;
     while (next_pattern(patterns, &at))
         if (fnmatch(at.text, name, 0) == 0)
-            frozen = !at.takes_back;
+            frozen = !at.trains;
     return frozen;
 }
 
@@ -67,12 +68,12 @@ sl_status sl_freeze_check(const sl_config_list *patterns, const sl_program *prog
     cursor at = {0};
     const char *last = program->tensors[program->tensor_count - 1].name;
     while (next_pattern(patterns, &at))
-        if (!matches_any(at.text, program))
+        if (at.length >= sizeof at.text || !matches_any(at.text, program))
             SL_FAIL(SL_ERROR_USAGE,
-                    "--freeze: \"%s\" matches no tensor; names are like %s, "
+                    "--freeze: \"%s%s\" matches no tensor; names are like %s, "
                     "h.0.attn.c_attn.weight and %s, and a pattern is of the whole name, as in "
                     "'h.[0-8].*'",
-                    at.text, program->tensors[0].name, last);
+                    at.trains ? "!" : "", at.text, program->tensors[0].name, last);
     if (sl_freeze_count_trained(program) == 0)
         SL_FAIL(SL_ERROR_USAGE, "--freeze: all tensors are frozen, so there is nothing to train; "
                                 "take some back, as in --freeze '*' '!h.11.*'");
@@ -97,8 +98,8 @@ uint64_t sl_freeze_count_trained(const sl_program *program)
     return count;
 }
 
-/* The first tensor, wte, is multiplied with last, by the head: all that is trained stands before
- * it. */
+/* The head uses the first tensor, wte, again, behind all layers: so the gradient of the head's
+ * input is needed even if wte is frozen. */
 double sl_freeze_token_flops(const sl_program *program, uint64_t seq)
 {
     double flops = 0;

@@ -2,8 +2,8 @@
  *
  * A pattern is fnmatch(3)'s: `*` is any text, `?` a character, `[0-8]` one of several. It is
  * matched against whole names, as checkpoints have them ("h.0.ln_1.weight"). Patterns are tried in
- * order, and the last one that matches decides; one behind `!` takes tensors back. An item of the
- * list may hold several, with commas between.
+ * order, and the last one that matches decides; a pattern after `!` trains the tensors that it
+ * matches. A comma ends a pattern: an item of the list may hold several.
  */
 #ifndef SL_CONFIG_FREEZE_H
 #define SL_CONFIG_FREEZE_H
@@ -11,7 +11,7 @@
 #include "config.h"
 #include "sluice/program.h"
 
-/* Gives every tensor of a program its rule. */
+/* Freezes the tensors of a program whose names match. */
 void sl_freeze_apply(const sl_config_list *patterns, sl_program *program);
 
 /* Of a program that has all tensors of the model. SL_ERROR_USAGE: a pattern matches no tensor, or
@@ -22,8 +22,8 @@ sl_status sl_freeze_check(const sl_config_list *patterns, const sl_program *prog
 uint64_t sl_freeze_count_trained(const sl_program *program);
 
 /* About the FLOPs of training on one token of a row of `seq`; of a program as above. Each parameter
- * takes 2 forward, 2 for its own gradient if it is trained, and 2 for the gradient of what comes
- * before it if that has something to train; so without frozen tensors sl_gpt2_token_flops. */
+ * takes 2 forward, 2 for its own gradient if it is trained, and, from the first trained tensor on,
+ * 2 for the gradient of its input; so without frozen tensors sl_gpt2_token_flops. */
 double sl_freeze_token_flops(const sl_program *program, uint64_t seq);
 
 /* True if all tensors of the stages before that of `stage` are frozen; `whole` is the program of

@@ -376,6 +376,8 @@ static sl_machine correct_machine(const filling *self, op_sums sums[2][SL_OP_COU
     for (int on_host = 0; on_host < 2; on_host++)
         for (int kind = 0; kind < SL_OP_COUNT; kind++) {
             const op_sums *of = &sums[on_host][kind];
+            if (sl_machine_rate_kind((sl_op_kind)kind) != (sl_op_kind)kind)
+                continue;
             sl_op_rate *rate = on_host ? &machine.host_update[type] : &machine.op[kind][type];
             double factor = of->ns > 0 ? of->alone_seconds / (1e-9 * (double)of->ns) : 1;
             rate->flop_rate *= factor;

@@ -47,7 +47,7 @@ static sl_status build(sl_model *model, const void *user)
     const sl_gpt2_shape *shape = user;
     const sl_embedding embedding = {"wte", shape->vocab,   shape->width,
                                     "wpe", shape->context, weight_deviation};
-    sl_tensor x = sl_dropout(model, "embedding.dropout", sl_embed(model, &embedding));
+    sl_tensor x = sl_drop(model, "embedding.dropout", sl_embed(model, &embedding));
     for (uint32_t layer = 0; layer < shape->layers; layer++) {
         sl_block(model, "h", layer);
         x = build_block(model, shape, x);

@@ -378,7 +378,7 @@ static sl_status make_dropout(sl_model *model, const char *name, sl_tensor x, sl
     return emit_dropout(model, name, from.value, SL_NONE, site, made);
 }
 
-sl_tensor sl_dropout(sl_model *model, const char *name, sl_tensor x)
+sl_tensor sl_drop(sl_model *model, const char *name, sl_tensor x)
 {
     sl_model_tensor made = {.value = SL_NONE};
     const sl_status status = make_dropout(model, name, x, &made);

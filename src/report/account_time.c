@@ -159,7 +159,8 @@ static void find_roofs(sl_account *account)
     const sl_account_request *request = &account->request;
     for (uint32_t i = 0; i < request->program->op_count; i++) {
         const sl_op *op = &request->program->ops[i];
-        const sl_op_rate *rate = &request->machine->op[op->kind][op->attrs.type];
+        const sl_op_rate *rate =
+            &request->machine->op[sl_machine_rate_kind(op->kind)][op->attrs.type];
         if (sl_op_flops(op->kind, &op->attrs) > 0)
             account->flop_roof = fmax(account->flop_roof, rate->flop_rate);
         else

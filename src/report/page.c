@@ -36,13 +36,13 @@ static void describe(const sl_blueprint *blueprint, char title[160], char subtit
              sl_search_policy_name(choice->placement.policy));
     snprintf(subtitle, 256,
              "%u layers, %u wide; a step of %u × %u rows of %u tokens in %s on %s; recompute %s, "
-             "accumulation %s; %u chunks of %" PRIu64 " elements",
+             "accumulation %s; %u chunks of %s%" PRIu64 " elements",
              task->shape.layers, task->shape.width, choice->accumulate, choice->micro_batch,
              task->seq, sl_type_name(task->type),
              task->target.device == SL_DEVICE_CPU ? "cpu" : "cuda",
              sl_search_recompute_name(choice->recompute),
              sl_search_accumulation_name(choice->accumulation), blueprint->layout->chunk_count,
-             blueprint->layout->chunk_elements);
+             task->freeze.count > 0 ? "at most " : "", blueprint->layout->chunk_elements);
 }
 
 static json_t *make_explanation(const sl_blueprint *blueprint, const sl_account *account)

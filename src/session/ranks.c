@@ -414,8 +414,11 @@ static sl_status hash_plans(const sl_blueprint *blueprint, char out_text[FACT_BY
 {
     sl_hash_stream *stream;
     SL_TRY(sl_hash_open(&stream));
-    for (uint32_t c = 0; c < blueprint->layout->chunk_count; c++)
-        sl_hash_update(stream, &blueprint->layout->chunks[c], sizeof blueprint->layout->chunks[c]);
+    for (uint32_t c = 0; c < blueprint->layout->chunk_count; c++) {
+        const sl_chunk *chunk = &blueprint->layout->chunks[c];
+        const uint64_t words[] = {chunk->elements, chunk->first_block, (uint64_t)chunk->rule};
+        sl_hash_update(stream, words, sizeof words);
+    }
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         add_plan(stream, blueprint->plans[i]);
     const sl_hash_value hash = sl_hash_digest(stream);
@@ -484,6 +487,18 @@ static void describe_weights(const json_t *list, char text[OPTION_BYTES])
     }
 }
 
+/* A hash of the items of a list that is no list of paths. */
+static void describe_words(const json_t *list, char text[OPTION_BYTES])
+{
+    uint64_t all = json_array_size(list);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *item = json_string_value(json_array_get(list, i));
+        const sl_hash_value hash = sl_hash_128(item ? item : "", item ? strlen(item) : 0);
+        all = 31 * all + (hash.low ^ hash.high);
+    }
+    snprintf(text, OPTION_BYTES, "%016" PRIx64, all);
+}
+
 /* Of what is a place, whether there is one: the same bytes may lie elsewhere on another machine. */
 static void describe_option(const json_t *options, uint32_t row, char text[OPTION_BYTES])
 {
@@ -491,7 +506,9 @@ static void describe_option(const json_t *options, uint32_t row, char text[OPTIO
     sl_config_format_key(row, key, sizeof key);
     const json_t *value = json_object_get(options, key);
     text[0] = '\0';
-    if (json_is_array(value))
+    if (json_is_array(value) && row == SL_CONFIG_ROW_freeze)
+        describe_words(value, text);
+    else if (json_is_array(value))
         describe_weights(value, text);
     else if (json_is_string(value) && is_place(row))
         snprintf(text, OPTION_BYTES, "%s", strchr(json_string_value(value), '/') ? "DIR" : "none");

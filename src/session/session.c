@@ -177,7 +177,7 @@ static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_in
     *out_first = first_element;
     if (!is_here(session, tensor_index) ||
         find_run(session, tensor_index, first_element, element_count, &all) != SL_OK)
-        return 0; /* the read will say what is wrong */
+        return 0; /* who counts the elements of all ranks says that some are missing */
     const sl_tensor_spec *own_spec =
         &session->blueprint->programs[0]->tensors[session->own[tensor_index]];
     if (own_spec->is_tied && task->stage_index > 0)

@@ -403,17 +403,12 @@ static sl_status open_parts(gathered *it)
     return SL_OK;
 }
 
-bool sl_full_tensors_stores(const sl_full_tensor *full, sl_group group)
-{
-    return sl_rule_stores(full->rule, group);
-}
-
 static sl_status save_all(const gathered *it, sl_safetensors_writer *writer)
 {
     uint32_t saved = 0;
     for (uint32_t i = 0; i < it->list->count; i++) {
         const sl_full_tensor *full = &it->list->items[i];
-        if (!sl_full_tensors_stores(full, it->group))
+        if (!sl_rule_stores(full->rule, it->group))
             continue;
         const uint32_t index = writer ? sl_safetensors_writer_order(writer, saved) : saved;
         if (index != saved++)

@@ -74,9 +74,6 @@ sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor
                                sl_group group, const sl_tensor_io *io,
                                sl_safetensors_writer *writer);
 
-/* True if the group stores something of the tensor: false for the states of a frozen one. */
-bool sl_full_tensors_stores(const sl_full_tensor *full, sl_group group);
-
 /* Appends all tensors of which the group stores something, in the order of the file. With `ranks`,
  * all of them call it: each gives what it has of the split tensors, through buffers of
  * SL_FULL_TENSORS_PART_ELEMENTS a rank, and rank 0 appends; on the others `writer` is NULL.

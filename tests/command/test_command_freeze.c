@@ -142,7 +142,7 @@ static json_int_t count_frozen(const char *directory)
     snprintf(path, sizeof path, "%s/manifest.json", directory);
     json_t *root = json_load_file(path, 0, NULL);
     assert_non_null(root);
-    const json_int_t count = json_integer_value(json_object_get(root, "frozen_tensors"));
+    const json_int_t count = json_integer_value(json_object_get(root, "stateless_tensors"));
     json_decref(root);
     return count;
 }
@@ -168,7 +168,7 @@ static void train_when_tensors_are_frozen_then_only_the_others_change(void **sta
 }
 
 /* In half precision the frozen values are those that the step reads: rounded once. */
-static void train_when_in_bf16_then_frozen_tensors_are_rounded_once(void **state)
+static void train_when_in_bf16_then_stateless_tensors_are_rounded_once(void **state)
 {
     (void)state;
     const char *end = "bf/step-00000006";
@@ -311,8 +311,8 @@ static void resume_when_a_state_of_a_trained_tensor_is_missing_then_is_refused(v
 {
     (void)state;
     shell("rm -rf less && mkdir less && cp -r whole/step-00000003 less/");
-    sealed_edit("less/step-00000003/manifest.json", "\"frozen_tensors\": 16",
-                "\"frozen_tensors\": 15");
+    sealed_edit("less/step-00000003/manifest.json", "\"stateless_tensors\": 16",
+                "\"stateless_tensors\": 15");
     assert_code(sluice("train --resume --save less --steps 4 --quiet"), 65);
     assert_has(complaint, "moment1.safetensors: tensor \"");
     assert_has(complaint, "is missing");
@@ -421,7 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train_when_tensors_are_frozen_then_only_the_others_change),
-        cmocka_unit_test(train_when_in_bf16_then_frozen_tensors_are_rounded_once),
+        cmocka_unit_test(train_when_in_bf16_then_stateless_tensors_are_rounded_once),
         cmocka_unit_test(describe_when_tensors_are_frozen_then_says_how_many_are_trained),
         cmocka_unit_test(options_when_given_in_any_form_then_freeze_the_same),
         cmocka_unit_test(options_when_they_cannot_be_then_are_refused),

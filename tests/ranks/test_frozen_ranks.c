@@ -221,7 +221,7 @@ static const char *const zero_ways[][SETTINGS_MAX] = {
 enum { ZERO_WAYS = sizeof zero_ways / sizeof zero_ways[0] };
 
 /* Each against everything on the device at stage 0. */
-static void steps_when_shards_have_frozen_tensors_then_have_the_bits_of_stage_0(void **state)
+static void steps_when_shards_have_stateless_tensors_then_have_the_bits_of_stage_0(void **state)
 {
     (void)state;
     static const char *const precisions[] = {"precision=fp32", "precision=bf16"};
@@ -383,7 +383,7 @@ static void check_pipeline(const struct pipeline *it, int order, int way, uint32
     check_same_bits(one, many, what);
 }
 
-static void steps_when_stages_have_frozen_tensors_then_have_the_bits_of_one_rank(void **state)
+static void steps_when_stages_have_stateless_tensors_then_have_the_bits_of_one_rank(void **state)
 {
     (void)state;
     for (int i = 0; i < PIPELINES; i++)
@@ -433,10 +433,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(step_when_tensors_are_frozen_then_the_others_have_the_same_bits),
-        cmocka_unit_test(steps_when_shards_have_frozen_tensors_then_have_the_bits_of_stage_0),
+        cmocka_unit_test(steps_when_shards_have_stateless_tensors_then_have_the_bits_of_stage_0),
         cmocka_unit_test(policies_when_split_tensors_are_frozen_then_give_the_same_bits),
         cmocka_unit_test(gradients_when_split_tensors_are_frozen_then_are_those_of_one_rank),
-        cmocka_unit_test(steps_when_stages_have_frozen_tensors_then_have_the_bits_of_one_rank),
+        cmocka_unit_test(steps_when_stages_have_stateless_tensors_then_have_the_bits_of_one_rank),
         cmocka_unit_test(steps_when_stages_and_rows_are_shared_then_have_the_bits_without_stages),
         cmocka_unit_test(checkpoints_when_tensors_are_frozen_then_are_equal_on_any_ranks),
     };

@@ -1,8 +1,8 @@
 /* The rule of docs/add-a-rule.md, on the engine: try_page.sh applies the page's patch to a copy of
  * the tree, and builds and runs this there. In this tree there is no SL_RULE_SGD.
  *
- * What could be wrong: the page is out of date; states, master copies or shards of AdamW are taken
- * for granted somewhere; a chunk without states has no place for its update. The oracle is AdamW:
+ * What could be wrong: the page is out of date; states or master copies of AdamW are taken for
+ * granted somewhere; a chunk without states has no place for its update. The oracle is AdamW:
  * after its first step a first moment is (1 - beta1) times the gradient.
  */
 #define _GNU_SOURCE /* nftw */

@@ -5,9 +5,10 @@
 set -eu
 
 copy=$2
-rm -rf "$copy"
+rm -rf "$copy" "$copy.files"
 mkdir -p "$copy"
-(cd "$1" && tar cf - --exclude=./build --exclude=./.git .) | (cd "$copy" && tar xf -)
+git -C "$1" ls-files > "$copy.files" 2> /dev/null || exit 77 # no checkout: its files are not known
+(cd "$1" && tar cf - -T "$copy.files") | (cd "$copy" && tar xf -)
 cd "$copy"
 sed -n '/^```diff$/,/^```$/p' docs/add-a-rule.md | sed '1d;$d' > sgd.patch
 added=$(grep -c '^+[^+]' sgd.patch)
@@ -19,4 +20,4 @@ cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DSL_CUDA=OFF -DSL_COMMI
 ninja -C build test_sgd > build.log 2>&1 || { grep -A 5 error build.log | head -n 40; exit 1; }
 build/tests/test_sgd
 cd /
-rm -rf "$copy"
+rm -rf "$copy" "$copy.files"
