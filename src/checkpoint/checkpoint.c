@@ -277,8 +277,8 @@ static sl_status check_file(const sl_safetensors *file, const sl_full_tensors *l
         SL_TRY(sl_full_tensors_check(&list->items[i], file, tensor));
     }
     if (file->tensor_count != list->count - missing)
-        SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but %u of the model were expected",
-                sl_files_show(file->file.path).text, file->tensor_count, list->count - missing);
+        SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but the model has %u; %u are missing",
+                sl_files_show(file->file.path).text, file->tensor_count, list->count, missing);
     return SL_OK;
 }
 

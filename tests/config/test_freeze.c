@@ -153,11 +153,11 @@ static void check_when_a_pattern_matches_nothing_then_is_named(void **state)
         {{{"h.12.*"}}, "\"h.12.*\" matches no tensor"},
         {{{"wte"}}, "\"wte\" matches no tensor"},
         {{{"wte.*,h.[a-c].*"}}, "\"h.[a-c].*\" matches no tensor"},
-        {{{"wte.*", "*", "!h.99.*"}}, "\"h.99.*\" matches no tensor"},
+        {{{"wte.*", "*", "!h.99.*"}}, "\"!h.99.*\" matches no tensor"},
         {{{"transformer.wte.weight"}}, "\"transformer.wte.weight\" matches no tensor"},
         {{{"wte.* "}}, "\"wte.* \" matches no tensor"},
         {{{"h.[0-8.*"}}, "\"h.[0-8.*\" matches no tensor"},
-        {{{"!"}}, "\"\" matches no tensor"},
+        {{{"!"}}, "\"!\" matches no tensor"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (check(&rows[i].patterns) != SL_ERROR_USAGE)
