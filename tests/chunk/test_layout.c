@@ -45,16 +45,17 @@ static void assert_padding(const sl_layout *layout, uint32_t chunk, uint64_t fro
 /* What no tensor has, chunk by chunk. */
 static void assert_padding_is_the_rest(const sl_program *program, const sl_layout *layout)
 {
-    uint32_t tensor = 0, next = 0;
+    uint32_t next = 0;
     for (uint32_t chunk = 0; chunk < layout->chunk_count; chunk++) {
         uint64_t end = 0;
         assert_int_equal(layout->first_padding[chunk], next);
-        for (; tensor < program->tensor_count && layout->chunk_of_tensor[tensor] == chunk;
-             tensor++) {
+        for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
+            if (layout->chunk_of_tensor[tensor] != chunk)
+                continue;
             assert_padding(layout, chunk, end, layout->first_element[tensor], &next);
             end = layout->first_element[tensor] + program->tensors[tensor].element_count;
         }
-        assert_padding(layout, chunk, end, layout->chunk_elements, &next);
+        assert_padding(layout, chunk, end, layout->chunks[chunk].elements, &next);
     }
     assert_int_equal(layout->first_padding[layout->chunk_count], next);
 }
@@ -302,6 +303,85 @@ static void layout_of_random_tensors_holds_at_any_size(void **state)
     }
 }
 
+/* The tensors of one rule lie as they lie in a program that has no others, but for the ends of
+ * chunks, which are cut off. */
+static void assert_rule_is_packed_alone(const sl_program *program, const sl_layout *layout,
+                                        sl_rule_id rule)
+{
+    sl_program *own = spec_program_open();
+    sl_layout *alone;
+    uint32_t chunk_of[64] = {0}, next = 0;
+    for (uint32_t t = 0; t < program->tensor_count; t++)
+        if (program->tensors[t].rule == rule)
+            spec_program_add(own, "t", program->tensors[t].shape[0], program->tensors[t].shape[1]);
+    assert_int_equal(sl_layout_build(own, 0, &alone), SL_OK);
+    for (uint32_t t = 0; t < program->tensor_count; t++) {
+        if (program->tensors[t].rule != rule)
+            continue;
+        const uint32_t chunk = layout->chunk_of_tensor[t], in_own = alone->chunk_of_tensor[next];
+        assert_int_equal(layout->first_element[t], alone->first_element[next]);
+        assert_int_equal(layout->chunks[chunk].rule, rule);
+        if (alone->first_element[next] == 0)
+            chunk_of[in_own] = chunk;
+        assert_int_equal(chunk, chunk_of[in_own]);
+        next++;
+    }
+    sl_layout_close(alone);
+    spec_program_close(own);
+}
+
+/* Chunks are numbered by their first tensors, one behind the other, each as long as its tensors. */
+static void assert_chunks_hold_their_tensors(const sl_program *program, const sl_layout *layout)
+{
+    uint64_t filled[64] = {0}, blocks = 0;
+    uint32_t opened = 0;
+    for (uint32_t t = 0; t < program->tensor_count; t++) {
+        const uint32_t chunk = layout->chunk_of_tensor[t];
+        assert_true(chunk <= opened);
+        opened += chunk == opened;
+        assert_int_equal(layout->first_element[t], filled[chunk] * BLOCK);
+        filled[chunk] += count_blocks(&program->tensors[t]);
+    }
+    assert_int_equal(opened, layout->chunk_count);
+    for (uint32_t c = 0; c < layout->chunk_count; c++) {
+        assert_int_equal(layout->chunks[c].elements, filled[c] * BLOCK);
+        assert_int_equal(layout->chunks[c].first_block, blocks);
+        assert_int_equal(sl_layout_chunk_bytes(layout, SL_GROUP_STATE1, c) > 0,
+                         layout->chunks[c].rule != SL_RULE_NONE);
+        blocks += filled[c];
+    }
+    assert_int_equal(layout->block_count, blocks);
+}
+
+static void layout_of_two_rules_keeps_them_apart(void **state)
+{
+    (void)state;
+    uint64_t random = spec_seed(9);
+    for (uint32_t round = 0; round < spec_count(200, 5000); round++) {
+        sl_program *program = spec_program_open();
+        const uint32_t count = 2 + (uint32_t)spec_random(&random, 60);
+        for (uint32_t t = 0; t < count; t++) {
+            spec_program_add(program, "t", 1 + spec_random(&random, 9000),
+                             1 + spec_random(&random, 3));
+            program->tensors[t].rule = t < 2 ? (sl_rule_id)t : (sl_rule_id)spec_random(&random, 2);
+        }
+        sl_layout *layout, *again;
+        assert_int_equal(sl_layout_build(program, 0, &layout), SL_OK);
+        assert_chunks_hold_their_tensors(program, layout);
+        assert_padding_is_the_rest(program, layout);
+        assert_rule_is_packed_alone(program, layout, SL_RULE_ADAMW);
+        assert_rule_is_packed_alone(program, layout, SL_RULE_NONE);
+        /* The size that was chosen, given by hand. */
+        assert_int_equal(sl_layout_build(program, layout->chunk_elements, &again), SL_OK);
+        assert_int_equal(again->chunk_count, layout->chunk_count);
+        for (uint32_t c = 0; c < layout->chunk_count; c++)
+            assert_int_equal(again->chunks[c].elements, layout->chunks[c].elements);
+        sl_layout_close(again);
+        sl_layout_close(layout);
+        spec_program_close(program);
+    }
+}
+
 static void layout_with_too_small_a_chunk_says_how_large_it_must_be(void **state)
 {
     (void)state;
@@ -358,6 +438,7 @@ int main(void)
         cmocka_unit_test(layout_of_gpt2_pads_at_most_one_percent),
         cmocka_unit_test(layout_of_gpt2_counts_the_published_elements),
         cmocka_unit_test(layout_of_random_tensors_holds_at_any_size),
+        cmocka_unit_test(layout_of_two_rules_keeps_them_apart),
         cmocka_unit_test(layout_with_too_small_a_chunk_says_how_large_it_must_be),
         cmocka_unit_test(layout_of_impossible_sizes_is_refused),
         cmocka_unit_test(layout_of_one_tensor_is_one_chunk),
