@@ -240,8 +240,9 @@ static void print_value(FILE *stream, uint32_t row, const json_t *value)
     }
     json_array_foreach((json_t *)value, index, item)
     {
-        const char *text = json_string_value(item);
-        fprintf(stream, "%s%s", index ? " " : "", *text ? sl_files_show(text).text : "''");
+        const char *text = json_string_value(item); /* NULL: a record that was tampered with */
+        const bool is_empty = text != NULL && *text == '\0';
+        fprintf(stream, "%s%s", index ? " " : "", is_empty ? "''" : sl_files_show(text).text);
     }
 }
 
