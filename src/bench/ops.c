@@ -215,11 +215,11 @@ static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *sm
         SL_TRY(sl_gpt2_named(size->model, &shape));
     shape.layers = 1; /* the others are like it */
     sl_model_options options = {.batch = size->batch,
-                                    .seq = size->seq,
-                                    .tp_size = 1,
-                                    .type = type,
-                                    .grad_type = type,
-                                    .dropout = dropout};
+                                .seq = size->seq,
+                                .tp_size = 1,
+                                .type = type,
+                                .grad_type = type,
+                                .dropout = dropout};
     if (ops->device->ops->kind == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(type);
     sl_program *forward = NULL;

@@ -2,6 +2,7 @@
 #ifndef SL_MODEL_BUILD_H
 #define SL_MODEL_BUILD_H
 
+#include "base/status.h"
 #include "sluice/model.h"
 
 enum { SL_MODEL_NAME_BYTES = 40, SL_MODEL_TABLES_MAX = 4 };
@@ -143,9 +144,10 @@ sl_status sl_layer_gather_rows(sl_model *model, const char *name, uint32_t x, ui
 sl_status sl_layer_scatter_rows(sl_model *model, const char *name, uint32_t terms,
                                 uint64_t features, uint32_t *out_y);
 
-/* Gathers y [B, T, features] from x [B, T, local] of each rank. */
-sl_status sl_layer_gather_columns(sl_model *model, const char *name, const char *note, uint32_t x,
-                                  uint64_t features, uint64_t local, uint32_t *out_y);
+/* Gathers y [B, T, x->features] from x [B, T, x->local] of each rank; y is called x->name and
+ * `note`. */
+sl_status sl_layer_gather_columns(sl_model *model, const sl_model_tensor *x, const char *note,
+                                  uint32_t *out_y);
 
 /* ---- table.c ---- */
 

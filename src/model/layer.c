@@ -179,9 +179,12 @@ static sl_status join_ranks(sl_model *model, const local_linear *it, uint32_t *y
 {
     if (it->is_summed)
         SL_TRY(sum_over_ranks(model, it, y));
-    if (it->is_gathered)
-        SL_TRY(sl_layer_gather_columns(model, it->name, "", *y, it->spec->out, it->out, y));
-    return SL_OK;
+    if (!it->is_gathered)
+        return SL_OK;
+    sl_model_tensor part = describe(it->name, it->spec->out);
+    part.value = *y;
+    part.local = it->out;
+    return sl_layer_gather_columns(model, &part, "", y);
 }
 
 static sl_status emit_linear(sl_model *model, const local_linear *it, uint32_t x,
@@ -206,8 +209,7 @@ static sl_status gather_features(sl_model *model, sl_model_tensor *x)
 {
     if (x->local == x->features || !sl_model_is_here(model))
         return SL_OK;
-    SL_TRY(sl_layer_gather_columns(model, x->name, ".all", x->value, x->features, x->local,
-                                   &x->value));
+    SL_TRY(sl_layer_gather_columns(model, x, ".all", &x->value));
     x->local = x->features;
     return SL_OK;
 }

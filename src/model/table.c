@@ -211,13 +211,12 @@ static sl_status embed_split(sl_model *model, const lookup *it, uint32_t x)
  * rest. */
 static sl_status embed_columns(sl_model *model, const lookup *it, uint32_t *out_x)
 {
-    uint32_t columns;
+    sl_model_tensor part = {SL_NONE, it->table->width, it->table->columns, "embedding"};
     SL_TRY(sl_layer_add_activation(model, "embedding", ".part", model->program->type,
-                                   it->table->columns, &columns));
-    SL_TRY(embed_position(model, it, columns));
-    SL_TRY(embed_tokens(model, it, columns));
-    return sl_layer_gather_columns(model, "embedding", "", columns, it->table->width,
-                                   it->table->columns, out_x);
+                                   it->table->columns, &part.value));
+    SL_TRY(embed_position(model, it, part.value));
+    SL_TRY(embed_tokens(model, it, part.value));
+    return sl_layer_gather_columns(model, &part, "", out_x);
 }
 
 static sl_status embed(sl_model *model, const lookup *it, uint32_t *out_x)

@@ -136,13 +136,13 @@ sl_status sl_layer_scatter_rows(sl_model *model, const char *name, uint32_t term
     return SL_OK;
 }
 
-sl_status sl_layer_gather_columns(sl_model *model, const char *name, const char *note, uint32_t x,
-                                  uint64_t features, uint64_t local, uint32_t *out_y)
+sl_status sl_layer_gather_columns(sl_model *model, const sl_model_tensor *x, const char *note,
+                                  uint32_t *out_y)
 {
-    const sl_op_attrs attrs = {.row_count = model->rows, .in = features, .out = local};
+    const sl_op_attrs attrs = {.row_count = model->rows, .in = x->features, .out = x->local};
     uint32_t y;
-    SL_TRY(sl_layer_add_activation(model, name, note, model->program->type, features, &y));
-    SL_TRY(sl_layer_add_op(model, SL_OP_GATHER_COLUMNS, &attrs, (uint32_t[]){x, y}, 2));
+    SL_TRY(sl_layer_add_activation(model, x->name, note, model->program->type, x->features, &y));
+    SL_TRY(sl_layer_add_op(model, SL_OP_GATHER_COLUMNS, &attrs, (uint32_t[]){x->value, y}, 2));
     *out_y = y;
     return SL_OK;
 }

@@ -65,11 +65,10 @@ static inline plan_case plan_case_choose(uint64_t seed)
                               .width = heads * (3 + (uint32_t)plan_case_draw(seed, &n, 20)),
                               .context = 4 + (uint32_t)plan_case_draw(seed, &n, 20),
                               .vocab = 50 + (uint32_t)plan_case_draw(seed, &n, 400)};
-    c.emit =
-        (sl_model_options){.batch = 1 + (uint32_t)plan_case_draw(seed, &n, 3),
-                               .seq = 2 + (uint32_t)plan_case_draw(seed, &n, c.shape.context - 2),
-                               .tp_size = 1,
-                               .mode = SL_MODEL_LOSS};
+    c.emit = (sl_model_options){.batch = 1 + (uint32_t)plan_case_draw(seed, &n, 3),
+                                .seq = 2 + (uint32_t)plan_case_draw(seed, &n, c.shape.context - 2),
+                                .tp_size = 1,
+                                .mode = SL_MODEL_LOSS};
     c.step = (sl_step_options){.micro_batch_count = 1 + (uint32_t)plan_case_draw(seed, &n, 4),
                                .accumulation = (sl_accumulation)plan_case_draw(seed, &n, 2),
                                .recompute = (sl_recompute)plan_case_draw(seed, &n, 3),

@@ -111,10 +111,10 @@ static void open_case(const row *it, plan_case *c)
                                  .disk_activations = (double)cell[COLUMN_activation_disk] / 100}};
     bool may_round = c->step.micro_batch_count == 1 || c->step.accumulation == SL_ACCUMULATE_LAYER;
     c->emit = (sl_model_options){.batch = (uint32_t)cell[COLUMN_batch],
-                                     .seq = c->shape.context,
-                                     .tp_size = 1,
-                                     .type = type,
-                                     .grad_type = may_round ? type : SL_TYPE_FP32};
+                                 .seq = c->shape.context,
+                                 .tp_size = 1,
+                                 .type = type,
+                                 .grad_type = may_round ? type : SL_TYPE_FP32};
     if (cell[COLUMN_gpu])
         c->emit.head_logits = sl_gpt2_gpu_head_logits(type);
     fill_policy(cell, c);

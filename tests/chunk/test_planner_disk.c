@@ -31,11 +31,11 @@ static void open_case(const sl_gpt2_shape *shape, uint32_t seq, sl_type type, bo
 {
     *c = (plan_case){.shape = *shape};
     c->emit = (sl_model_options){.batch = 1,
-                                     .seq = seq,
-                                     .tp_size = 1,
-                                     .mode = SL_MODEL_LOSS,
-                                     .type = type,
-                                     .grad_type = type};
+                                 .seq = seq,
+                                 .tp_size = 1,
+                                 .mode = SL_MODEL_LOSS,
+                                 .type = type,
+                                 .grad_type = type};
     c->step = (sl_step_options){.micro_batch_count = micro_batches,
                                 .accumulation = SL_ACCUMULATE_LAYER,
                                 .recompute = SL_RECOMPUTE_FULL};

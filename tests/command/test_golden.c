@@ -45,8 +45,7 @@ enum { GOLDEN_COUNT = sizeof goldens / sizeof goldens[0], FP16 = GOLDEN_COUNT - 
 static const struct {
     const char *name;
     sl_group group;
-} files[] = {
-    {"model", SL_GROUP_PARAM}, {"moment1", SL_GROUP_STATE1}, {"moment2", SL_GROUP_STATE2}};
+} files[] = {{"model", SL_GROUP_PARAM}, {"moment1", SL_GROUP_STATE1}, {"moment2", SL_GROUP_STATE2}};
 
 enum { FILE_COUNT = sizeof files / sizeof files[0] };
 

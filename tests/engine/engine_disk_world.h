@@ -115,19 +115,19 @@ static inline void fill_disk_train(disk_world *d)
              WAITS({5, 0}, {7, 0}));
     disk_add(d, disk_copy(SL_LANE_H2D, act, group, host_back, back), /* 7 */
              WAITS({6, 0}, {8, 0}, {10, 0}));
-    disk_add(d, old[3], WAITS({7, 0}, {9, 0}));                   /* 8: backward */
-    disk_add(d, old[4], WAITS({8, 0}, {11, 0}, {15, 0}));         /* 9: gradient out */
-    disk_add(d, old[5], WAITS({12, 0}));                          /* 10: finish */
-    disk_add(d, disk_keep(SL_GROUP_GRAD, 1), WAITS({9, 0}));      /* 11 */
-    disk_add(d, old[6], WAITS({10, 0}, {15, 0}));                 /* 12: control out */
+    disk_add(d, old[3], WAITS({7, 0}, {9, 0}));                  /* 8: backward */
+    disk_add(d, old[4], WAITS({8, 0}, {11, 0}, {15, 0}));        /* 9: gradient out */
+    disk_add(d, old[5], WAITS({12, 0}));                         /* 10: finish */
+    disk_add(d, disk_keep(SL_GROUP_GRAD, 1), WAITS({9, 0}));     /* 11 */
+    disk_add(d, old[6], WAITS({10, 0}, {15, 0}));                /* 12: control out */
     disk_add(d, disk_fetch(SL_GROUP_STATE1, 2), WAITS({17, 0})); /* 13 */
     disk_add(d, disk_fetch(SL_GROUP_STATE2, 3), WAITS({18, 0})); /* 14 */
-    disk_add(d, old[7],                                           /* 15: update on the host */
+    disk_add(d, old[7],                                          /* 15: update on the host */
              WAITS({2, 0}, {9, 0}, {12, 0}, {13, 0}, {14, 0}));
-    disk_add(d, disk_keep(SL_GROUP_PARAM, 0), WAITS({15, 0}));   /* 16 */
+    disk_add(d, disk_keep(SL_GROUP_PARAM, 0), WAITS({15, 0}));  /* 16 */
     disk_add(d, disk_keep(SL_GROUP_STATE1, 2), WAITS({15, 0})); /* 17 */
     disk_add(d, disk_keep(SL_GROUP_STATE2, 3), WAITS({15, 0})); /* 18 */
-    disk_add(d, old[8], 0, NULL);                                /* 19: update of chunk 1 */
+    disk_add(d, old[8], 0, NULL);                               /* 19: update of chunk 1 */
     d->w.train.body = d->body;
     d->w.train.body_count = d->body_count;
     d->w.train_section.count = d->body_count;

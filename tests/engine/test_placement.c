@@ -57,13 +57,13 @@ static void fix_model(plan_case *c, numbers it)
 {
     c->shape = (sl_gpt2_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
     c->emit = (sl_model_options){.batch = 2,
-                                     .seq = 21,
-                                     .tp_size = 1,
-                                     .mode = SL_MODEL_LOSS,
-                                     .type = it.type,
-                                     .grad_type = c->emit.grad_type,
-                                     .by_document = it.by_document,
-                                     .dropout = it.dropout};
+                                 .seq = 21,
+                                 .tp_size = 1,
+                                 .mode = SL_MODEL_LOSS,
+                                 .type = it.type,
+                                 .grad_type = c->emit.grad_type,
+                                 .by_document = it.by_document,
+                                 .dropout = it.dropout};
     if (!it.is_odd) {
         c->shape.width = 64;
         c->shape.heads = 2;

@@ -216,12 +216,12 @@ static sl_program *derive_step(sl_type type, const sl_step_options *options)
     const sl_gpt2_shape shape = {2, 64, 4, 64, 257};
     const bool is_stored_half = options->accumulation == SL_ACCUMULATE_LAYER;
     const sl_model_options emit = {.batch = 5, /* 320 rows: groups of 128, 128 and 64 */
-                                       .seq = 64,
-                                       .tp_size = 1,
-                                       .mode = SL_MODEL_LOSS,
-                                       .type = type,
-                                       .grad_type = is_stored_half ? type : SL_TYPE_FP32,
-                                       .head_logits = 1};
+                                   .seq = 64,
+                                   .tp_size = 1,
+                                   .mode = SL_MODEL_LOSS,
+                                   .type = type,
+                                   .grad_type = is_stored_half ? type : SL_TYPE_FP32,
+                                   .head_logits = 1};
     sl_program *forward = NULL, *step = NULL;
     sl_layout *layout = NULL;
     assert_int_equal(sl_gpt2_emit(&shape, &emit, &forward), SL_OK);

@@ -109,12 +109,11 @@ static inline sl_status model_engine_build(model_engine *model)
 {
     const model_engine_options *options = &model->options;
     sl_model_options emit = {.batch = options->batch,
-                                 .seq = options->seq,
-                                 .tp_size = 1,
-                                 .type = options->type,
-                                 .grad_type = options->grad_type,
-                                 .mode =
-                                     options->micro_batches > 0 ? SL_MODEL_LOSS : SL_MODEL_CACHED};
+                             .seq = options->seq,
+                             .tp_size = 1,
+                             .type = options->type,
+                             .grad_type = options->grad_type,
+                             .mode = options->micro_batches > 0 ? SL_MODEL_LOSS : SL_MODEL_CACHED};
     sl_step_options step = {.micro_batch_count = options->micro_batches,
                             .accumulation = options->accumulation,
                             .recompute = options->recompute};

@@ -205,16 +205,16 @@ static inline sl_program *run_divide_head(const sl_program *from, uint64_t rows,
 static inline void run_emit(run *r, const run_options *options, uint32_t rank)
 {
     sl_model_options emit = {.batch = options->batch,
-                                 .seq = options->seq,
-                                 .tp_size = options->tp_size,
-                                 .tp_rank = rank,
-                                 .type = options->type,
-                                 .grad_type = options->grad_type,
-                                 .by_document = options->by_document,
-                                 .split_layout = options->split_layout,
-                                 .sequence_parallel =
-                                     options->sequence_parallel && options->tp_size > 1,
-                                 .dropout = options->dropout};
+                             .seq = options->seq,
+                             .tp_size = options->tp_size,
+                             .tp_rank = rank,
+                             .type = options->type,
+                             .grad_type = options->grad_type,
+                             .by_document = options->by_document,
+                             .split_layout = options->split_layout,
+                             .sequence_parallel =
+                                 options->sequence_parallel && options->tp_size > 1,
+                             .dropout = options->dropout};
     run_row_tokens = options->seq;
     if (options->emit)
         r->forward[rank] = options->emit(options);

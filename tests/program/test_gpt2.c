@@ -124,8 +124,7 @@ static void specs_when_emitted_then_they_add_up_to_the_model(void **state)
     (void)state;
     sl_gpt2_shape shape;
     assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
-    sl_program *program =
-        emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
+    sl_program *program = emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
     assert_int_equal(count_outside(program), 124439808);
     assert_string_equal(program->tensors[0].name, "wte.weight");
     uint64_t next_id = 0;
@@ -250,8 +249,7 @@ static void step_when_derived_for_gpt2_then_well_formed(void **state)
     (void)state;
     sl_gpt2_shape shape;
     assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
-    sl_program *program =
-        emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
+    sl_program *program = emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
     it_layout layout = it_layout_make(program, 4ull << 20);
     for (int s = 0; s < 12; s++) {
         sl_step_options options = {3, (sl_accumulation)(s % 2), (sl_recompute)(s / 2 % 3), s / 6};
@@ -273,12 +271,11 @@ static void step_when_derived_in_half_precision_then_well_formed(void **state)
     for (int s = 0; s < 12; s++) {
         bool is_layer = s % 2 == 0, is_half = s % 3 == 0;
         sl_program *step,
-            *program =
-                emit(&shape, &(sl_model_options){.batch = 1,
-                                                     .seq = 1024,
-                                                     .tp_size = 1,
-                                                     .type = s < 6 ? SL_TYPE_BF16 : SL_TYPE_FP16,
-                                                     .grad_type = SL_TYPE_FP32});
+            *program = emit(&shape, &(sl_model_options){.batch = 1,
+                                                        .seq = 1024,
+                                                        .tp_size = 1,
+                                                        .type = s < 6 ? SL_TYPE_BF16 : SL_TYPE_FP16,
+                                                        .grad_type = SL_TYPE_FP32});
         program->grad_type = is_half ? program->type : SL_TYPE_FP32;
         it_layout layout = it_layout_make(program, 4ull << 20);
         sl_step_options options = {is_layer || !is_half ? 3 : 1, (sl_accumulation)is_layer,
@@ -308,9 +305,8 @@ static void emit_when_two_ranks_then_sizes_are_halved(void **state)
     sl_gpt2_shape shape;
     assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
     for (uint32_t rank = 0; rank < 2; rank++) {
-        sl_program *program =
-            emit(&shape,
-                 &(sl_model_options){.batch = 1, .seq = 1024, .tp_size = 2, .tp_rank = rank});
+        sl_program *program = emit(
+            &shape, &(sl_model_options){.batch = 1, .seq = 1024, .tp_size = 2, .tp_rank = rank});
         /* embedding, two a block, the statistics of two row ranges */
         assert_int_equal(count_collectives(program), 1 + 2 * 12 + 2);
         assert_int_equal(find_spec(program, "h.3.attn.c_attn.weight")->shape[1], 3 * 384);
@@ -470,10 +466,10 @@ static void ranks_when_split_by_columns_hold_as_many_parameters_as_derived(void 
             uint64_t count = 0;
             sl_program *program =
                 emit(&shape, &(sl_model_options){.batch = 1,
-                                                     .seq = 16,
-                                                     .tp_size = (uint32_t)counts[i][0],
-                                                     .tp_rank = rank,
-                                                     .split_layout = SL_SPLIT_COLOSSAL});
+                                                 .seq = 16,
+                                                 .tp_size = (uint32_t)counts[i][0],
+                                                 .tp_rank = rank,
+                                                 .split_layout = SL_SPLIT_COLOSSAL});
             for (uint32_t t = 0; t < program->tensor_count; t++)
                 for (uint64_t e = 0; e < program->tensors[t].element_count;
                      e += program->tensors[t].shape[1])

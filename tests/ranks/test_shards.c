@@ -52,11 +52,11 @@ static shard_step derive_step(const sl_step_options *options, uint32_t stage_cou
 {
     static const sl_gpt2_shape deep = {6, 40, 5, 24, 600};
     const sl_model_options forward_options = {.batch = 2,
-                                                  .seq = 24,
-                                                  .tp_size = 1,
-                                                  .stage_count = stage_count,
-                                                  .type = SL_TYPE_FP32,
-                                                  .grad_type = SL_TYPE_FP32};
+                                              .seq = 24,
+                                              .tp_size = 1,
+                                              .stage_count = stage_count,
+                                              .type = SL_TYPE_FP32,
+                                              .grad_type = SL_TYPE_FP32};
     sl_program *forward;
     shard_step step;
     assert_int_equal(sl_gpt2_emit(&deep, &forward_options, &forward), SL_OK);

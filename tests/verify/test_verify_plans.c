@@ -104,10 +104,10 @@ static void check_forward(sl_model_mode mode, uint32_t tp_size, sl_policy policy
     sl_plan *plan = NULL;
     bool is_cached = mode == SL_MODEL_CACHED;
     it.emit = (sl_model_options){.batch = is_cached ? 3 : 1,
-                                     .seq = is_cached ? 1 : 16,
-                                     .tp_size = tp_size,
-                                     .mode = mode,
-                                     .cache_rows = is_cached ? 20 : 0};
+                                 .seq = is_cached ? 1 : 16,
+                                 .tp_size = tp_size,
+                                 .mode = mode,
+                                 .cache_rows = is_cached ? 20 : 0};
     it.policy.host_fraction[SL_GROUP_PARAM] = 0.5;
     assert_int_equal(sl_gpt2_emit(&it.shape, &it.emit, &it.forward), SL_OK);
     assert_int_equal(sl_layout_build(it.forward, 0, &it.layout), SL_OK);
@@ -157,12 +157,12 @@ static void open_order(const order *it, plan_case *out)
 {
     *out = (plan_case){.shape = {2, 12, 3, 160, 300}};
     out->emit = (sl_model_options){.batch = 3,
-                                       .seq = 128,
-                                       .tp_size = 1,
-                                       .mode = SL_MODEL_LOSS,
-                                       .head_logits = 1,
-                                       .stage_count = it->stage_count,
-                                       .stage_index = it->stage_count - 1};
+                                   .seq = 128,
+                                   .tp_size = 1,
+                                   .mode = SL_MODEL_LOSS,
+                                   .head_logits = 1,
+                                   .stage_count = it->stage_count,
+                                   .stage_index = it->stage_count - 1};
     out->step = (sl_step_options){.micro_batch_count = it->micro_batch_count,
                                   .accumulation = it->accumulation,
                                   .recompute = it->recompute,
