@@ -1,9 +1,11 @@
 /* A report: one HTML file that needs nothing else, with the pictures of a plan's memory and time.
  *
- * The numbers stand in it once, as JSON: {"plan": what `plan --json` prints, "account": …,
- * "measured": …, "runs": [what sl_history_format makes]}; its scripts draw them. The account in
- * JSON is bounded like the account itself: runs of commands that are too short to be seen are drawn
- * as one.
+ * What was planned is the account (account.c and account_*.c, of the plan's allocations and a
+ * simulation). What was measured comes from the engine (src/engine/statistics.c): `train` hands it
+ * over in src/cli/live_report.c, `profile` in src/cli/profile.c. The numbers stand in the page
+ * once, as JSON: {"plan": what `plan --json` prints, "account": …, "measured": …, "runs": [what
+ * sl_history_format makes]}; its scripts draw them. The account in JSON is bounded like the account
+ * itself: runs of commands that are too short to be seen are drawn as one.
  */
 #ifndef SL_REPORT_PAGE_H
 #define SL_REPORT_PAGE_H

@@ -1,5 +1,7 @@
-/* Finds a choice, or says why there is none: first.c has the first that fits, fastest.c the best of
- * those it tries, suggest.c what would fit when none does. */
+/* Finds a choice, or says why there is none. In this order: the first of the placements in
+ * candidates.c that fits, with as little recomputation as fits (first.c); from there changes of one
+ * thing at a time, each planned and simulated, of which one is taken if it is clearly faster
+ * (fastest.c); the plan is verified. If nothing fits: what would (suggest.c). */
 #include "search.h"
 
 #include <stdio.h>
