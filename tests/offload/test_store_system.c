@@ -82,6 +82,17 @@ static double read_locked_mib(void)
     return (double)kib / 1024;
 }
 
+/* The kernel lets go of what a closed ring had locked some time after the ring is closed. */
+static double wait_until_unlocked(void)
+{
+    double locked = read_locked_mib();
+    for (int round = 0; round < 1000 && locked > 0; round++) {
+        usleep(10000);
+        locked = read_locked_mib();
+    }
+    return locked;
+}
+
 /* What a description says of that. */
 static double find_locked_mib(const char *description)
 {
@@ -99,7 +110,7 @@ static int work(const char *directory, const char *words, uint64_t registered_by
     store_case_init(&test, BYTES, 3 * MIB, 8);
     const char *const names[] = {directory};
     sl_store *store = NULL;
-    double before = read_locked_mib();
+    double before = wait_until_unlocked();
     sl_status status = sl_store_open(&(sl_store_options){.directories = names,
                                                          .directory_count = 1,
                                                          .bytes = BYTES,
