@@ -70,8 +70,7 @@ sl_status sl_drawing_end(sl_drawing *drawing)
 
 void sl_drawing_close(sl_drawing *drawing)
 {
-    if (sl_drawing_end(drawing) != SL_OK)
-        sl_log_write(SL_LOG_WARNING, "the timeline is lost: %s", sl_status_message());
+    sl_output_file_discard(&drawing->output);
     sl_timeline_close(drawing->timeline);
     drawing->timeline = NULL;
 }

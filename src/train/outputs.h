@@ -22,10 +22,10 @@ sl_status sl_outputs_check(const sl_config *config, sl_config_command command);
 sl_status sl_drawing_open(const char *path, const sl_engine_plan *step, sl_drawing *out_drawing);
 
 /* Gives the file its name, if it shows a step; the timeline takes no more. One that is empty or
- * ended is fine. Statuses of sl_output_file_publish. */
+ * ended is fine. Reads the plan, which must be open still. Statuses of sl_output_file_publish. */
 sl_status sl_drawing_end(sl_drawing *drawing);
 
-/* Ends and frees it; no lane may record any more. A failure is a warning. */
+/* Frees it; no lane may record any more. A file that was not ended is removed. */
 void sl_drawing_close(sl_drawing *drawing);
 
 #endif

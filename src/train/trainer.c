@@ -251,6 +251,8 @@ static void close_files(sl_trainer *trainer)
 
 void sl_trainer_close(sl_trainer *trainer)
 {
+    if (sl_drawing_end(&trainer->drawing) != SL_OK) /* of a run that failed; the plan is open still */
+        sl_log_write(SL_LOG_WARNING, "the timeline is lost: %s", sl_status_message());
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
     const bool have_lanes_ended = sl_session_close(trainer->session);

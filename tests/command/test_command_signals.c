@@ -462,17 +462,20 @@ static void pipe_when_its_reader_goes_then_plan_ends(void **state)
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
 }
 
-/* A log that takes two lines and then none. */
+/* A log that takes two lines and then none; the timeline is whole. */
 static void log_when_it_takes_no_more_then_the_run_is_saved_and_74(void **state)
 {
     (void)state;
     assert_int_equal(system("mkfifo pipe"), 0);
     assert_int_equal(system("(head -n 2 pipe >lines) &"), 0);
-    assert_code(sluice("train " TINY "--data text --steps 60 --save unlogged --log-json pipe"), 74);
+    assert_code(sluice("train " TINY "--data text --steps 60 --save unlogged --log-json pipe "
+                       "--timeline drawn"),
+                74);
     assert_has(complaint, "sluice: warning: pipe: ");
     assert_has(complaint, "the run goes on");
     assert_has(complaint, "\nsluice: pipe: ");
     assert_int_equal(access("unlogged/step-00000060", F_OK), 0);
+    assert_int_equal(system("tail -n 1 drawn | grep -qx ']'"), 0);
     assert_has(output, "planned peak");
 }
 
