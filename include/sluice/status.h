@@ -36,6 +36,10 @@ typedef enum sl_status {
  * valid until the thread's next failure. */
 SL_API const char *sl_status_message(void);
 
+/* Sets the message of the calling thread, cut where it is too long, and returns `status`: for a
+ * callback that fails. */
+SL_API sl_status sl_status_set(sl_status status, const char *message);
+
 /* The exit code of a command that ends with `status`, in the numbers of sysexits.h. */
 SL_API int sl_status_exit_code(sl_status status);
 

@@ -101,3 +101,8 @@ int sl_status_exit_code(sl_status status)
     }
     return 70;
 }
+
+sl_status sl_status_set(sl_status status, const char *text)
+{
+    return sl_status_fail(status, "%s", text);
+}

@@ -9,8 +9,8 @@
 
 #include "device/device.h"
 #include "machine/profile.h"
+#include "model/architecture.h"
 #include "samples.h"
-#include "sluice/gpt2.h"
 
 /* What can be measured alone: the groups of rows. */
 typedef enum sl_bench_figure {
@@ -35,7 +35,7 @@ typedef struct sl_bench_options {
     uint32_t figures;       /* a set of 1 << sl_bench_figure; 0: all */
     const sl_machine *base; /* rates of what is not measured; NULL: a guess */
     bool is_quick; /* seconds instead of a minute: fewer shapes and rounds, less of the disk */
-    const sl_gpt2_shape *small_shape; /* tests: of one short step instead of GPT-2's; NULL: none */
+    const sl_model_shape *small_shape; /* tests: of one short step instead of GPT-2's; NULL: none */
     void (*progress)(void *user, const char *line); /* or NULL */
     void *user;
 } sl_bench_options;

@@ -205,14 +205,14 @@ static sl_status add_training(sl_ops *ops, const sl_program *forward, uint32_t m
     return status;
 }
 
-static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *small_shape,
+static sl_status add_step(sl_ops *ops, const step *size, const sl_model_shape *small_shape,
                           sl_type type, float dropout)
 {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     if (small_shape)
         shape = *small_shape;
     else
-        SL_TRY(sl_gpt2_named(size->model, &shape));
+        SL_TRY(sl_architecture_named(size->model, &shape));
     shape.layers = 1; /* the others are like it */
     sl_model_options options = {.batch = size->batch,
                                 .seq = size->seq,
@@ -221,9 +221,9 @@ static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *sm
                                 .grad_type = type,
                                 .dropout = dropout};
     if (ops->device->ops->kind == SL_DEVICE_CUDA)
-        options.head_logits = sl_gpt2_gpu_head_logits(type);
+        options.head_logits = sl_model_gpu_head_logits(type);
     sl_program *forward = NULL;
-    SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
+    SL_TRY(sl_model_shape_emit(&shape, &options, &forward));
     sl_status status = add_training(ops, forward, 1, dropout);
     if (status == SL_OK) /* of which the second one's gradients are added */
         status = add_training(ops, forward, 2, dropout);
@@ -231,7 +231,7 @@ static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *sm
     return status;
 }
 
-static sl_status add_both_steps(sl_ops *ops, const step *size, const sl_gpt2_shape *small_shape)
+static sl_status add_both_steps(sl_ops *ops, const step *size, const sl_model_shape *small_shape)
 {
     static const float dropout = 0.1f;
     for (int type = 0; type < SL_TYPE_COUNT; type++) {

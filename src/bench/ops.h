@@ -10,8 +10,8 @@
 
 #include "bench.h"
 #include "memory.h"
+#include "model/architecture.h"
 #include "samples.h"
-#include "sluice/gpt2.h"
 
 typedef enum sl_ops_list {
     SL_OPS_OF_STEPS, /* all of them */
@@ -25,7 +25,7 @@ typedef struct sl_ops_selection {
     sl_ops_list list;
     uint32_t figures; /* a set of 1 << sl_bench_figure, of which GEMM, ADAMW and OP have ops */
     bool is_quick;
-    const sl_gpt2_shape *small_shape;
+    const sl_model_shape *small_shape;
 } sl_ops_selection;
 
 typedef struct sl_ops_case {

@@ -430,7 +430,7 @@ static sl_status write_listed(save_job *job, sl_manifest_file which, const char 
 static sl_status write_config(save_job *job)
 {
     char *text;
-    const sl_gpt2_shape *shape = job->args->shape;
+    const sl_model_shape *shape = job->args->shape;
     SL_TRY(sl_weights_format_config(shape, "float32", shape->vocab - 1, &text));
     sl_status status = write_listed(job, SL_MANIFEST_CONFIG, text);
     free(text);

@@ -24,10 +24,10 @@
 #include <stdint.h>
 
 #include "files/safetensors.h"
+#include "model/architecture.h"
 #include "run_id.h"
 #include "save_lock.h"
 #include "sluice/engine.h"
-#include "sluice/gpt2.h"
 #include "tensors/tensor_io.h"
 #include "text/vocabulary.h"
 
@@ -49,7 +49,7 @@ typedef struct sl_checkpoint_save_args {
     const char *directory; /* made if missing, with its parents */
     sl_save_lock *lock;    /* the run's, of the directory; NULL: taken for this save alone */
     uint32_t keep;         /* newest whole checkpoints to keep; 0: all */
-    const sl_gpt2_shape *shape;
+    const sl_model_shape *shape;
     const sl_tensor_spec *tensors; /* [tensor_count] */
     uint32_t tensor_count;
     const sl_engine_ranks *ranks; /* that tensors are split over; NULL: they are not. Whoever is
@@ -133,7 +133,7 @@ void sl_checkpoint_close(sl_checkpoint *checkpoint);
 typedef struct sl_checkpoint_info {
     const char *path;
     sl_checkpoint_state state;
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_type precision; /* compute type of the run that saved it */
     const char *config_json;
     const char *given_json; /* the options that were given; NULL: an older version saved it */

@@ -46,12 +46,15 @@ static const sl_field header_fields[] = {
     {0},
 };
 
+/* Zeros: what an own model may lack. */
 static const sl_field shape_fields[] = {
-    SL_FIELD("layers", sl_gpt2_shape, layers, .low = 1),
-    SL_FIELD("width", sl_gpt2_shape, width, .low = 1),
-    SL_FIELD("heads", sl_gpt2_shape, heads, .low = 1),
-    SL_FIELD("context", sl_gpt2_shape, context, .low = 1),
-    SL_FIELD("vocab", sl_gpt2_shape, vocab, .low = 1),
+    SL_FIELD("layers", sl_model_shape, layers),
+    SL_FIELD("width", sl_model_shape, width, .low = 1),
+    SL_FIELD("heads", sl_model_shape, heads),
+    SL_FIELD("context", sl_model_shape, context),
+    SL_FIELD("vocab", sl_model_shape, vocab, .low = 1),
+    SL_FIELD_AS(CHOICE, "architecture", sl_model_shape, architecture, .names = "gpt2|own",
+                .flags = SL_FIELD_OPTIONAL),
     {0},
 };
 

@@ -5,13 +5,13 @@
 #define SL_CHECKPOINT_MODEL_DIRECTORY_H
 
 #include "checkpoint.h"
-#include "sluice/gpt2.h"
+#include "model/architecture.h"
 
 typedef struct sl_model_directory {
     char *directory;                  /* of a Hugging Face model, else NULL */
     sl_checkpoint *checkpoint;        /* else NULL */
     struct sl_megatron_model *pieces; /* else NULL */
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     const char *tokenizer; /* of the checkpoint; NULL: not known, as of a Hugging Face model */
     const char *path; /* of the checkpoint or model itself: a vocabulary may lie there; NULL: none
                          is open */

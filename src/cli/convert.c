@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "loading.h"
+#include "train/loading.h"
 #include "meter.h"
 #include "terminal.h"
 #include "train/data/tokenizer.h"
@@ -83,7 +83,7 @@ static void print_report(const sl_config *config, const sl_model_reader *reader,
         stdout, 2,
         "%s, %s: %u tensors, %" PRIu64 " parameters of %s, %.1f MB in %.1f s, %.1f MB/s: %s",
         formats[config->convert_format], sl_encoding_name((sl_encoding)config->convert_type),
-        report->tensor_count, sl_gpt2_parameter_count(&reader->shape), reader->kind,
+        report->tensor_count, sl_model_shape_parameters(&reader->shape), reader->kind,
         (double)report->bytes / MB, seconds, (double)report->bytes / MB / seconds,
         sl_files_show(config->to).text);
 }

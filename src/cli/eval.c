@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "command.h"
-#include "loading.h"
+#include "train/loading.h"
 #include "meter.h"
 #include "terminal.h"
 #include "train/evaluate/evaluate.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "loading.h"
+#include "train/loading.h"
 #include "prompt.h"
 #include "signals.h"
 #include "terminal.h"

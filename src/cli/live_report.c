@@ -33,7 +33,7 @@ static void close_report(void *self)
 static sl_status write_page(live_report *live)
 {
     const sl_trainer *trainer = live->trainer;
-    const sl_report_args args = {.blueprint = trainer->session->blueprint};
+    const sl_report_args args = {.blueprint = trainer->runtime->blueprint};
     sl_status status = SL_OK;
     if (live->measured.step_count == 0) /* the page of an earlier start has more to tell */
         return SL_OK;

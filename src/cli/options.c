@@ -122,7 +122,7 @@ void sl_options_describe(const sl_command_entry *command, char *out_text, size_t
     if (!(command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE)))
         return;
     const char *comma = "\nBuilt-in shapes: ";
-    for (const char *const *name = sl_gpt2_names(); *name && length < capacity; name++) {
+    for (const char *const *name = sl_architecture_names(); *name && length < capacity; name++) {
         length += (size_t)snprintf(out_text + length, capacity - length, "%s%s", comma, *name);
         comma = ", ";
     }
@@ -384,7 +384,7 @@ static const char *const *choose_names(uint32_t row)
     static const char *figures[SL_BENCH_FIGURE_COUNT + 1];
     static const char *const policies[] = {"device", "host", "static", "nvme", "auto", NULL};
     if (row == SL_CONFIG_ROW_model)
-        return sl_gpt2_names();
+        return sl_architecture_names();
     if (row == SL_CONFIG_ROW_compare)
         return policies;
     if (row != SL_CONFIG_ROW_only)

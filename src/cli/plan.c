@@ -251,7 +251,7 @@ static int run_plan(sl_config *config)
     if (config->cluster && *config->cluster)
         return sl_command_end(sl_plan_cluster(config));
     int code = sl_command_end(plan(config, &trainer));
-    sl_trainer_close(&trainer);
+    (void)sl_trainer_close(&trainer);
     return code;
 }
 

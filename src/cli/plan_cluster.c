@@ -179,7 +179,7 @@ static sl_cluster_resource find_binding(const sl_cluster_estimate *estimate)
 /* Of the model, in a step. */
 static double count_flops(const sl_cluster_job *job)
 {
-    return (double)job->global_batch * job->seq * sl_gpt2_token_flops(&job->shape, job->seq);
+    return (double)job->global_batch * job->seq * sl_model_shape_token_flops(&job->shape, job->seq);
 }
 
 static const char *describe_state(const sl_cluster_estimate *estimate)
@@ -281,7 +281,7 @@ static void print_answer(const sl_cluster_question *question, const sl_cluster_a
     char text[512];
     sl_terminal_print(
         stdout, 2, "%" PRIu64 " parameters on %u GPUs, %" PRIu64 " rows of %u tokens a step, in %s",
-        sl_gpt2_parameter_count(&job->shape), job->ranks, job->global_batch, job->seq,
+        sl_model_shape_parameters(&job->shape), job->ranks, job->global_batch, job->seq,
         sl_type_name(job->type));
     describe_candidate(&answer->best[0].candidate, text, sizeof text);
     sl_terminal_print(stdout, 2, "%s", text);
@@ -357,7 +357,7 @@ static sl_status format_answer(const sl_cluster_question *question, const sl_clu
         has_failed = json_array_append_new(best, format_candidate(&answer->best[i])) != 0;
     json_t *object =
         json_pack("{s:b, s:I, s:i, s:I, s:i, s:I, s:I, s:I, s:o, s:o}", "fits", 1, "parameters",
-                  (json_int_t)sl_gpt2_parameter_count(&question->job.shape), "ranks",
+                  (json_int_t)sl_model_shape_parameters(&question->job.shape), "ranks",
                   (int)question->job.ranks, "global_batch", (json_int_t)question->job.global_batch,
                   "seq", (int)question->job.seq, "considered", (json_int_t)answer->considered,
                   "fitting", (json_int_t)answer->fitting, "simulated",

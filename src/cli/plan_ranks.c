@@ -276,7 +276,7 @@ sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages
                       "each rank%s holds %" PRIu64 " of %" PRIu64
                       " parameters, padding counted; the bytes above are of one rank",
                       layout->stages > 1 ? " of it" : "", count_local(blueprint),
-                      sl_gpt2_parameter_count(&blueprint->task.shape));
+                      sl_model_shape_parameters(&blueprint->task.shape));
     sl_terminal_print(
         stdout, 2,
         "each computes with %u thread%s, and takes %s more for the windows through which ranks "

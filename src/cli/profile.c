@@ -171,8 +171,8 @@ static sl_status tell(const sl_trainer *trainer, const sl_measured *measured)
         fprintf(notes, "stopped by a signal: %" PRIu64 " of %" PRIu64 " steps were measured\n",
                 measured->step_count, config->profile_steps);
     if (!config->quiet)
-        sl_profile_table_print(measured, trainer->session->blueprint);
-    SL_TRY(write_report(config, trainer->session->blueprint, measured));
+        sl_profile_table_print(measured, trainer->runtime->blueprint);
+    SL_TRY(write_report(config, trainer->runtime->blueprint, measured));
     return write_json(config, measured);
 }
 
@@ -237,7 +237,7 @@ static int run_profile(sl_config *config)
     config->quiet = config->quiet || prints_json(config);
     sl_command_explain(config);
     int code = sl_command_end(profile(config, &trainer));
-    sl_trainer_close(&trainer);
+    (void)sl_trainer_close(&trainer);
     return code;
 }
 

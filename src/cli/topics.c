@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "help.h"
+#include "model/architecture.h"
 #include "pages.h"
-#include "sluice/gpt2.h"
 
 enum { ROW_COLUMN = 20, LINE_INDENT = 2, HEAD_BYTES = 64 };
 
@@ -261,15 +261,15 @@ const sl_topic *sl_topics_find(const char *name)
 
 static void print_models(FILE *stream)
 {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_help_print_text("--model names a shape, not weights (those come by --init). --layers, "
                        "--width, --heads, --context and --vocab make one by hand, or change one.",
                        0, 0, stream);
     fputs("\n  name            parameters  layers  width  heads  context\n", stream);
-    for (const char *const *name = sl_gpt2_names(); *name; name++)
-        if (sl_gpt2_named(*name, &shape) == SL_OK)
+    for (const char *const *name = sl_architecture_names(); *name; name++)
+        if (sl_architecture_named(*name, &shape) == SL_OK)
             fprintf(stream, "  %-12s %13" PRIu64 "  %6u  %5u  %5u  %7u\n", *name,
-                    sl_gpt2_parameter_count(&shape), shape.layers, shape.width, shape.heads,
+                    sl_model_shape_parameters(&shape), shape.layers, shape.width, shape.heads,
                     shape.context);
 }
 

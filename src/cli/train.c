@@ -7,16 +7,13 @@
 
 #include "comm/environment.h"
 #include "command.h"
-#include "config/config_json.h"
 #include "held_warnings.h"
 #include "live_report.h"
-#include "loading.h"
 #include "progress.h"
-#include "search/plan_json.h"
 #include "signals.h"
 #include "terminal.h"
 #include "train/loop.h"
-#include "train/preparation.h"
+#include "train/opening.h"
 
 enum { EXIT_SECOND_SIGNAL = 130, INDENT = 9 };
 
@@ -74,35 +71,10 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
     if (sl_blueprint_peak_bytes(blueprint, SL_TIER_DISK) > 0) {
         print_tier(blueprint, SL_TIER_DISK);
         sl_terminal_print(stdout, INDENT, "  %-6s %s", "",
-                          sl_engine_disk_description(trainer->session->engine));
+                          sl_engine_disk_description(trainer->runtime->engine));
     }
     print_save(trainer->config);
     fflush(stdout);
-}
-
-/* The plan's own step is this stage's, as if it waited for no other. */
-static sl_status add_step_of_all(const sl_trainer *trainer, json_t *plan)
-{
-    json_t *ranks = json_pack("{s:f}", "predicted_step_ms", 1e3 * trainer->step_seconds);
-    if (!ranks || json_object_set_new(plan, "ranks", ranks) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
-    return SL_OK;
-}
-
-static sl_status tell_start(sl_trainer *trainer)
-{
-    sl_start_report report = {.first_step = trainer->state.step + 1,
-                              .last_step = trainer->config->steps};
-    sl_status status = sl_config_format(trainer->config, SL_CONFIG_TRAIN, &report.config);
-    if (status == SL_OK)
-        status = sl_plan_json_format(trainer->session->blueprint, &report.plan);
-    if (status == SL_OK && trainer->ranks.layout.stages > 1)
-        status = add_step_of_all(trainer, report.plan);
-    if (status == SL_OK)
-        status = sl_sinks_start(&trainer->sinks, &report);
-    json_decref(report.config);
-    json_decref(report.plan);
-    return status;
 }
 
 static void print_wear(const sl_trainer *trainer, const sl_end_report *end)
@@ -130,7 +102,7 @@ static void print_peak(const sl_end_report *end, sl_tier tier)
 
 static void print_step_time(const sl_trainer *trainer, const sl_end_report *end)
 {
-    const sl_machine *machine = &trainer->session->blueprint->machine;
+    const sl_machine *machine = &trainer->runtime->blueprint->machine;
     const double measured_ms = 1e3 * end->seconds / (double)end->run_steps;
     if (machine->is_measured)
         sl_terminal_print(
@@ -230,7 +202,7 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     SL_TRY(sl_live_report_open(trainer, &trainer->sinks));
     SL_TRY(sl_ranks_begin(&trainer->ranks));
     SL_TRY(sl_held_warnings_compare(trainer->ranks.world));
-    SL_TRY(tell_start(trainer));
+    SL_TRY(sl_opening_tell(trainer));
     const volatile sig_atomic_t *stop = watch_signals(trainer);
     sl_status status = sl_loop_run(trainer, stop, &end);
     sl_signals_end_save(); /* one that failed did not say so */
@@ -239,49 +211,18 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     return status == SL_OK ? sl_drawing_end(&trainer->drawing) : status;
 }
 
-typedef struct beginning {
-    sl_trainer *trainer;
-    const sl_engine_progress *within; /* hears of progress within a step; the engine copies it */
-} beginning;
-
-static sl_status prepare_and_open(sl_config *config, const beginning *self)
-{
-    sl_trainer *trainer = self->trainer;
-    sl_blueprint *blueprint = NULL;
-    sl_refusal refusal;
-    SL_TRY(sl_preparation_run(config, SL_CONFIG_TRAIN, trainer));
-    SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
-    trainer->progress = self->within;
-    sl_status status = sl_trainer_open(trainer, blueprint);
-    trainer->progress = NULL;
-    return status;
-}
-
-static sl_status begin(sl_config *config, void *user)
-{
-    const beginning *self = user;
-    sl_first_failure damage = {0};
-    sl_status status = prepare_and_open(config, self);
-    if (status != SL_ERROR_DAMAGED)
-        return status;
-    sl_first_failure_keep(&damage, status);
-    sl_trainer_start_over(self->trainer);
-    return sl_first_failure_return(&damage);
-}
-
 static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_trainer *trainer,
                        sl_progress *progress)
 {
     const sl_engine_progress within = sl_progress_within_step(progress);
-    beginning self = {trainer, &within};
     SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout, stop));
     if (!sl_ranks_is_first(&trainer->ranks)) {
         sl_command_keep_notes();
         config->quiet = true;
     }
-    SL_TRY(sl_loading_run(config, begin, &self));
+    SL_TRY(sl_opening_run(config, trainer, &within));
     if (!config->quiet)
-        print_plan(trainer, trainer->session->blueprint);
+        print_plan(trainer, trainer->runtime->blueprint);
     return run_loop(trainer, progress);
 }
 
@@ -301,7 +242,7 @@ static int run_train(sl_config *config)
     sl_held_warnings_say();
     int code = sl_command_end(status);
     sl_trainer_leave_ranks(&trainer, status);
-    sl_trainer_close(&trainer);
+    (void)sl_trainer_close(&trainer);
     return code == 0 && sl_signals_must_leave() ? EXIT_SECOND_SIGNAL : code;
 }
 

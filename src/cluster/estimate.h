@@ -69,7 +69,7 @@ typedef struct sl_cluster_estimate {
 /* What is asked, the same for all candidates. */
 typedef struct sl_cluster_job {
     const sl_cluster *cluster;
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_type type;
     uint32_t seq, ranks;
     uint64_t global_batch; /* rows of a step */

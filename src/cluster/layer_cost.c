@@ -27,7 +27,7 @@ sl_task sl_layer_cost_task(const sl_layer_cost_args *sample, const sl_comm_layou
                     .partition_activations = sample->partition_activations,
                     .is_probe = true};
     task.shape.layers = layers;
-    task.head_logits = sl_gpt2_gpu_head_logits(sample->type);
+    task.head_logits = sl_model_gpu_head_logits(sample->type);
     task.dp_size = layout->data;
     task.target = (sl_engine_target){.device = SL_DEVICE_CPU,
                                      .worker_count = 1,
@@ -145,8 +145,9 @@ static void set_ends(const sl_layer_cost_args *sample, const sounding *one, sl_l
 {
     const double width = sample->shape.width;
     const double ends = one->elements - costs->layer.elements;
-    costs->tied_elements = (double)sl_gpt2_padded_vocab(&sample->shape, sample->tensor_ranks) /
-                           sample->tensor_ranks * width;
+    costs->tied_elements =
+        (double)sl_model_shape_padded_vocab(&sample->shape, sample->tensor_ranks) /
+        sample->tensor_ranks * width;
     costs->head.elements = 2 * width;
     costs->embedding.elements = at_least_zero(ends - costs->head.elements);
     costs->embedding.forward_seconds = one->embedding_forward;

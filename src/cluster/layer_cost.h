@@ -32,7 +32,7 @@ typedef struct sl_layer_costs {
 /* What is measured: the task of one rank without layers, of which shape.layers is not looked at. */
 typedef struct sl_layer_cost_args {
     const sl_cluster *cluster;
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_type type;
     uint32_t seq, tensor_ranks, micro_batch;
     sl_recompute recompute;

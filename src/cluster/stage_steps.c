@@ -8,7 +8,7 @@ void sl_stage_steps_layers(const sl_task *task, uint32_t index, uint32_t *out_fi
                            uint32_t *out_count)
 {
     uint32_t first, end;
-    sl_gpt2_stage_layers(&task->shape, task->stage_count, index, &first, &end);
+    sl_model_shape_stage(&task->shape, task->stage_count, index, &first, &end);
     if (task->stage_count > 1 && task->stage_ends[0] > 0) {
         first = index > 0 ? task->stage_ends[index - 1] : 0;
         end = task->stage_ends[index];

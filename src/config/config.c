@@ -571,6 +571,16 @@ static sl_status check_answers(const sl_config *config)
     return SL_OK;
 }
 
+static sl_status check_own_rows(const sl_config *config)
+{
+    if (config->has_own_rows && (config->data.count > 0 || config->split))
+        SL_FAIL(SL_ERROR_USAGE, "the program gives the rows to train on: leave --data and --split "
+                                "out");
+    if (config->has_own_eval_rows && config->eval_data.count > 0)
+        SL_FAIL(SL_ERROR_USAGE, "the program gives the rows to evaluate on: leave --eval-data out");
+    return SL_OK;
+}
+
 static sl_status check_training(sl_config *config, sl_config_command command)
 {
     if (command == SL_CONFIG_PLAN)
@@ -578,7 +588,8 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     SL_TRY(refuse_later_compute(config, command));
     SL_TRY(sl_optimizer_check_loss_scale(config));
     SL_TRY(check_saving(config));
-    if (command == SL_CONFIG_TRAIN && config->data.count == 0)
+    SL_TRY(check_own_rows(config));
+    if (command == SL_CONFIG_TRAIN && config->data.count == 0 && !config->has_own_rows)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the text or token files to train on");
     SL_TRY(sl_data_shares_check(config, command));
     SL_TRY(check_evaluation(config));

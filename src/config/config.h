@@ -21,9 +21,9 @@
 
 #include "base/status.h"
 #include "config_list.h"
+#include "model/architecture.h"
 #include "sluice/chunk.h"
 #include "sluice/device.h"
-#include "sluice/gpt2.h"
 
 #define SL_CONFIG_UNSET UINT64_MAX /* "auto" in a COUNT, ELEMENTS, STEPS, SIZE; in a REAL: NaN */
 
@@ -125,6 +125,8 @@ typedef struct sl_config {
     bool solves_micro_batch; /* of a foreign file: it follows from --global-batch, unless given */
     bool checks_checkpoints; /* compares all sums of a checkpoint before it is chosen: another one
                                 was found to be damaged while it was loaded */
+    bool has_own_rows;       /* a program gives the rows to train on: no --data */
+    bool has_own_eval_rows;  /* and those to evaluate on: no --eval-data */
     char *explanation;       /* what foreign files mean here, as lines; NULL: none was read */
     uint32_t local_rank;    /* which of the ranks of its machine this process is: --device cuda:N is
                                its GPU number N + local_rank */
@@ -206,8 +208,8 @@ sl_status sl_config_split(const sl_config *config, double out_shares[SL_CONFIG_S
 
 /* Writes the shape that --model and the sizes by hand name. `base` (or NULL) is the shape of a
  * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */
-sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
-                          sl_gpt2_shape *out_shape);
+sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, uint32_t vocab,
+                          sl_model_shape *out_shape);
 
 /* False while the tokenizer is "auto". */
 bool sl_config_names_tokenizer(const sl_config *config);
@@ -216,6 +218,6 @@ bool sl_config_names_tokenizer(const sl_config *config);
 bool sl_config_scales_dynamically(const sl_config *config);
 
 /* Fills in the row length from the shape and refuses one beyond its context. */
-sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape);
+sl_status sl_config_fit_model(sl_config *config, const sl_model_shape *shape);
 
 #endif

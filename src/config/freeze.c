@@ -70,10 +70,10 @@ sl_status sl_freeze_check(const sl_config_list *patterns, const sl_program *prog
     while (next_pattern(patterns, &at))
         if (at.length >= sizeof at.text || !matches_any(at.text, program))
             SL_FAIL(SL_ERROR_USAGE,
-                    "--freeze: \"%s%s\" matches no tensor; names are like %s, "
-                    "h.0.attn.c_attn.weight and %s, and a pattern is of the whole name, as in "
-                    "'h.[0-8].*'",
-                    at.trains ? "!" : "", at.text, program->tensors[0].name, last);
+                    "--freeze: \"%s%s\" matches no tensor; names are like %s, %s and %s, and a "
+                    "pattern is of the whole name, as in 'h.[0-8].*'",
+                    at.trains ? "!" : "", at.text, program->tensors[0].name,
+                    program->tensors[program->tensor_count / 2].name, last);
     if (sl_freeze_count_trained(program) == 0)
         SL_FAIL(SL_ERROR_USAGE, "--freeze: all tensors are frozen, so there is nothing to train; "
                                 "take some back, as in --freeze '*' '!h.11.*'");
@@ -98,8 +98,8 @@ uint64_t sl_freeze_count_trained(const sl_program *program)
     return count;
 }
 
-/* The head uses the first tensor, wte, again, behind all layers: so the gradient of the head's
- * input is needed even if wte is frozen. */
+/* The head uses the first tensor, the table, again, behind all layers: so the gradient of the
+ * head's input is needed even if the table is frozen. */
 double sl_freeze_token_flops(const sl_program *program, uint64_t seq)
 {
     double flops = 0;

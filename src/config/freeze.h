@@ -23,7 +23,7 @@ uint64_t sl_freeze_count_trained(const sl_program *program);
 
 /* About the FLOPs of training on one token of a row of `seq`; of a program as above. Each parameter
  * takes 2 forward, 2 for its own gradient if it is trained, and, from the first trained tensor on,
- * 2 for the gradient of its input; so without frozen tensors sl_gpt2_token_flops. */
+ * 2 for the gradient of its input; so without frozen tensors sl_model_shape_token_flops. */
 double sl_freeze_token_flops(const sl_program *program, uint64_t seq);
 
 /* True if all tensors of the stages before that of `stage` are frozen; `whole` is the program of

@@ -9,19 +9,19 @@ static void take_size(uint64_t given, uint32_t *size)
         *size = (uint32_t)given; /* the list's ranges keep it in 32 bits */
 }
 
-static sl_status find_model(const char *name, sl_gpt2_shape *out_shape)
+static sl_status find_model(const char *name, sl_model_shape *out_shape)
 {
     char meaning[SL_WORDS_TEXT_BYTES];
-    const sl_status status = sl_gpt2_named(name, out_shape);
+    const sl_status status = sl_architecture_named(name, out_shape);
     if (status == SL_ERROR_USAGE && sl_words_explain(SL_WORD_MODEL, NULL, name, meaning))
         SL_FAIL(SL_ERROR_USAGE, "--model: no model is called \"%.64s\"%s", name, meaning);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "--model");
 }
 
-sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
-                          sl_gpt2_shape *out_shape)
+sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, uint32_t vocab,
+                          sl_model_shape *out_shape)
 {
-    sl_gpt2_shape shape = {.context = 1024, .vocab = vocab};
+    sl_model_shape shape = {.context = 1024, .vocab = vocab};
     if (config->model)
         SL_TRY(find_model(config->model, &shape));
     else if (base)
@@ -35,16 +35,18 @@ sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, ui
     take_size(config->heads, &shape.heads);
     take_size(config->context, &shape.context);
     take_size(config->vocab, &shape.vocab);
-    SL_TRY(sl_gpt2_check(&shape, 1));
+    SL_TRY(sl_model_shape_check(&shape, 1));
     *out_shape = shape;
     return SL_OK;
 }
 
-sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
+sl_status sl_config_fit_model(sl_config *config, const sl_model_shape *shape)
 {
+    if (config->seq == SL_CONFIG_UNSET && shape->context == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--seq is missing: the model has no longest row");
     if (config->seq == SL_CONFIG_UNSET)
         config->seq = shape->context;
-    if (config->seq > shape->context)
+    if (config->seq > shape->context && shape->context > 0)
         SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
                 (unsigned long long)config->seq, shape->context);
     return sl_tensor_parallel_check(config);

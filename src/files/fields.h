@@ -4,8 +4,8 @@
  * read of a foreign config.json.
  *
  *     static const sl_field shape_fields[] = {
- *         SL_FIELD("layers", sl_gpt2_shape, layers, .low = 1),
- *         SL_FIELD("width", sl_gpt2_shape, width, .low = 1),
+ *         SL_FIELD("layers", sl_model_shape, layers, .low = 1),
+ *         SL_FIELD("width", sl_model_shape, width, .low = 1),
  *         {0}};
  *
  * Reading is strict: a key that is missing, of another kind or out of range fails with

@@ -35,7 +35,7 @@ static bool is_of_layer(sl_llmc_kind kind)
     return (uint32_t)kind >= FIRST_OF_LAYER && (uint32_t)kind <= LAST_OF_LAYER;
 }
 
-sl_llmc_shape sl_gpt2_tensors_llmc(const sl_gpt2_shape *shape)
+sl_llmc_shape sl_gpt2_tensors_llmc(const sl_model_shape *shape)
 {
     uint32_t padding = SL_LLMC_PADDING;
     return (sl_llmc_shape){.context = shape->context,
@@ -47,7 +47,7 @@ sl_llmc_shape sl_gpt2_tensors_llmc(const sl_gpt2_shape *shape)
 }
 
 /* From llm.c's sizes: the rows of wte are those that exist, linear weights lie across. */
-static sl_gpt2_tensor make_tensor(const sl_gpt2_shape *shape, sl_llmc_kind kind, uint32_t layer)
+static sl_gpt2_tensor make_tensor(const sl_model_shape *shape, sl_llmc_kind kind, uint32_t layer)
 {
     const sl_llmc_shape llmc = sl_gpt2_tensors_llmc(shape);
     const sl_llmc_place place = sl_llmc_find(&llmc, kind, layer);
@@ -61,12 +61,12 @@ static sl_gpt2_tensor make_tensor(const sl_gpt2_shape *shape, sl_llmc_kind kind,
     return tensor;
 }
 
-uint32_t sl_gpt2_tensors_count(const sl_gpt2_shape *shape)
+uint32_t sl_gpt2_tensors_count(const sl_model_shape *shape)
 {
     return SL_LLMC_KIND_COUNT + (shape->layers - 1) * KINDS_OF_LAYER;
 }
 
-sl_gpt2_tensor sl_gpt2_tensors_nth(const sl_gpt2_shape *shape, uint32_t index)
+sl_gpt2_tensor sl_gpt2_tensors_nth(const sl_model_shape *shape, uint32_t index)
 {
     if (index < FIRST_OF_LAYER)
         return make_tensor(shape, (sl_llmc_kind)index, 0);
@@ -77,7 +77,7 @@ sl_gpt2_tensor sl_gpt2_tensors_nth(const sl_gpt2_shape *shape, uint32_t index)
     return make_tensor(shape, (sl_llmc_kind)(LAST_OF_LAYER + 1 + behind), 0);
 }
 
-sl_gpt2_tensor sl_gpt2_tensors_nth_by_kind(const sl_gpt2_shape *shape, uint32_t index)
+sl_gpt2_tensor sl_gpt2_tensors_nth_by_kind(const sl_model_shape *shape, uint32_t index)
 {
     if (index < FIRST_OF_LAYER)
         return make_tensor(shape, (sl_llmc_kind)index, 0);
@@ -88,7 +88,7 @@ sl_gpt2_tensor sl_gpt2_tensors_nth_by_kind(const sl_gpt2_shape *shape, uint32_t 
     return make_tensor(shape, (sl_llmc_kind)(LAST_OF_LAYER + 1 + behind), 0);
 }
 
-uint32_t sl_gpt2_tensors_index(const sl_gpt2_shape *shape, const sl_gpt2_tensor *tensor)
+uint32_t sl_gpt2_tensors_index(const sl_model_shape *shape, const sl_gpt2_tensor *tensor)
 {
     if (is_of_layer(tensor->kind))
         return tensor->layer * KINDS_OF_LAYER + (uint32_t)tensor->kind;
@@ -117,7 +117,7 @@ sl_gpt2_tensor_name sl_gpt2_tensors_gguf_name(const sl_gpt2_tensor *tensor)
     return make_name(tensor, "blk", names[tensor->kind].gguf);
 }
 
-void sl_gpt2_tensors_specify(const sl_gpt2_shape *shape, sl_tensor_spec *out_specs)
+void sl_gpt2_tensors_specify(const sl_model_shape *shape, sl_tensor_spec *out_specs)
 {
     for (uint32_t i = 0; i < sl_gpt2_tensors_count(shape); i++) {
         const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(shape, i);

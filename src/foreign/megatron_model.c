@@ -41,7 +41,7 @@ typedef struct piece {
 } piece;
 
 typedef struct stage {
-    sl_gpt2_shape shape; /* with the layers of this stage */
+    sl_model_shape shape; /* with the layers of this stage */
     uint32_t first_layer;
     const char *front;
 } stage;
@@ -49,7 +49,7 @@ typedef struct stage {
 struct sl_megatron_model {
     char *path; /* the directory of the pieces */
     char kind[KIND_BYTES];
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     uint32_t tp_size, pp_size;
     uint32_t version;        /* of the order of query, key and value */
     uint64_t embedding_rows; /* of each tensor-parallel rank */
@@ -262,7 +262,7 @@ static void warn_of_gelu(const sl_pickle_value *arguments)
 static sl_status read_arguments(sl_megatron_model *model, const piece *self)
 {
     const sl_pickle_value *arguments = sl_pickle_attributes(sl_pickle_get(self->file.root, "args"));
-    sl_gpt2_shape *shape = &model->shape;
+    sl_model_shape *shape = &model->shape;
     uint32_t tp_size = model->tp_size;
     if (!arguments)
         return SL_OK;
@@ -441,7 +441,7 @@ static sl_status refuse_head(const sl_megatron_model *model, const piece *first)
 static sl_status complete_shape(sl_megatron_model *model, const piece *first)
 {
     sl_torch_tensor words, positions;
-    sl_gpt2_shape *shape = &model->shape;
+    sl_model_shape *shape = &model->shape;
     const sl_gpt2_tensor wte = {.kind = SL_LLMC_WTE}, wpe = {.kind = SL_LLMC_WPE};
     const sl_pickle_value *word_value = find_value(first, fronts[0], &wte),
                           *position_value = find_value(first, fronts[0], &wpe);
@@ -484,9 +484,9 @@ static sl_status resolve_vocab(sl_megatron_model *model)
     return SL_OK;
 }
 
-static sl_status check_shape(const sl_megatron_model *model, const sl_gpt2_shape *shape)
+static sl_status check_shape(const sl_megatron_model *model, const sl_model_shape *shape)
 {
-    if (sl_gpt2_check(shape, 1) == SL_OK)
+    if (sl_model_shape_check(shape, 1) == SL_OK)
         return SL_OK;
     return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(model->path).text);
 }
@@ -594,7 +594,7 @@ void sl_megatron_model_close(sl_megatron_model *model)
     free(model);
 }
 
-sl_gpt2_shape sl_megatron_model_shape(const sl_megatron_model *model)
+sl_model_shape sl_megatron_model_shape(const sl_megatron_model *model)
 {
     return model->shape;
 }

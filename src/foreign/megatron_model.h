@@ -30,7 +30,7 @@ sl_status sl_megatron_model_open(const char *path, sl_megatron_model **out_model
 /* NULL is fine. */
 void sl_megatron_model_close(sl_megatron_model *model);
 
-sl_gpt2_shape sl_megatron_model_shape(const sl_megatron_model *model);
+sl_model_shape sl_megatron_model_shape(const sl_megatron_model *model);
 
 /* The directory of the pieces. */
 const char *sl_megatron_model_path(const sl_megatron_model *model);

@@ -110,7 +110,7 @@ static sl_status import_tensor(window *self, const sl_full_tensors *list, const 
 
 static sl_status import_tensors(window *self, const sl_full_tensors *list, const sl_tensor_io *io)
 {
-    const sl_gpt2_shape shape = sl_megatron_model_shape(self->model);
+    const sl_model_shape shape = sl_megatron_model_shape(self->model);
     uint32_t found_count = 0;
     for (uint32_t i = 0; i < sl_gpt2_tensors_count(&shape); i++) {
         self->tensor = sl_gpt2_tensors_nth(&shape, i);
@@ -173,7 +173,7 @@ static sl_status hash_tensor(const sl_megatron_model *model, const sl_gpt2_tenso
 
 sl_status sl_megatron_pieces_hash(const sl_megatron_model *model, sl_hash_value *out_hash)
 {
-    const sl_gpt2_shape shape = sl_megatron_model_shape(model);
+    const sl_model_shape shape = sl_megatron_model_shape(model);
     sl_hash_stream *stream;
     SL_TRY(sl_hash_open(&stream));
     float *data = malloc(HASHED_ELEMENTS * sizeof *data);

@@ -23,7 +23,7 @@ enum { CONFIG_BYTES_MAX = 1 << 20, SIZE_MAX_VALUE = 1 << 30 };
 
 typedef struct foreign_config {
     char model_type[SL_SHOWN_BYTES], activation[SL_SHOWN_BYTES];
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     uint64_t inner;
     double epsilon;
     bool scales, scales_by_layer, upcasts, has_cross_attention, ties_head;
@@ -77,7 +77,7 @@ static sl_status check_switches(const char *path, const foreign_config *config)
 
 static sl_status check_config(const char *path, const foreign_config *config)
 {
-    const sl_gpt2_shape *shape = &config->shape;
+    const sl_model_shape *shape = &config->shape;
     const char *activation = config->activation;
     if (strcmp(config->model_type, "gpt2") != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: model_type is \"%s\", but only \"gpt2\" is read", path,
@@ -98,7 +98,7 @@ static sl_status check_config(const char *path, const foreign_config *config)
     return SL_OK;
 }
 
-static sl_status read_config(const char *directory, const json_t *root, sl_gpt2_shape *out_shape)
+static sl_status read_config(const char *directory, const json_t *root, sl_model_shape *out_shape)
 {
     char *path;
     foreign_config config = defaults;
@@ -115,7 +115,7 @@ static sl_status read_config(const char *directory, const json_t *root, sl_gpt2_
     return status;
 }
 
-sl_status sl_weights_read_config(const char *directory, sl_gpt2_shape *out_shape)
+sl_status sl_weights_read_config(const char *directory, sl_model_shape *out_shape)
 {
     int fd;
     json_t *root = NULL;
@@ -128,11 +128,19 @@ sl_status sl_weights_read_config(const char *directory, sl_gpt2_shape *out_shape
     return status;
 }
 
-sl_status sl_weights_format_config(const sl_gpt2_shape *shape, const char *dtype,
-                                   uint32_t end_of_text, char **out_text)
+/* No other program knows an own model: the sizes alone. */
+static json_t *describe_own(const sl_model_shape *shape)
 {
-    json_int_t last_token = (json_int_t)end_of_text;
-    json_t *root = json_pack(
+    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "model_type",
+                     sl_architecture_name(shape->architecture), "vocab_size",
+                     (json_int_t)shape->vocab, "n_positions", (json_int_t)shape->context, "n_embd",
+                     (json_int_t)shape->width, "n_layer", (json_int_t)shape->layers);
+}
+
+static json_t *describe_gpt2(const sl_model_shape *shape, const char *dtype, uint32_t end_of_text)
+{
+    const json_int_t last_token = (json_int_t)end_of_text;
+    return json_pack(
         "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:f, s:f, s:f, s:f, s:b, "
         "s:b, s:b, s:b, s:b, s:I, s:I}",
         "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "torch_dtype", dtype,
@@ -143,6 +151,14 @@ sl_status sl_weights_format_config(const sl_gpt2_shape *shape, const char *dtype
         "layer_norm_epsilon", 1e-5, "initializer_range", 0.02, "scale_attn_weights", 1,
         "scale_attn_by_inverse_layer_idx", 0, "reorder_and_upcast_attn", 0, "tie_word_embeddings",
         1, "use_cache", 1, "bos_token_id", last_token, "eos_token_id", last_token);
+}
+
+sl_status sl_weights_format_config(const sl_model_shape *shape, const char *dtype,
+                                   uint32_t end_of_text, char **out_text)
+{
+    json_t *root = shape->architecture == SL_ARCHITECTURE_OWN
+                       ? describe_own(shape)
+                       : describe_gpt2(shape, dtype, end_of_text);
     char *text = root ? sl_json_file_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(root);
     if (!text)

@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/architecture.h"
 #include "model_files.h"
-#include "sluice/gpt2.h"
 #include "tensors/tensor_io.h"
 
 /* The prefix of names in a checkpoint's files, as GPT2LMHeadModel of transformers has it. */
@@ -27,7 +27,7 @@ enum { SL_WEIGHTS_NAME_BYTES = sizeof SL_WEIGHTS_PREFIX + sizeof((sl_tensor_spec
 /* Reads DIRECTORY/config.json; absent keys have Hugging Face's defaults, model_type must be there.
  * SL_ERROR_MISSING: no such directory or file. SL_ERROR_DATA: not GPT-2, or a variant that this
  * program does not compute (activation, attention scaling, untied head, inner width, epsilon). */
-sl_status sl_weights_read_config(const char *directory, sl_gpt2_shape *out_shape);
+sl_status sl_weights_read_config(const char *directory, sl_model_shape *out_shape);
 
 /* Copies what the program has of the parameters of `tensors` from the files in `directory` through
  * `io->write`, group PARAM, by parts of bounded size; padding rows are written as zeros.
@@ -49,7 +49,7 @@ sl_status sl_weights_find(const char *directory, const sl_model_files *files, co
 
 /* Writes to `out_text` a config.json of this shape that transformers loads (GPT2LMHeadModel), with
  * torch's name of the weights' type and the id of the end of text; release it with free(). */
-sl_status sl_weights_format_config(const sl_gpt2_shape *shape, const char *dtype,
+sl_status sl_weights_format_config(const sl_model_shape *shape, const char *dtype,
                                    uint32_t end_of_text, char **out_text);
 
 #endif

@@ -343,7 +343,7 @@ static void fill_ops(const filling *self, op_sums sums[2][SL_OP_COUNT])
 
 static void fill_model(const filling *self)
 {
-    const sl_gpt2_shape *shape = &self->source->trainer->shape;
+    const sl_model_shape *shape = &self->source->trainer->shape;
     const sl_choice *choice = &self->blueprint->choice;
     const sl_task *task = &self->blueprint->task;
     sl_measured *out = self->out;
@@ -351,7 +351,7 @@ static void fill_model(const filling *self)
     out->worker_count = task->target.worker_count;
     out->cores_used = ms_a_step(self, self->source->cores.used_ns) / out->step_ms;
     out->core_wait_ms = ms_a_step(self, self->source->cores.waited_ns);
-    out->parameter_count = sl_gpt2_parameter_count(shape);
+    out->parameter_count = sl_model_shape_parameters(shape);
     out->micro_batch = choice->micro_batch;
     out->accumulate = choice->accumulate;
     out->seq = task->seq;
@@ -419,8 +419,8 @@ static sl_status fill_all(const filling *self)
 
 sl_status sl_accounts_fill(const sl_accounts_source *source, sl_measured *out_measured)
 {
-    const sl_session *session = source->trainer->session;
-    const sl_blueprint *blueprint = session->blueprint;
+    const sl_runtime *runtime = source->trainer->runtime;
+    const sl_blueprint *blueprint = runtime->blueprint;
     sl_account *account = NULL;
     *out_measured = (sl_measured){.step_count = source->step_count,
                                   .is_machine_measured = blueprint->machine.is_measured};
@@ -428,7 +428,7 @@ sl_status sl_accounts_fill(const sl_accounts_source *source, sl_measured *out_me
                     .blueprint = blueprint,
                     .program = blueprint->programs[0],
                     .plan = blueprint->plans[0],
-                    .engine = session->engine,
+                    .engine = runtime->engine,
                     .steps = source->step_count,
                     .request = {.program = blueprint->programs[0],
                                 .layout = blueprint->layout,
@@ -438,7 +438,7 @@ sl_status sl_accounts_fill(const sl_accounts_source *source, sl_measured *out_me
                     .out = out_measured};
     snprintf(self.out->machine, sizeof self.out->machine, "%s", blueprint->machine.name);
     snprintf(self.out->disk, sizeof self.out->disk, "%s",
-             sl_engine_disk_description(session->engine));
+             sl_engine_disk_description(runtime->engine));
     SL_TRY(sl_account_open(&self.request, &account));
     self.account = account;
     sl_status status = fill_all(&self);

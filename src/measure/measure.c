@@ -35,7 +35,7 @@ static void fill_random(const sl_trainer *trainer, const sl_engine_fill *what, i
 static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory)
 {
     const sl_trainer *trainer = user;
-    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
+    uint32_t batch = trainer->runtime->blueprint->choice.micro_batch;
     const sl_row_range rows = {trainer->state.next_row + (uint64_t)what->micro_batch * batch,
                                batch};
     if (trainer->loader.row)
@@ -49,25 +49,25 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
 static sl_status open_session(measuring *self, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, self->trainer};
-    const sl_session_hooks hooks = {
+    const sl_runtime_hooks hooks = {
         .observer =
             sl_record_observer(self->record, sl_timeline_observer(self->trainer->drawing.timeline)),
         .source = &source,
         .paints = true,
         .timeout_s = self->trainer->config->rank_timeout};
-    SL_TRY(sl_session_open(blueprint, &hooks, &self->trainer->session));
-    return sl_session_initialise(self->trainer->session, self->trainer->config->seed);
+    SL_TRY(sl_runtime_open(blueprint, &hooks, &self->trainer->runtime));
+    return sl_runtime_initialise(self->trainer->runtime, self->trainer->config->seed);
 }
 
 static sl_status run_step(measuring *self)
 {
     sl_trainer *trainer = self->trainer;
-    const sl_choice *choice = &trainer->session->blueprint->choice;
+    const sl_choice *choice = &trainer->runtime->blueprint->choice;
     const uint64_t started_ns = sl_clock_now_ns();
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
     scalars.dropout_seed = trainer->config->seed;
     scalars.first_row = trainer->state.next_row;
-    SL_TRY(sl_engine_step(trainer->session->engine, STEP_PLAN, &scalars));
+    SL_TRY(sl_engine_step(trainer->runtime->engine, STEP_PLAN, &scalars));
     trainer->state.step++;
     trainer->state.next_row += (uint64_t)choice->micro_batch * choice->accumulate;
     self->run_count++;
@@ -82,14 +82,14 @@ static sl_status run_step(measuring *self)
  */
 static void begin_measuring(measuring *self)
 {
-    sl_engine_take_statistics(self->trainer->session->engine, &self->statistics);
+    sl_engine_take_statistics(self->trainer->runtime->engine, &self->statistics);
     self->cores = sl_cores_read(NULL);
 }
 
 static sl_status run_steps(measuring *self)
 {
     const sl_measure_args *args = self->args;
-    sl_engine *engine = self->trainer->session->engine;
+    sl_engine *engine = self->trainer->runtime->engine;
     uint64_t count = (uint64_t)SL_MEASURE_WARM_UP + args->step_count;
     while (self->run_count < count && !*args->stop) {
         SL_TRY(run_step(self));
@@ -143,8 +143,8 @@ sl_status sl_measure_run(const sl_measure_args *args, sl_measured *out_measured)
         status = measure(&self, args->blueprint, out_measured);
     else
         sl_blueprint_close(args->blueprint);
-    if (self.trainer->session) /* its lanes call the observers */
-        (void)sl_engine_drain(self.trainer->session->engine);
+    if (self.trainer->runtime) /* its lanes call the observers */
+        (void)sl_engine_drain(self.trainer->runtime->engine);
     if (status == SL_OK)
         status = sl_drawing_end(&self.trainer->drawing);
     sl_record_close(self.record);

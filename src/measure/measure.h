@@ -26,7 +26,7 @@ typedef struct sl_measure_args {
 /* Opens the engine over painted arenas, runs the warm-up and the steps, and fills in what was
  * measured; with --timeline it is written too. Stopped, it ends after the step that runs:
  * out_measured->step_count is how many were measured, and with 0 the rest of it is empty.
- * Statuses: those of sl_session_open and sl_engine_step; SL_ERROR_IO of the timeline. */
+ * Statuses: those of sl_runtime_open and sl_engine_step; SL_ERROR_IO of the timeline. */
 sl_status sl_measure_run(const sl_measure_args *args, sl_measured *out_measured);
 
 #endif

@@ -2,8 +2,8 @@
 #ifndef SL_MODEL_BUILD_H
 #define SL_MODEL_BUILD_H
 
+#include "architecture.h"
 #include "base/status.h"
-#include "sluice/model.h"
 
 enum { SL_MODEL_NAME_BYTES = 40, SL_MODEL_TABLES_MAX = 4 };
 
@@ -64,6 +64,10 @@ struct sl_model {
 };
 
 /* ---- model.c ---- */
+
+/* sl_model_emit; fills in layers, width, context and vocabulary of *shape, too. */
+sl_status sl_model_emit_sizes(sl_build build, const void *user, const sl_model_options *options,
+                              sl_model_shape *shape, sl_program **out_forward);
 
 /* True if the present layer belongs to this stage. Any layer asks before it uses its operands. */
 bool sl_model_is_here(const sl_model *model);

@@ -1,27 +1,20 @@
 /* GPT-2, by the layers of model.h. */
-#include "sluice/gpt2.h"
+#include "gpt2.h"
 
 #include <math.h>
 
 #include "base/status.h"
-
-static const uint64_t gpu_logits_bytes = 256ull << 20;
 
 static const float weight_deviation = 0.02f;
 
 /* Limits of the counters that number dropout's random draws (kernels/dropout.h). */
 static const uint32_t dropout_seq_max = 1u << 20, dropout_heads_max = 1u << 12;
 
-uint64_t sl_gpt2_gpu_head_logits(sl_type type)
-{
-    return gpu_logits_bytes / sl_type_bytes(type);
-}
-
 /* ---- the model ---- */
 
 /* x + attention(norm(x)), then x + mlp(norm(x)). 2 * layers branches are added to the hidden
  * states, so each starts that much smaller (Radford et al. 2019). */
-static sl_tensor build_block(sl_model *model, const sl_gpt2_shape *shape, sl_tensor x)
+static sl_tensor build_block(sl_model *model, const sl_model_shape *shape, sl_tensor x)
 {
     const bool is_colossal = sl_model_options_of(model)->split_layout == SL_SPLIT_COLOSSAL;
     const float branch_deviation = (float)(0.02 / sqrt(2.0 * shape->layers));
@@ -42,9 +35,9 @@ static sl_tensor build_block(sl_model *model, const sl_gpt2_shape *shape, sl_ten
     return sl_drop_add(model, "mlp.dropout", y, x);
 }
 
-static sl_status build(sl_model *model, const void *user)
+sl_status sl_gpt2_build(sl_model *model, const void *user)
 {
-    const sl_gpt2_shape *shape = user;
+    const sl_model_shape *shape = user;
     const sl_embedding embedding = {"wte", shape->vocab,   shape->width,
                                     "wpe", shape->context, weight_deviation};
     sl_tensor x = sl_drop(model, "embedding.dropout", sl_embed(model, &embedding));
@@ -59,7 +52,7 @@ static sl_status build(sl_model *model, const void *user)
 
 /* ---- what GPT-2's shape asks of the options ---- */
 
-static sl_status check_dropout(const sl_gpt2_shape *shape, const sl_model_options *options)
+static sl_status check_dropout(const sl_model_shape *shape, const sl_model_options *options)
 {
     if (options->dropout > 0 &&
         (options->seq > dropout_seq_max || shape->heads > dropout_heads_max))
@@ -69,7 +62,7 @@ static sl_status check_dropout(const sl_gpt2_shape *shape, const sl_model_option
     return SL_OK;
 }
 
-static sl_status check_stages(const sl_gpt2_shape *shape, const sl_model_options *options)
+static sl_status check_stages(const sl_model_shape *shape, const sl_model_options *options)
 {
     if (options->stage_count <= 1)
         return SL_OK;
@@ -83,7 +76,7 @@ static sl_status check_stages(const sl_gpt2_shape *shape, const sl_model_options
     return SL_OK;
 }
 
-static sl_status check_options(const sl_gpt2_shape *shape, const sl_model_options *options)
+sl_status sl_gpt2_check_options(const sl_model_shape *shape, const sl_model_options *options)
 {
     SL_TRY(sl_gpt2_check(shape, options->tp_size));
     if (options->batch == 0 || options->seq == 0 || options->seq > shape->context)
@@ -95,11 +88,4 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_model_option
                 shape->context);
     SL_TRY(check_stages(shape, options));
     return check_dropout(shape, options);
-}
-
-sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_model_options *options,
-                       sl_program **out_forward)
-{
-    SL_TRY(check_options(shape, options));
-    return sl_model_emit(build, shape, options, out_forward);
 }

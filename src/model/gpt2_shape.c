@@ -1,12 +1,9 @@
-/* Shapes of GPT-2: the built-in ones by name, checks, and counts. Knows nothing of programs. */
-#include <string.h>
-
+/* Shapes of GPT-2: the built-in ones, checks, and counts. Knows nothing of programs. */
 #include "base/bits.h"
-#include "base/nearest.h"
 #include "base/status.h"
-#include "sluice/gpt2.h"
+#include "gpt2.h"
 
-enum { VOCAB_UNIT = 128, LAYERS_MAX = 1 << 16 };
+enum { LAYERS_MAX = 1 << 16 };
 
 /* X(name, layers, width, heads, context), by parameter count: GPT-2's own four, then the shapes of
  * ColossalAI's GPT benchmarks (its example and its test suite for Gemini). */
@@ -37,8 +34,9 @@ enum { VOCAB_UNIT = 128, LAYERS_MAX = 1 << 16 };
 static const char *const names[] = {SHAPES(X) NULL};
 #undef X
 
-#define X(name, layers, width, heads, context) {layers, width, heads, context, 50257},
-static const sl_gpt2_shape shapes[] = {SHAPES(X)};
+#define X(name, layers, width, heads, context)                                                     \
+    {layers, width, heads, context, 50257, .architecture = SL_ARCHITECTURE_GPT2},
+static const sl_model_shape shapes[] = {SHAPES(X)};
 #undef X
 
 const char *const *sl_gpt2_names(void)
@@ -46,24 +44,12 @@ const char *const *sl_gpt2_names(void)
     return names;
 }
 
-sl_status sl_gpt2_named(const char *name, sl_gpt2_shape *out_shape)
+void sl_gpt2_named(uint32_t index, sl_model_shape *out_shape)
 {
-    sl_nearest nearest = sl_nearest_start(name);
-    for (size_t i = 0; names[i] != NULL; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *out_shape = shapes[i];
-            return SL_OK;
-        }
-        sl_nearest_offer(&nearest, names[i]);
-    }
-    char hint[128];
-    sl_nearest_format(&nearest, "", hint, sizeof hint);
-    SL_FAIL(SL_ERROR_USAGE, "no model is called \"%.64s\"%s", name,
-            *hint ? hint
-                  : ": the names are gpt2, gpt2-medium, gpt2-large, gpt2-xl and larger ones");
+    *out_shape = shapes[index];
 }
 
-static sl_status check_divisions(const sl_gpt2_shape *shape, uint32_t tp_size)
+static sl_status check_divisions(const sl_model_shape *shape, uint32_t tp_size)
 {
     if (shape->layers == 0 || shape->width == 0 || shape->heads == 0 || shape->context == 0 ||
         shape->vocab == 0 || tp_size == 0)
@@ -82,10 +68,10 @@ static sl_status check_divisions(const sl_gpt2_shape *shape, uint32_t tp_size)
     return SL_OK;
 }
 
-sl_status sl_gpt2_check(const sl_gpt2_shape *shape, uint32_t tp_size)
+sl_status sl_gpt2_check(const sl_model_shape *shape, uint32_t tp_size)
 {
     SL_TRY(check_divisions(shape, tp_size));
-    uint64_t width = shape->width, vocab = sl_gpt2_padded_vocab(shape, tp_size);
+    uint64_t width = shape->width, vocab = sl_model_shape_padded_vocab(shape, tp_size);
     if (vocab > INT32_MAX || shape->context > INT32_MAX)
         SL_FAIL(SL_ERROR_USAGE, "token ids and positions must fit 31 bits");
     /* Parameters: 12 C^2 + 13 C a layer, 2 C of the last norm, (V + T) C of the embedding. */
@@ -98,28 +84,14 @@ sl_status sl_gpt2_check(const sl_gpt2_shape *shape, uint32_t tp_size)
     return sl_bits_multiply(total, sizeof(float), "the parameters", &bytes);
 }
 
-uint64_t sl_gpt2_parameter_count(const sl_gpt2_shape *shape)
+uint64_t sl_gpt2_parameters(const sl_model_shape *shape)
 {
     uint64_t width = shape->width;
     uint64_t layer = 12 * width * width + 13 * width;
     return shape->layers * layer + 2 * width + (shape->vocab + (uint64_t)shape->context) * width;
 }
 
-double sl_gpt2_token_flops(const sl_gpt2_shape *shape, uint64_t seq)
+uint64_t sl_gpt2_attention_width(const sl_model_shape *shape)
 {
-    const double attention = (double)shape->layers * shape->width * (double)seq;
-    return 6 * ((double)sl_gpt2_parameter_count(shape) + attention);
-}
-
-uint64_t sl_gpt2_padded_vocab(const sl_gpt2_shape *shape, uint32_t tp_size)
-{
-    return sl_bits_round_up(shape->vocab, (uint64_t)VOCAB_UNIT * tp_size);
-}
-
-void sl_gpt2_stage_layers(const sl_gpt2_shape *shape, uint32_t stage_count, uint32_t stage_index,
-                          uint32_t *out_first, uint32_t *out_end)
-{
-    const uint64_t layers = shape->layers, count = stage_count > 1 ? stage_count : 1;
-    *out_first = (uint32_t)(layers * stage_index / count);
-    *out_end = (uint32_t)(layers * ((uint64_t)stage_index + 1) / count);
+    return (uint64_t)shape->layers * shape->width;
 }

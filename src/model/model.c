@@ -368,16 +368,39 @@ static sl_status build_program(sl_model *model, sl_build build, const void *user
     return call_build(model, build, user);
 }
 
-sl_status sl_model_emit(sl_build build, const void *user, const sl_model_options *options,
-                        sl_program **out_forward)
+/* Sizes whose type is narrower than the builder's. */
+static sl_status note_sizes(const sl_model *model, sl_model_shape *shape)
+{
+    const sl_model_table *table = &model->tables[0];
+    if (table->ids > INT32_MAX || table->width > INT32_MAX || model->cache_rows > INT32_MAX)
+        SL_FAIL(SL_ERROR_USAGE, "%s: %llu ids, %llu wide, %llu positions: at most %d", table->name,
+                (unsigned long long)table->ids, (unsigned long long)table->width,
+                (unsigned long long)model->cache_rows, INT32_MAX);
+    shape->layers = model->block_count;
+    shape->vocab = (uint32_t)table->ids;
+    shape->width = (uint32_t)table->width;
+    shape->context = (uint32_t)model->cache_rows;
+    return SL_OK;
+}
+
+sl_status sl_model_emit_sizes(sl_build build, const void *user, const sl_model_options *options,
+                              sl_model_shape *shape, sl_program **out_forward)
 {
     SL_TRY(check_options(options));
     sl_model model = start_model(options);
-    const sl_status status = build_program(&model, build, user);
+    sl_status status = build_program(&model, build, user);
+    if (status == SL_OK && shape)
+        status = note_sizes(&model, shape);
     free_model(&model);
     if (status == SL_OK)
         *out_forward = model.program;
     else
         sl_program_close(model.program);
     return status;
+}
+
+sl_status sl_model_emit(sl_build build, const void *user, const sl_model_options *options,
+                        sl_program **out_forward)
+{
+    return sl_model_emit_sizes(build, user, options, NULL, out_forward);
 }

@@ -162,7 +162,7 @@ static void explain_homes(const sl_blueprint *blueprint, const sl_account *accou
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         state += home[tier] = count_home_bytes(blueprint, (sl_tier)tier);
     const sl_account_tier *device = &account->tier[SL_TIER_DEVICE];
-    double parameters = (double)sl_gpt2_parameter_count(&blueprint->task.shape);
+    double parameters = (double)sl_model_shape_parameters(&blueprint->task.shape);
     if (home[SL_TIER_DEVICE] == state) {
         add_line(to,
                  "All %s of state (%.1f bytes a parameter) live on the device: with what a step "
@@ -266,10 +266,10 @@ void sl_explain_plan(const sl_blueprint *blueprint, const sl_account *account,
 void sl_explain_thumbs(const sl_blueprint *blueprint, const sl_account *account,
                        sl_thumb out_thumbs[SL_EXPLAIN_THUMBS])
 {
-    const sl_gpt2_shape *shape = &blueprint->task.shape;
+    const sl_model_shape *shape = &blueprint->task.shape;
     double l = shape->layers, h = shape->width, a = shape->heads, s = blueprint->task.seq;
     double b = blueprint->choice.micro_batch, state = 0;
-    double parameters = (double)sl_gpt2_parameter_count(shape);
+    double parameters = (double)sl_model_shape_parameters(shape);
     double kept = (double)account->tier[SL_TIER_DEVICE].kind_bytes[SL_MEMORY_ACTIVATION];
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         state += count_home_bytes(blueprint, (sl_tier)tier);

@@ -32,7 +32,7 @@ static void describe(const sl_blueprint *blueprint, char title[160], char subtit
     const sl_choice *choice = &blueprint->choice;
     const sl_task *task = &blueprint->task;
     snprintf(title, 160, "GPT-2 of %.1f M parameters, policy %s",
-             1e-6 * (double)sl_gpt2_parameter_count(&task->shape),
+             1e-6 * (double)sl_model_shape_parameters(&task->shape),
              sl_search_policy_name(choice->placement.policy));
     snprintf(subtitle, 256,
              "%u layers, %u wide; a step of %u × %u rows of %u tokens in %s on %s; recompute %s, "

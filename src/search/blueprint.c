@@ -107,14 +107,14 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     options.split_layout = task->split_layout;
     options.sequence_parallel = shares_rows(task, options.batch, program_index);
     if (task->target.device == SL_DEVICE_CUDA)
-        options.head_logits = sl_gpt2_gpu_head_logits(task->type);
+        options.head_logits = sl_model_gpu_head_logits(task->type);
     if (task->head_logits > 0)
         options.head_logits = task->head_logits;
     if (task->work == SL_WORK_GENERATE)
         choose_generation(task, program_index, &options);
     if (task->by_token)
         options.mode = SL_MODEL_STATS;
-    SL_TRY(sl_gpt2_emit(&task->shape, &options, out_program));
+    SL_TRY(sl_model_shape_emit(&task->shape, &options, out_program));
     (*out_program)->dp_size = task->dp_size;
     (*out_program)->dp_rank = task->dp_rank;
     (*out_program)->zero = task->zero;
@@ -181,14 +181,14 @@ static const sl_program *find_whole(const sl_blueprint *blueprint)
 uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint)
 {
     return blueprint->task.freeze.count > 0 ? sl_freeze_count_trained(find_whole(blueprint))
-                                            : sl_gpt2_parameter_count(&blueprint->task.shape);
+                                            : sl_model_shape_parameters(&blueprint->task.shape);
 }
 
 double sl_blueprint_token_flops(const sl_blueprint *blueprint)
 {
     const sl_task *task = &blueprint->task;
     return task->freeze.count > 0 ? sl_freeze_token_flops(find_whole(blueprint), task->seq)
-                                  : sl_gpt2_token_flops(&task->shape, task->seq);
+                                  : sl_model_shape_token_flops(&task->shape, task->seq);
 }
 
 static void mark_frozen_stages(sl_blueprint *blueprint)

@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "config/freeze.h"
 #include "config/stages.h"
+#include "model/architecture.h"
 #include "sluice/engine.h"
-#include "sluice/gpt2.h"
 
 /* A last micro-batch of an evaluation may be smaller than the others: it has a program of its own.
  */
@@ -28,7 +28,7 @@ typedef enum sl_work {
 
 typedef struct sl_task {
     sl_work work;
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_type type;              /* compute type */
     uint32_t seq;              /* tokens of a row; GENERATE: of the prompt, 0: no program for it */
     uint32_t piece;            /* GENERATE: tokens of a piece; 0: no program for it */
@@ -129,7 +129,7 @@ sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
 /* Parameters that are trained: all, but for frozen tensors. */
 uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint);
 
-/* FLOPs of training on one token: sl_gpt2_token_flops, or fewer with frozen tensors. */
+/* FLOPs of training on one token: sl_model_shape_token_flops, or fewer with frozen tensors. */
 double sl_blueprint_token_flops(const sl_blueprint *blueprint);
 
 /* NULL is fine. */

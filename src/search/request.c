@@ -151,13 +151,13 @@ static sl_status init_machine(const sl_config *config, sl_search *search)
     return check_description(config, &search->task.machine);
 }
 
-sl_status sl_search_check_freeze(const sl_config *config, const sl_gpt2_shape *shape)
+sl_status sl_search_check_freeze(const sl_config *config, const sl_model_shape *shape)
 {
     const sl_model_options options = {.batch = 1, .seq = 1, .tp_size = 1};
     sl_program *whole;
     if (config->freeze.count == 0)
         return SL_OK;
-    SL_TRY(sl_gpt2_emit(shape, &options, &whole)); /* for the names of its tensors */
+    SL_TRY(sl_model_shape_emit(shape, &options, &whole)); /* for the names of its tensors */
     sl_freeze_apply(&config->freeze, whole);
     const sl_status status = sl_freeze_check(&config->freeze, whole);
     sl_program_close(whole);
@@ -204,11 +204,12 @@ static double find_segment_seconds(const sl_program *forward, const sl_segment *
     return seconds;
 }
 
-/* Of a model of one layer, for all are alike. */
+/* Of a model of one layer, for all are alike; of an own model, which has all its layers, the mean.
+ */
 static sl_status find_stage_costs(const sl_search *search, sl_stages_costs *out_costs)
 {
     const sl_task *task = &search->task;
-    sl_gpt2_shape shape = task->shape;
+    sl_model_shape shape = task->shape;
     const sl_model_options options = {.batch = search->fixed.micro_batch,
                                       .seq = task->seq,
                                       .tp_size = task->tp_size,
@@ -217,9 +218,10 @@ static sl_status find_stage_costs(const sl_search *search, sl_stages_costs *out_
                                       .split_layout = task->split_layout};
     sl_program *forward;
     bool is_behind = false;
-    shape.layers = 1;
+    if (shape.architecture != SL_ARCHITECTURE_OWN)
+        shape.layers = 1;
     *out_costs = (sl_stages_costs){0};
-    SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
+    SL_TRY(sl_model_shape_emit(&shape, &options, &forward));
     for (uint32_t s = 0; s < forward->segment_count; s++) {
         const sl_segment *segment = &forward->segments[s];
         double *cost = is_behind ? &out_costs->head : &out_costs->embedding;
@@ -228,6 +230,7 @@ static sl_status find_stage_costs(const sl_search *search, sl_stages_costs *out_
         is_behind = is_behind || segment->is_block;
         *cost += find_segment_seconds(forward, segment, &task->machine);
     }
+    out_costs->layer /= shape.layers;
     sl_program_close(forward);
     return SL_OK;
 }
@@ -248,7 +251,7 @@ static sl_status divide_layers(const sl_config *config, sl_search *search)
     return SL_OK;
 }
 
-sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
+sl_status sl_search_init(const sl_config *config, sl_work work, const sl_model_shape *shape,
                          sl_search *out_search)
 {
     sl_search search = {

@@ -59,12 +59,12 @@ typedef struct sl_search {
 } sl_search;
 
 /* Holds --freeze to the tensors of the model; sl_freeze_check. */
-sl_status sl_search_check_freeze(const sl_config *config, const sl_gpt2_shape *shape);
+sl_status sl_search_check_freeze(const sl_config *config, const sl_model_shape *shape);
 
 /* The search that a checked configuration asks for. `task` is filled in but for `seq`,
  * `piece` and `cache_rows` of GENERATE and `by_token`.
  * A GPU is opened, asked and closed; a plan for one that is not here needs --device-memory. */
-sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
+sl_status sl_search_init(const sl_config *config, sl_work work, const sl_model_shape *shape,
                          sl_search *out_search);
 
 /* Builds the first choice that fits. Without recomputation first, then with selective and with full

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "session/session.h"
+#include "session/runtime.h"
 
 enum { BUFFER_ELEMENTS = 1 << 18, TILE_ELEMENTS = 1 << 12 };
 
@@ -45,53 +45,53 @@ static void fill_tile(void *user, uint64_t tile_index, uint32_t worker_index)
 
 /* The elements of a tensor that this rank stores: all, or, of parameters in shards, its own; of
  * another stage's none. */
-static void find_stored(const sl_session *session, uint32_t tensor_index, uint64_t *out_first,
+static void find_stored(const sl_runtime *runtime, uint32_t tensor_index, uint64_t *out_first,
                         uint64_t *out_end)
 {
-    const sl_layout *layout = session->blueprint->layout;
-    const uint32_t own = session->own[tensor_index];
+    const sl_layout *layout = runtime->blueprint->layout;
+    const uint32_t own = runtime->own[tensor_index];
     *out_first = *out_end = 0;
     if (own == SL_NONE)
         return;
     const uint64_t start = layout->first_element[own];
     const sl_stored stored = sl_layout_stored(layout, SL_GROUP_PARAM, layout->chunk_of_tensor[own]);
     const uint64_t stored_end = stored.first + stored.count;
-    *out_end = session->tensors[tensor_index].element_count;
+    *out_end = runtime->tensors[tensor_index].element_count;
     *out_first = stored.first > start ? stored.first - start : 0;
     if (stored_end < start + *out_end)
         *out_end = stored_end > start ? stored_end - start : 0;
 }
 
-static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_index, fill_job *job,
+static sl_status initialise_tensor(const sl_runtime *runtime, uint32_t tensor_index, fill_job *job,
                                    sl_workers *workers)
 {
-    const sl_tensor_spec *tensor = &session->tensors[tensor_index];
+    const sl_tensor_spec *tensor = &runtime->tensors[tensor_index];
     job->tensor = tensor;
     job->run = sl_run_of_tensor(tensor);
     job->stream = sl_hash_64(tensor->name, strlen(tensor->name));
     uint64_t first, end;
-    find_stored(session, tensor_index, &first, &end);
+    find_stored(runtime, tensor_index, &first, &end);
     for (; first < end; first += BUFFER_ELEMENTS) {
         uint64_t left = end - first;
         job->first_element = first;
         job->element_count = left < BUFFER_ELEMENTS ? left : BUFFER_ELEMENTS;
         uint64_t tile_count = (job->element_count + TILE_ELEMENTS - 1) / TILE_ELEMENTS;
         sl_workers_run(workers, tile_count, fill_tile, job);
-        SL_TRY(session->io.write(session->io.user, SL_GROUP_PARAM, tensor_index, first,
+        SL_TRY(runtime->io.write(runtime->io.user, SL_GROUP_PARAM, tensor_index, first,
                                  job->element_count, job->data));
     }
     return SL_OK;
 }
 
-sl_status sl_session_initialise(sl_session *session, uint64_t seed)
+sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed)
 {
     sl_workers *workers = NULL;
     fill_job job = {.seed = seed, .data = malloc(BUFFER_ELEMENTS * sizeof(float))};
     if (!job.data)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to initialise parameters");
-    sl_status status = sl_workers_open(session->blueprint->task.target.worker_count, &workers);
-    for (uint32_t i = 0; i < session->tensor_count && status == SL_OK; i++)
-        status = initialise_tensor(session, i, &job, workers);
+    sl_status status = sl_workers_open(runtime->blueprint->task.target.worker_count, &workers);
+    for (uint32_t i = 0; i < runtime->tensor_count && status == SL_OK; i++)
+        status = initialise_tensor(runtime, i, &job, workers);
     sl_workers_close(workers);
     free(job.data);
     return status;

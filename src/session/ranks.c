@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/heartbeat.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "binding.h"
 #include "comm/environment.h"
 #include "comm/window.h"
@@ -188,7 +189,7 @@ static sl_status hear(void *user)
 {
     const sl_ranks *ranks = user;
     sl_comm_advance(ranks->world);
-    return ranks->stop && *ranks->stop ? fail_stopped() : SL_OK;
+    return ranks->stop && sl_stop_is_set(ranks->stop) ? fail_stopped() : SL_OK;
 }
 
 /* Long work is ended on one machine alone: a job of MPI that is not whole at its end has an exit

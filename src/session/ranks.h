@@ -4,7 +4,7 @@
  *
  * In the order of a run: sl_ranks_open; sl_ranks_listen; sl_ranks_divide once the options are
  * known; sl_ranks_share before a plan is searched; sl_ranks_agree once it is found; the table goes
- * to sl_session_open and to the saves; sl_ranks_begin before the first step; sl_ranks_leave, which
+ * to sl_runtime_open and to the saves; sl_ranks_begin before the first step; sl_ranks_leave, which
  * tells the others of a failure; and sl_ranks_close after the session is closed.
  */
 #ifndef SL_SESSION_RANKS_H

@@ -2,9 +2,7 @@
 #ifndef SL_TRAIN_LOOP_H
 #define SL_TRAIN_LOOP_H
 
-#include <signal.h>
-
-#include "trainer.h"
+#include "training.h"
 
 /* Trains to --steps or until *stop is not 0: then the step is finished, and an evaluation left
  * out. Evaluates and saves where the configuration says, and at the end, unless it was stopped

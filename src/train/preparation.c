@@ -112,7 +112,7 @@ static sl_status open_source(sl_trainer *trainer)
     return sl_model_directory_open(init, trainer->config->checks_checkpoints, &trainer->source);
 }
 
-static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
+static const sl_model_shape *find_base_shape(const sl_trainer *trainer)
 {
     if (trainer->resume.checkpoint)
         return &sl_checkpoint_describe(trainer->resume.checkpoint)->shape;
@@ -135,12 +135,34 @@ static uint32_t find_vocab(const sl_trainer *trainer)
     return is_text || is_named ? SL_TOKENS_BYTE_VOCAB : 50257;
 }
 
+/* The shape of an own model is what its build function makes: no option changes it. */
+static sl_status resolve_own_shape(sl_trainer *trainer)
+{
+    const sl_model_shape *base = find_base_shape(trainer);
+    const sl_config *config = trainer->config;
+    if (config->model || config->given[SL_CONFIG_ROW_layers] ||
+        config->given[SL_CONFIG_ROW_width] || config->given[SL_CONFIG_ROW_heads] ||
+        config->given[SL_CONFIG_ROW_context] || config->given[SL_CONFIG_ROW_vocab])
+        SL_FAIL(SL_ERROR_USAGE, "the model is built by the program, so --model, --layers, --width, "
+                                "--heads, --context and --vocab have no meaning");
+    SL_TRY(sl_model_shape_survey(trainer->inputs.build, trainer->inputs.model, &trainer->shape));
+    if (base && !sl_model_shape_is_same(base, &trainer->shape))
+        SL_FAIL(SL_ERROR_USAGE,
+                "the model of this program is not the checkpoint's (%s, %u layers, %u wide, "
+                "context %u, vocab %u)",
+                sl_architecture_name(base->architecture), base->layers, base->width, base->context,
+                base->vocab);
+    return sl_config_fit_model(trainer->config, &trainer->shape);
+}
+
 static sl_status resolve_shape(sl_trainer *trainer)
 {
-    const sl_gpt2_shape *base = find_base_shape(trainer);
+    const sl_model_shape *base = find_base_shape(trainer);
     uint32_t vocab = find_vocab(trainer);
+    if (trainer->inputs.build)
+        return resolve_own_shape(trainer);
     SL_TRY(sl_config_shape(trainer->config, base, vocab, &trainer->shape));
-    if (base && memcmp(base, &trainer->shape, sizeof *base) != 0)
+    if (base && !sl_model_shape_is_same(base, &trainer->shape))
         SL_FAIL(SL_ERROR_USAGE,
                 "the model of the options is not the checkpoint's (%u layers, %u wide, %u heads, "
                 "context %u, vocab %u): leave --model and the sizes out",
@@ -219,8 +241,25 @@ static sl_status check_ids(const sl_trainer *trainer)
     return sl_origin_check(trainer->eval_tokens, trainer->shape.vocab, false);
 }
 
+/* Rows of a program's own, in the order of their numbers. */
+static sl_status open_own_loader(const sl_trainer *trainer, const sl_own_rows *own,
+                                 sl_data_loader *out_loader)
+{
+    const sl_config *config = trainer->config;
+    const sl_data_loader_args args = {.own = *own,
+                                      .own_batch = (uint32_t)config->micro_batch,
+                                      .vocab = trainer->shape.vocab,
+                                      .order = SL_DATA_SEQUENTIAL,
+                                      .seq = (uint32_t)config->seq,
+                                      .by_document = config->documents == SL_CONFIG_RESET,
+                                      .end_of_text = trainer->end_of_text};
+    return own->call ? sl_data_loader_open(&args, out_loader) : SL_OK;
+}
+
 static sl_status open_loaders(sl_trainer *trainer)
 {
+    SL_TRY(open_own_loader(trainer, &trainer->inputs.rows, &trainer->loader));
+    SL_TRY(open_own_loader(trainer, &trainer->inputs.eval_rows, &trainer->eval_loader));
     SL_TRY(check_ids(trainer));
     if (trainer->tokens) {
         SL_TRY(sl_tokens_limit_vocab(trainer->tokens, trainer->shape.vocab));

@@ -34,9 +34,9 @@ void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status)
 /* Each rank compares the blocks that it loads; together they have compared the whole checkpoint. */
 static sl_status load_checkpoint(sl_trainer *trainer)
 {
-    sl_session *session = trainer->session;
-    sl_status status = sl_checkpoint_load(trainer->resume.checkpoint, session->tensors,
-                                          session->tensor_count, session->has_state, &session->io);
+    sl_runtime *runtime = trainer->runtime;
+    sl_status status = sl_checkpoint_load(trainer->resume.checkpoint, runtime->tensors,
+                                          runtime->tensor_count, runtime->has_state, &runtime->io);
     SL_TRY(sl_ranks_agree_on_damage(&trainer->ranks, status));
     sl_resume_let_go(&trainer->resume);
     return sl_steps_note_whole(&trainer->known_steps, trainer->state.step);
@@ -44,14 +44,14 @@ static sl_status load_checkpoint(sl_trainer *trainer)
 
 static sl_status set_first_values(sl_trainer *trainer)
 {
-    sl_session *session = trainer->session;
+    sl_runtime *runtime = trainer->runtime;
     if (trainer->resume.checkpoint)
         return load_checkpoint(trainer);
     if (trainer->source.path)
         return sl_ranks_agree_on_damage(
-            &trainer->ranks, sl_model_directory_load(&trainer->source, session->tensors,
-                                                     session->tensor_count, &session->io));
-    return sl_session_initialise(session, trainer->config->seed);
+            &trainer->ranks, sl_model_directory_load(&trainer->source, runtime->tensors,
+                                                     runtime->tensor_count, &runtime->io));
+    return sl_runtime_initialise(runtime, trainer->config->seed);
 }
 
 /* From here on the configuration says what was chosen, not what was left open. */
@@ -59,11 +59,13 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     sl_config *config = trainer->config;
     const sl_choice *choice = &blueprint->choice;
-    config->layers = trainer->shape.layers;
-    config->width = trainer->shape.width;
-    config->heads = trainer->shape.heads;
-    config->context = trainer->shape.context;
-    config->vocab = trainer->shape.vocab;
+    if (trainer->shape.architecture != SL_ARCHITECTURE_OWN) {
+        config->layers = trainer->shape.layers;
+        config->width = trainer->shape.width;
+        config->heads = trainer->shape.heads;
+        config->context = trainer->shape.context;
+        config->vocab = trainer->shape.vocab;
+    }
     config->policy = choice->placement.policy;
     config->adam = choice->placement.update;
     config->offload_params = choice->placement.host_fraction[SL_GROUP_PARAM];
@@ -93,19 +95,19 @@ static const sl_engine_ranks *find_others(const sl_engine_ranks *table)
 /* What every save of this run has in common; the rest is filled in when it comes. */
 static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
 {
-    const sl_session *session = trainer->session;
+    const sl_runtime *runtime = trainer->runtime;
     return (sl_checkpoint_save_args){.directory = trainer->config->save,
                                      .keep = (uint32_t)trainer->config->keep,
                                      .shape = &trainer->shape,
                                      .vocabulary = trainer->vocabulary,
-                                     .tensors = session->tensors,
-                                     .tensor_count = session->tensor_count,
-                                     .has_state = session->has_state,
-                                     .io = &session->io,
+                                     .tensors = runtime->tensors,
+                                     .tensor_count = runtime->tensor_count,
+                                     .has_state = runtime->has_state,
+                                     .io = &runtime->io,
                                      .ranks = find_others(&trainer->ranks.table),
                                      .state = &trainer->state,
                                      .run = trainer->run,
-                                     .precision = session->blueprint->task.type};
+                                     .precision = runtime->blueprint->task.type};
 }
 
 /* After the disk tier has taken its space, which may be on the same disk. */
@@ -132,7 +134,7 @@ static sl_status keep_resolved(sl_trainer *trainer)
 static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory)
 {
     const sl_trainer *trainer = user;
-    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
+    uint32_t batch = trainer->runtime->blueprint->choice.micro_batch;
     const uint64_t turn =
         (uint64_t)what->micro_batch * trainer->config->dp + trainer->ranks.place.data;
     const sl_row_range rows = {trainer->state.next_row + turn * batch, batch};
@@ -177,7 +179,7 @@ static sl_status watch_ranks(sl_trainer *trainer)
     const sl_ranks *ranks = &trainer->ranks;
     if (!ranks->world || ranks->gpus)
         return SL_OK;
-    return sl_rank_watch_open(ranks->world, trainer->session->engine, &trainer->watch);
+    return sl_rank_watch_open(ranks->world, trainer->runtime->engine, &trainer->watch);
 }
 
 static double find_patience(const sl_trainer *trainer)
@@ -213,14 +215,14 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
         sl_blueprint_close(blueprint);
         return status;
     }
-    const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->drawing.timeline),
+    const sl_runtime_hooks hooks = {.observer = sl_timeline_observer(trainer->drawing.timeline),
                                     .source = &source,
                                     .ranks = find_others(&trainer->ranks.tensor),
                                     .data_ranks = find_others(&trainer->ranks.data),
                                     .stage_ranks = find_others(&trainer->ranks.stages),
                                     .progress = trainer->progress,
                                     .timeout_s = find_patience(trainer)};
-    SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
+    SL_TRY(sl_runtime_open(blueprint, &hooks, &trainer->runtime));
     SL_TRY(watch_ranks(trainer));
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
@@ -249,18 +251,20 @@ static void close_files(sl_trainer *trainer)
     sl_vocabulary_close(trainer->vocabulary);
 }
 
-void sl_trainer_close(sl_trainer *trainer)
+bool sl_trainer_close(sl_trainer *trainer)
 {
-    if (sl_drawing_end(&trainer->drawing) != SL_OK) /* of a run that failed; the plan is open still */
+    if (sl_drawing_end(&trainer->drawing) !=
+        SL_OK) /* of a run that failed; the plan is open still */
         sl_log_write(SL_LOG_WARNING, "the timeline is lost: %s", sl_status_message());
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
-    const bool have_lanes_ended = sl_session_close(trainer->session);
+    const bool have_lanes_ended = sl_runtime_close(trainer->runtime);
     sl_ranks_close(&trainer->ranks); /* after the session, whose lanes exchange with other ranks */
     if (!have_lanes_ended)
-        return; /* a lane may still read what is left here, until the process ends */
+        return false; /* a lane may still read what is left here, until the process ends */
     close_files(trainer);
     memset(trainer, 0, sizeof *trainer);
+    return true;
 }
 
 void sl_trainer_look_at_data(sl_trainer *trainer)
@@ -282,25 +286,27 @@ void sl_trainer_start_over(sl_trainer *trainer)
 {
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
-    (void)sl_session_close(trainer->session); /* which has run no step */
+    (void)sl_runtime_close(trainer->runtime); /* which has run no step */
     sl_ranks_unite(&trainer->ranks);
     close_files(trainer);
     const sl_ranks ranks = trainer->ranks; /* kept at its address: its tables point there */
+    const sl_trainer_inputs inputs = trainer->inputs;
     memset(trainer, 0, sizeof *trainer);
     trainer->ranks = ranks;
+    trainer->inputs = inputs;
 }
 
 /* Which kernels computed, and what they chose for each product; the caller frees. */
 static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
 {
-    const sl_session *session = trainer->session;
+    const sl_runtime *runtime = trainer->runtime;
     size_t bytes = 0;
     FILE *stream = open_memstream(out_text, &bytes);
     if (!stream)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the names of kernels");
-    fputs(sl_kernels_of(session->blueprint->task.target.device)->description(), stream);
+    fputs(sl_kernels_of(runtime->blueprint->task.target.device)->description(), stream);
     for (uint64_t i = 0;; i++) {
-        const char *choice = sl_engine_kernel_choice(session->engine, i);
+        const char *choice = sl_engine_kernel_choice(runtime->engine, i);
         if (!choice)
             break;
         fprintf(stream, "; %s", choice);
@@ -335,7 +341,7 @@ static sl_status save_with(sl_trainer *trainer, const char *kernels)
 sl_status sl_trainer_save(sl_trainer *trainer)
 {
     char *kernels = NULL;
-    SL_TRY(sl_engine_drain(trainer->session->engine));
+    SL_TRY(sl_engine_drain(trainer->runtime->engine));
     SL_TRY(describe_kernels(trainer, &kernels));
     sl_status status = save_with(trainer, kernels);
     free(kernels);

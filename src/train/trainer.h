@@ -20,19 +20,27 @@
 #include "search/search.h"
 #include "session/rank_watch.h"
 #include "session/ranks.h"
-#include "session/session.h"
+#include "session/runtime.h"
 #include "text/vocabulary.h"
 #include "train/data/data_loader.h"
 #include "train/data/origin.h"
 #include "train/evaluate/evaluate.h"
 #include "train/watch/sink.h"
 
+/* What a program gives that options cannot name; all 0: nothing. */
+typedef struct sl_trainer_inputs {
+    sl_build build;    /* NULL: the model that the options name */
+    const void *model; /* its `user` */
+    sl_own_rows rows, eval_rows;
+} sl_trainer_inputs;
+
 typedef struct sl_trainer {
-    sl_config *config; /* borrowed; the row length is filled in */
+    sl_trainer_inputs inputs; /* set before the preparation */
+    sl_config *config;        /* borrowed; the row length is filled in */
     sl_config_command command;
     sl_ranks ranks; /* alone until sl_trainer_meet_ranks; sl_trainer_leave_ranks tells the others
                        of a failure */
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
     sl_data_files files, eval_files; /* of which they are */
@@ -47,7 +55,7 @@ typedef struct sl_trainer {
     int32_t end_of_text;             /* the id between documents; -1: not known */
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */
     sl_model_directory source;                /* empty with --init scratch */
-    sl_session *session;
+    sl_runtime *runtime;
     sl_rank_watch *watch;       /* NULL: nobody but this rank is waited for, or GPUs watch */
     sl_data_loader loader;      /* the input lane's while a step runs */
     sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
@@ -83,7 +91,9 @@ void sl_trainer_start_over(sl_trainer *trainer);
  * to have found the same. SL_ERROR_DAMAGED, on all of them: the checkpoint from which the first
  * values are loaded is damaged. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
-void sl_trainer_close(sl_trainer *trainer);
+
+/* False: a lane of the engine did not end; then what it may read stays. */
+bool sl_trainer_close(sl_trainer *trainer);
 
 /* Warns, once a run, if a file of the data was written to since it was opened: then some rows may
  * have the old content and others the new. */

@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "tensors/tiny_model.h"
 
-static const sl_gpt2_shape case_shape = {
+static const sl_model_shape case_shape = {
     .layers = 1, .width = 8, .heads = 2, .context = 4, .vocab = 150};
 
 /* Without master weights: parameters stand for them. */

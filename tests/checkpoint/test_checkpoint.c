@@ -87,7 +87,7 @@ static void checkpoint_when_read_as_hugging_face_directory_then_same(void **stat
     must_save(directory->text, 7, 0, 1);
     scratch_path step = scratch_join(directory->text, "step-00000007");
     static const bool param[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true};
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     assert_int_equal(sl_weights_read_config(step.text, &shape), SL_OK);
     assert_memory_equal(&shape, &case_shape, sizeof shape);
     tiny_model *expected = tiny_open(shape), *read = tiny_open(shape);
@@ -193,7 +193,7 @@ static void save_when_value_is_not_finite_then_refused_and_the_last_one_stays(vo
 
 /* Loads `states` into a model of `shape`'s first `tensor_count` tensors (0: all), and asks for the
  * file of its parameters. */
-static void must_refuse_load(const sl_checkpoint *checkpoint, sl_gpt2_shape shape,
+static void must_refuse_load(const sl_checkpoint *checkpoint, sl_model_shape shape,
                              uint32_t tensor_count, const bool *states, const char *fragment)
 {
     tiny_model *model = tiny_open(shape);
@@ -216,7 +216,7 @@ static void load_when_model_differs_then_refused_before_any_write(void **state)
     const scratch_path *directory = *state;
     must_save(directory->text, 7, 0, 1);
     sl_checkpoint *checkpoint = must_open(scratch_join(directory->text, "step-00000007").text);
-    sl_gpt2_shape deep = case_shape, wide = case_shape, wordy = case_shape;
+    sl_model_shape deep = case_shape, wide = case_shape, wordy = case_shape;
     deep.layers = 2;
     wide.width = 16;
     wordy.vocab = 151;

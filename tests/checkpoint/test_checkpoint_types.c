@@ -18,9 +18,9 @@
 #include "base/rng.h"
 #include "checkpoint_case.h"
 #include "search/search.h"
-#include "session/session.h"
+#include "session/runtime.h"
 
-static const sl_gpt2_shape small = {2, 48, 4, 32, 300};
+static const sl_model_shape small = {2, 48, 4, 32, 300};
 
 static scratch_path scratch;
 static char disk_dir[SCRATCH_PATH_BYTES + 16]; /* "disk-dir=..." */
@@ -46,7 +46,7 @@ enum { WAY_COUNT = sizeof ways / sizeof ways[0] };
 
 typedef struct run {
     sl_config config; /* lives as long as the session, which borrows its directories */
-    sl_session *session;
+    sl_runtime *runtime;
     const way *way;
 } run;
 
@@ -63,7 +63,7 @@ static void open_run(run *r, const way *chosen)
     sl_blueprint *blueprint;
     sl_refusal refusal;
     const sl_engine_source nothing = {fill_nothing, NULL};
-    const sl_session_hooks hooks = {.source = &nothing};
+    const sl_runtime_hooks hooks = {.source = &nothing};
     r->way = chosen;
     assert_int_equal(sl_config_init(&r->config), SL_OK);
     assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
@@ -74,28 +74,28 @@ static void open_run(run *r, const way *chosen)
         sl_config_fit_model(&r->config, &small) != SL_OK ||
         sl_search_init(&r->config, SL_WORK_TRAIN, &small, &search) != SL_OK ||
         sl_search_find(&search, &blueprint, &refusal) != SL_OK ||
-        sl_session_open(blueprint, &hooks, &r->session) != SL_OK)
+        sl_runtime_open(blueprint, &hooks, &r->runtime) != SL_OK)
         fail_msg("%s", sl_status_message());
 }
 
 static void close_run(run *r)
 {
-    sl_session_close(r->session);
+    sl_runtime_close(r->runtime);
     sl_config_clear(&r->config);
 }
 
 static void save(const run *r, const char *directory, uint64_t step)
 {
     sl_checkpoint_state state = case_state(step);
-    sl_session *session = r->session;
+    sl_runtime *runtime = r->runtime;
     sl_checkpoint_save_args args = {.directory = directory,
                                     .shape = &small,
-                                    .tensors = session->tensors,
-                                    .tensor_count = session->tensor_count,
-                                    .has_state = session->has_state,
-                                    .io = &session->io,
+                                    .tensors = runtime->tensors,
+                                    .tensor_count = runtime->tensor_count,
+                                    .has_state = runtime->has_state,
+                                    .io = &runtime->io,
                                     .state = &state,
-                                    .precision = session->blueprint->task.type,
+                                    .precision = runtime->blueprint->task.type,
                                     .config_json = "{}",
                                     .gemm = "",
                                     .data_fingerprint = ""};
@@ -106,10 +106,10 @@ static void save(const run *r, const char *directory, uint64_t step)
 static void load(const run *r, const char *directory, sl_type saved_by)
 {
     sl_checkpoint *checkpoint;
-    sl_session *session = r->session;
+    sl_runtime *runtime = r->runtime;
     if (sl_checkpoint_find_newest(directory, &checkpoint) != SL_OK ||
-        sl_checkpoint_load(checkpoint, session->tensors, session->tensor_count, session->has_state,
-                           &session->io) != SL_OK)
+        sl_checkpoint_load(checkpoint, runtime->tensors, runtime->tensor_count, runtime->has_state,
+                           &runtime->io) != SL_OK)
         fail_msg("%s", sl_status_message());
     assert_int_equal(sl_checkpoint_describe(checkpoint)->precision, saved_by);
     sl_checkpoint_close(checkpoint);
@@ -138,12 +138,12 @@ static float draw(const sl_tensor_spec *tensor, int group, uint64_t row, uint64_
 
 static void fill(const run *r, int group, uint32_t index)
 {
-    const sl_tensor_spec *tensor = &r->session->tensors[index];
+    const sl_tensor_spec *tensor = &r->runtime->tensors[index];
     float *data = calloc(tensor->element_count, sizeof *data);
     for (uint64_t row = 0; row < tensor->valid_rows; row++)
         for (uint64_t column = 0; column < tensor->shape[1]; column++)
             data[row * tensor->shape[1] + column] = draw(tensor, group, row, column);
-    assert_int_equal(r->session->io.write(r->session->io.user, (sl_group)group, index, 0,
+    assert_int_equal(r->runtime->io.write(r->runtime->io.user, (sl_group)group, index, 0,
                                           tensor->element_count, data),
                      SL_OK);
     free(data);
@@ -151,7 +151,7 @@ static void fill(const run *r, int group, uint32_t index)
 
 static void fill_all(const run *r)
 {
-    for (uint32_t i = 0; i < r->session->tensor_count; i++) {
+    for (uint32_t i = 0; i < r->runtime->tensor_count; i++) {
         fill(r, SL_GROUP_PARAM, i);
         fill(r, SL_GROUP_STATE1, i);
         fill(r, SL_GROUP_STATE2, i);
@@ -194,13 +194,13 @@ static uint32_t store_as(sl_type type, float value)
 /* What the program computes with: straight from the chunks. */
 static void assert_parameters_are_rounded(const run *r)
 {
-    const sl_layout *layout = r->session->blueprint->layout;
+    const sl_layout *layout = r->runtime->blueprint->layout;
     uint64_t size = sl_type_bytes(r->way->type);
-    for (uint32_t i = 0; i < r->session->tensor_count; i++) {
-        const sl_tensor_spec *tensor = &r->session->tensors[i];
+    for (uint32_t i = 0; i < r->runtime->tensor_count; i++) {
+        const sl_tensor_spec *tensor = &r->runtime->tensors[i];
         unsigned char *data = malloc(tensor->element_count * size);
         assert_int_equal(sl_engine_read_chunk(
-                             r->session->engine, SL_GROUP_PARAM, layout->chunk_of_tensor[i],
+                             r->runtime->engine, SL_GROUP_PARAM, layout->chunk_of_tensor[i],
                              layout->first_element[i] * size, tensor->element_count * size, data),
                          SL_OK);
         for (uint64_t k = 0; k < tensor->valid_rows * tensor->shape[1]; k++) {

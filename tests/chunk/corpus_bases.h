@@ -4,12 +4,12 @@
 #ifndef SL_TESTS_CORPUS_BASES_H
 #define SL_TESTS_CORPUS_BASES_H
 
+#include "model/architecture.h"
 #include "sluice/chunk.h"
-#include "sluice/gpt2.h"
 
 typedef enum corpus_shape { TINY, ODD, SMALL, DEEP, GPT2, MEDIUM, LARGE, XL } corpus_shape;
 
-static const sl_gpt2_shape corpus_shapes[] = {
+static const sl_model_shape corpus_shapes[] = {
     [TINY] = {2, 32, 2, 16, 300},          [ODD] = {5, 66, 3, 40, 1000},
     [SMALL] = {6, 192, 3, 128, 5000},      [DEEP] = {40, 64, 2, 64, 600},
     [GPT2] = {12, 768, 12, 1024, 50257},   [MEDIUM] = {24, 1024, 16, 1024, 50257},

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "sluice/gpt2.h"
+#include "model/architecture.h"
 #include "sluice/plan.h"
 
 /* Which tensors are frozen. */
@@ -24,7 +24,7 @@ typedef enum plan_case_frozen {
 } plan_case_frozen;
 
 typedef struct plan_case {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_model_options emit;
     sl_step_options step;
     sl_policy_options policy;
@@ -60,11 +60,11 @@ static inline plan_case plan_case_choose(uint64_t seed)
     uint64_t n = 0;
     plan_case c = {0};
     uint32_t heads = 1 + (uint32_t)plan_case_draw(seed, &n, 3);
-    c.shape = (sl_gpt2_shape){.layers = 1 + (uint32_t)plan_case_draw(seed, &n, 4),
-                              .heads = heads,
-                              .width = heads * (3 + (uint32_t)plan_case_draw(seed, &n, 20)),
-                              .context = 4 + (uint32_t)plan_case_draw(seed, &n, 20),
-                              .vocab = 50 + (uint32_t)plan_case_draw(seed, &n, 400)};
+    c.shape = (sl_model_shape){.layers = 1 + (uint32_t)plan_case_draw(seed, &n, 4),
+                               .heads = heads,
+                               .width = heads * (3 + (uint32_t)plan_case_draw(seed, &n, 20)),
+                               .context = 4 + (uint32_t)plan_case_draw(seed, &n, 20),
+                               .vocab = 50 + (uint32_t)plan_case_draw(seed, &n, 400)};
     c.emit = (sl_model_options){.batch = 1 + (uint32_t)plan_case_draw(seed, &n, 3),
                                 .seq = 2 + (uint32_t)plan_case_draw(seed, &n, c.shape.context - 2),
                                 .tp_size = 1,
@@ -143,7 +143,7 @@ static inline void plan_case_give_rules(plan_case *c)
 /* Builds everything from the chosen sizes up to the request, with unlimited budgets. */
 static inline sl_status plan_case_build(plan_case *c)
 {
-    sl_status status = sl_gpt2_emit(&c->shape, &c->emit, &c->forward);
+    sl_status status = sl_model_shape_emit(&c->shape, &c->emit, &c->forward);
     if (status == SL_OK)
         plan_case_give_rules(c);
     if (status == SL_OK)

@@ -116,7 +116,7 @@ static void open_case(const row *it, plan_case *c)
                                  .type = type,
                                  .grad_type = may_round ? type : SL_TYPE_FP32};
     if (cell[COLUMN_gpu])
-        c->emit.head_logits = sl_gpt2_gpu_head_logits(type);
+        c->emit.head_logits = sl_model_gpu_head_logits(type);
     fill_policy(cell, c);
     if (plan_case_build(c) != SL_OK)
         fail_msg("%s", sl_status_message());
@@ -165,7 +165,7 @@ static void plan_row(plan_case *c, const row *in, row *out_row)
 
 static row row_of_base(const corpus_base *base)
 {
-    const sl_gpt2_shape *shape = &corpus_shapes[base->shape];
+    const sl_model_shape *shape = &corpus_shapes[base->shape];
     return (row){{[COLUMN_layers] = shape->layers,
                   [COLUMN_width] = shape->width,
                   [COLUMN_heads] = shape->heads,

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "chunk/layout/layout.h"
+#include "model/architecture.h"
 #include "sluice/chunk.h"
-#include "sluice/gpt2.h"
 #include "spec_programs.h"
 
 #define BLOCK ((uint64_t)SL_BLOCK_ELEMENTS)
@@ -205,12 +205,12 @@ static void search_on_many_different_tensors_stays_in_time(void **state)
 
 static sl_program *emit_model(const char *name)
 {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_model_options options = {.batch = 1, .tp_size = 1, .mode = SL_MODEL_LOSS};
     sl_program *program = NULL;
-    assert_int_equal(sl_gpt2_named(name, &shape), SL_OK);
+    assert_int_equal(sl_architecture_named(name, &shape), SL_OK);
     options.seq = shape.context;
-    assert_int_equal(sl_gpt2_emit(&shape, &options, &program), SL_OK);
+    assert_int_equal(sl_model_shape_emit(&shape, &options, &program), SL_OK);
     return program;
 }
 
@@ -221,8 +221,8 @@ static spec_shape find_shape(const char *name)
     for (size_t i = 0; i < sizeof gpt2_shapes / sizeof gpt2_shapes[0]; i++)
         if (strcmp(gpt2_shapes[i].name, name) == 0)
             return gpt2_shapes[i];
-    sl_gpt2_shape shape;
-    assert_int_equal(sl_gpt2_named(name, &shape), SL_OK);
+    sl_model_shape shape;
+    assert_int_equal(sl_architecture_named(name, &shape), SL_OK);
     return (spec_shape){name, shape.layers, shape.width, shape.context, shape.vocab};
 }
 
@@ -232,7 +232,7 @@ static void layout_of_gpt2_pads_at_most_one_percent(void **state)
 {
     (void)state;
     size_t count = 0;
-    for (const char *const *name = sl_gpt2_names(); *name != NULL; name++, count++) {
+    for (const char *const *name = sl_architecture_names(); *name != NULL; name++, count++) {
         const spec_shape shape = find_shape(*name);
         sl_program *expected = spec_program_gpt2(&shape);
         sl_program *program = emit_model(*name);

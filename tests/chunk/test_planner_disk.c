@@ -26,7 +26,7 @@ static void assert_ok(sl_status status)
 
 /* Micro-batches of a model, layer by layer, everything recomputed; states on disk, and with `all`
  * parameters and gradients too. */
-static void open_case(const sl_gpt2_shape *shape, uint32_t seq, sl_type type, bool all,
+static void open_case(const sl_model_shape *shape, uint32_t seq, sl_type type, bool all,
                       uint32_t micro_batches, plan_case *c)
 {
     *c = (plan_case){.shape = *shape};
@@ -86,7 +86,7 @@ static double busy_share(plan_case *c)
 static void nvme_plan_when_the_disk_is_slowest_then_its_lanes_are_always_busy(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape small = {6, 256, 4, 64, 4000};
+    static const sl_model_shape small = {6, 256, 4, 64, 4000};
     for (int type = SL_TYPE_FP32; type <= SL_TYPE_BF16; type++)
         for (uint64_t room = 3; room <= 8; room++) {
             plan_case c;
@@ -115,7 +115,7 @@ static bool shares_bytes(const sl_allocation *a, const sl_allocation *b)
 /* Else the next step's inputs, and its forward pass, would wait for this step's last update. */
 static void check_inputs(uint32_t micro_batches, uint32_t least_inputs)
 {
-    static const sl_gpt2_shape small = {6, 256, 4, 64, 4000};
+    static const sl_model_shape small = {6, 256, 4, 64, 4000};
     plan_case c;
     open_case(&small, 32, SL_TYPE_BF16, false, micro_batches, &c);
     uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_STATE1, 0);
@@ -158,7 +158,7 @@ static double cpu_seconds(void)
 static void xl_plan_when_memory_is_small_then_fits_and_is_made_in_seconds(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape xl = {48, 1600, 25, 1024, 50257};
+    static const sl_model_shape xl = {48, 1600, 25, 1024, 50257};
     plan_case c;
     sl_plan *plan = NULL;
     sl_shortage shortage;

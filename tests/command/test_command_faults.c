@@ -92,7 +92,8 @@ sl_status __real_sl_bench_run(const sl_bench_options *options, sl_bench *out_ben
 sl_status __wrap_sl_bench_run(const sl_bench_options *options, sl_bench *out_bench);
 sl_status __wrap_sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
-    const sl_gpt2_shape shape = {.layers = 1, .width = 32, .heads = 1, .context = 16, .vocab = 257};
+    const sl_model_shape shape = {
+        .layers = 1, .width = 32, .heads = 1, .context = 16, .vocab = 257};
     sl_bench_options small = *options;
     small.small_shape = &shape;
     return __real_sl_bench_run(&small, out_bench);

@@ -404,7 +404,7 @@ static void topics_when_they_list_values_then_have_those_that_there_are(void **s
     }
     sl_config_clear(&config);
     assert_code(sluice("help models"), 0);
-    for (const char *const *name = sl_gpt2_names(); *name; name++)
+    for (const char *const *name = sl_architecture_names(); *name; name++)
         assert_has(output, *name);
 }
 

@@ -126,7 +126,7 @@ static sl_status begin_log(sl_trainer *trainer)
     sl_start_report report = {.first_step = 1, .last_step = STEPS};
     sl_status status = sl_config_format(trainer->config, SL_CONFIG_TRAIN, &report.config);
     if (status == SL_OK)
-        status = sl_plan_json_format(trainer->session->blueprint, &report.plan);
+        status = sl_plan_json_format(trainer->runtime->blueprint, &report.plan);
     if (status == SL_OK)
         status = sl_sinks_start(&trainer->sinks, &report);
     json_decref(report.config);
@@ -157,7 +157,7 @@ static void *run_rank(void *argument)
     if (it->status != SL_OK)
         snprintf(it->message, sizeof it->message, "%s", sl_status_message());
     sl_trainer_leave_ranks(&it->trainer, it->status);
-    sl_trainer_close(&it->trainer);
+    (void)sl_trainer_close(&it->trainer);
     sl_config_clear(&it->config);
     return NULL;
 }

@@ -456,8 +456,8 @@ static void json_when_printed_then_reads_back_to_the_same(void **state)
 static void shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved(void **state)
 {
     fixture *self = *state;
-    sl_gpt2_shape shape;
-    const sl_gpt2_shape base = {3, 96, 6, 48, 300};
+    sl_model_shape shape;
+    const sl_model_shape base = {3, 96, 6, 48, 300};
     assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_ERROR_USAGE);
     assert_message_has("--model");
     assert_int_equal(sl_config_shape(&self->config, &base, 257, &shape), SL_OK);
@@ -476,7 +476,7 @@ static void shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved(void 
 static void rows_when_longer_than_the_context_then_are_refused(void **state)
 {
     fixture *self = *state;
-    const sl_gpt2_shape shape = {2, 64, 4, 128, 257};
+    const sl_model_shape shape = {2, 64, 4, 128, 257};
     assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
     assert_int_equal(self->config.seq, 128);
     self->config.seq = 129;

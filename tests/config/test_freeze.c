@@ -13,12 +13,12 @@
 #include <cmocka.h>
 
 #include "config/freeze.h"
-#include "sluice/gpt2.h"
+#include "model/architecture.h"
 
 enum { LAYERS = 12, WIDTH = 6, CONTEXT = 8, VOCAB = 300, SEQ = 7, WORDS = 8 };
 
 /* Two panels of wte. */
-static const sl_gpt2_shape shape = {
+static const sl_model_shape shape = {
     .layers = LAYERS, .width = WIDTH, .heads = 2, .context = CONTEXT, .vocab = VOCAB};
 
 static const uint64_t block_elements = 12 * WIDTH * WIDTH + 13 * WIDTH;
@@ -33,7 +33,7 @@ static sl_program *emit(const sl_model_options *options)
     all.seq = SEQ;
     if (all.tp_size == 0)
         all.tp_size = 1;
-    if (sl_gpt2_emit(&shape, &all, &program) != SL_OK)
+    if (sl_model_shape_emit(&shape, &all, &program) != SL_OK)
         fail_msg("%s", sl_status_message());
     return program;
 }
@@ -224,7 +224,7 @@ static void count_trained_when_split_in_any_way_then_is_that_of_whole_tensors(vo
         {.tp_size = 2, .tp_rank = 1},
         {.tp_size = 2, .tp_rank = 1, .split_layout = SL_SPLIT_COLOSSAL},
         {.tp_size = 1, .type = SL_TYPE_BF16}};
-    assert_int_equal(rows[0].trained, sl_gpt2_parameter_count(&shape));
+    assert_int_equal(rows[0].trained, sl_model_shape_parameters(&shape));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; k < sizeof splits / sizeof *splits; k++) {
             sl_program *program = emit_frozen(&rows[i].patterns, &splits[k]);
@@ -248,7 +248,7 @@ static double count_flops(const words *patterns, const sl_model_options *options
 static void token_flops_when_nothing_is_frozen_then_are_those_of_the_model(void **state)
 {
     (void)state;
-    const double expected = sl_gpt2_token_flops(&shape, SEQ);
+    const double expected = sl_model_shape_token_flops(&shape, SEQ);
     for (uint32_t rank = 0; rank < 2; rank++)
         assert_true(count_flops(&(words){{NULL}},
                                 &(sl_model_options){.tp_size = 2, .tp_rank = rank}) == expected);
@@ -259,7 +259,7 @@ static void token_flops_when_nothing_is_frozen_then_are_those_of_the_model(void 
 static void token_flops_when_tensors_are_frozen_then_are_what_is_left(void **state)
 {
     (void)state;
-    const double attention = LAYERS * WIDTH * SEQ, all = sl_gpt2_token_flops(&shape, SEQ);
+    const double attention = LAYERS * WIDTH * SEQ, all = sl_model_shape_token_flops(&shape, SEQ);
     const double blocks = LAYERS * block_elements, before = wte_elements + wpe_elements;
     const struct {
         words patterns;

@@ -53,19 +53,19 @@ static inline int enter_with_text(void **state)
     return 0;
 }
 
-static inline sl_status run_digest(const sl_session *session, sl_hash_value *out_digest)
+static inline sl_status run_digest(const sl_runtime *runtime, sl_hash_value *out_digest)
 {
     static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_STATE1, SL_GROUP_STATE2};
     sl_hash_stream *hash = NULL;
     float *data = NULL;
     sl_status status = sl_hash_open(&hash);
     for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++) {
-        for (uint32_t t = 0; t < session->tensor_count && status == SL_OK; t++) {
-            uint64_t count = session->tensors[t].element_count;
+        for (uint32_t t = 0; t < runtime->tensor_count && status == SL_OK; t++) {
+            uint64_t count = runtime->tensors[t].element_count;
             float *larger = realloc(data, count * sizeof *data);
             scratch_need(larger != NULL, "memory");
             data = larger;
-            status = session->io.read(session->io.user, groups[g], t, 0, count, data);
+            status = runtime->io.read(runtime->io.user, groups[g], t, 0, count, data);
             sl_hash_update(hash, data, count * sizeof *data);
         }
     }
@@ -100,10 +100,10 @@ static inline sl_status run_loop(sl_trainer *trainer, run_result *result)
     sl_refusal refusal;
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     SL_TRY(sl_trainer_open(trainer, blueprint));
-    result->choice = trainer->session->blueprint->choice;
+    result->choice = trainer->runtime->blueprint->choice;
     sl_sinks_add(&trainer->sinks, &noting, result);
     SL_TRY(sl_loop_run(trainer, &never, &result->end));
-    return run_digest(trainer->session, &result->digest);
+    return run_digest(trainer->runtime, &result->digest);
 }
 
 /* Trains as `train` does, in the present directory. What was opened is closed, whatever happens. */

@@ -17,7 +17,7 @@
 #include "bench/copies.h"
 #include "standin.h"
 
-static const sl_gpt2_shape small = {
+static const sl_model_shape small = {
     .layers = 1, .width = 32, .heads = 2, .context = 8, .vocab = 50};
 
 static int start(void **state)

@@ -184,7 +184,7 @@ static void traffic_when_counted_is_that_of_the_formula(void **state)
                                             {"zero=1", BF16, "policy=device"}};
     for (int i = 0; i < 2; i++) {
         ranks_run *run = open_layout(1, 3, stages[i], 1, NULL);
-        const sl_layout *it = run->rank[0].session->blueprint->layout;
+        const sl_layout *it = run->rank[0].runtime->blueprint->layout;
         const uint64_t psi = it->chunk_count * it->chunk_elements, n = run->size;
         const uint64_t before = count_data_bytes(run);
         take_step(run);

@@ -282,10 +282,10 @@ static void work_when_a_profiler_watches_then_has_the_names_of_the_plan(void **s
         assert_int_equal(sl_trainer_open(&trainer, blueprint), SL_OK);
         assert_int_equal(sl_loop_run(&trainer, &never, &result.end), SL_OK);
         if (is_watched)
-            check_ranges(trainer.session->blueprint);
+            check_ranges(trainer.runtime->blueprint);
         else
             assert_int_equal(standin_range_count(NULL), 0);
-        sl_trainer_close(&trainer);
+        (void)sl_trainer_close(&trainer);
         sl_config_clear(&config);
         if (standin_faults(&fault) > 0)
             fail_msg("misuse: %s", fault);
@@ -418,7 +418,7 @@ static void device_when_there_is_none_then_auto_is_the_cpu_and_a_plan_needs_memo
     standin_reset(&none);
     sl_config config;
     sl_search search;
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     assert_int_equal(sl_config_init(&config), SL_OK);
     assert_int_equal(run_configure(&RUN_SETTINGS("steps=1"), &config), SL_OK);
     assert_string_equal(config.device, "cpu");
@@ -445,7 +445,7 @@ static void draw(const run_settings *settings, sl_search *search, sl_blueprint *
                  sl_refusal *refusal, sl_status expected)
 {
     static sl_config config; /* a search borrows its directories */
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     assert_int_equal(sl_config_init(&config), SL_OK);
     if (run_configure(settings, &config) != SL_OK ||
         sl_config_shape(&config, NULL, 300, &shape) != SL_OK ||

@@ -110,7 +110,7 @@ static void *train_stage(void *argument)
     if (it->result.status != SL_OK)
         snprintf(it->result.message, sizeof it->result.message, "%s", sl_status_message());
     sl_trainer_leave_ranks(&it->trainer, it->result.status);
-    sl_trainer_close(&it->trainer);
+    (void)sl_trainer_close(&it->trainer);
     sl_config_clear(&it->config);
     leave_rank(it->rank);
     return NULL;
@@ -206,7 +206,7 @@ static void traffic_when_counted_is_what_passes_between_neighbours(void **state)
     take_step(run);
     for (uint32_t rank = 0; rank < STAGES; rank++)
         after += sl_comm_sent_bytes(run->rank[rank].others.world, SL_COMM_STAGES);
-    const sl_program *program = run->rank[0].session->blueprint->programs[PLAN_STEP];
+    const sl_program *program = run->rank[0].runtime->blueprint->programs[PLAN_STEP];
     for (uint32_t i = 0; i < program->tensor_count; i++)
         if (strcmp(program->tensors[i].name, "wte.weight") == 0)
             tied += program->tensors[i].shape[0] * program->tensors[i].shape[1] * sizeof(float);

@@ -36,7 +36,7 @@ static plan_case choose(uint64_t seed, sl_type type, uint32_t micro_batches,
                         plan_case_frozen frozen)
 {
     plan_case c = tiered_case_choose(seed);
-    c.shape = (sl_gpt2_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
+    c.shape = (sl_model_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
     c.emit = (sl_model_options){.batch = 2, .seq = 21, .tp_size = 1, .type = type};
     c.step.micro_batch_count = micro_batches;
     c.frozen = frozen;
@@ -185,7 +185,7 @@ static void derive_when_all_is_frozen_then_usage_error(void **state)
     (void)state;
     sl_program *step = NULL;
     plan_case c = choose(0, SL_TYPE_FP32, 1, PLAN_CASE_FROZEN_NONE);
-    assert_int_equal(sl_gpt2_emit(&c.shape, &c.emit, &c.forward), SL_OK);
+    assert_int_equal(sl_model_shape_emit(&c.shape, &c.emit, &c.forward), SL_OK);
     for (uint32_t t = 0; t < c.forward->tensor_count; t++)
         c.forward->tensors[t].rule = SL_RULE_NONE;
     assert_int_equal(sl_layout_build(c.forward, 0, &c.layout), SL_OK);

@@ -55,7 +55,7 @@ typedef struct numbers {
 /* Everything that may not matter is left as drawn; what defines the numbers is fixed. */
 static void fix_model(plan_case *c, numbers it)
 {
-    c->shape = (sl_gpt2_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
+    c->shape = (sl_model_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
     c->emit = (sl_model_options){.batch = 2,
                                  .seq = 21,
                                  .tp_size = 1,

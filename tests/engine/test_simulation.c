@@ -75,7 +75,7 @@ static void need_ok(sl_status status, const char *what)
 /* A few chunks, of which the largest tensor fills two blocks. */
 static void fix_model(plan_case *c, const numbers *it, uint64_t seed)
 {
-    c->shape = (sl_gpt2_shape){.layers = 2, .width = 32, .heads = 2, .context = 16, .vocab = 60};
+    c->shape = (sl_model_shape){.layers = 2, .width = 32, .heads = 2, .context = 16, .vocab = 60};
     c->chunk_elements = SL_BLOCK_ELEMENTS * (2 + seed % 7);
     sl_type grad_type = c->emit.grad_type;
     c->emit = (sl_model_options){

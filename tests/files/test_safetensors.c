@@ -17,7 +17,7 @@
 
 static sl_status open_hostile(const hostile_row *row, const char *directory)
 {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_tensor_io io = {0}; /* a refused file never reaches it */
     if (row->kind == HOSTILE_CONFIG)
         return sl_weights_read_config(directory, &shape);

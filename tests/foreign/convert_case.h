@@ -27,7 +27,7 @@ static inline void fill_weights(tiny_model *model, uint64_t seed)
     }
 }
 
-static inline tiny_model *open_model(sl_gpt2_shape shape, uint64_t seed, bool has_any_bits)
+static inline tiny_model *open_model(sl_model_shape shape, uint64_t seed, bool has_any_bits)
 {
     tiny_model *model = tiny_open(shape);
     case_fill(model, seed);
@@ -57,7 +57,7 @@ static inline void convert(const char *from, const char *to, sl_convert_format f
 /* Fails unless a Hugging Face directory has the parameters of a model, bit for bit. */
 static inline void assert_has_model(const char *directory, const tiny_model *model)
 {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     tiny_model *read = tiny_open(model->shape);
     sl_tensor_io io = tiny_io(read);
     must(sl_weights_read_config(directory, &shape));

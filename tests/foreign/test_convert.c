@@ -248,7 +248,7 @@ static void shards_when_of_any_size_then_the_same_model(void **state)
 static void tensors_when_larger_than_a_block_then_every_bit(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {
+    static const sl_model_shape shape = {
         .layers = 1, .width = 1056, .heads = 2, .context = 3, .vocab = 5};
     scratch_path scratch = scratch_open();
     tiny_model *model = open_model(shape, 5, true);
@@ -302,7 +302,7 @@ static const uint16_t *check_llmc_tensor(const tiny_model *model, const char *na
 static void llmc_when_written_then_its_layout(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {
+    static const sl_model_shape shape = {
         .layers = 3, .width = 12, .heads = 3, .context = 5, .vocab = 130};
     scratch_path scratch = scratch_open();
     tiny_model *model = open_model(shape, 6, false);
@@ -452,7 +452,7 @@ static void check_gguf(const char *path, const tiny_model *model, sl_encoding en
 static void gguf_when_written_then_every_value_and_block(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {
+    static const sl_model_shape shape = {
         .layers = 1, .width = 32, .heads = 2, .context = 9, .vocab = 705};
     static const char *const file_types[] = {"0", "32", "1", "7"};
     scratch_path scratch = scratch_open();
@@ -494,7 +494,7 @@ static void gguf_when_written_then_every_value_and_block(void **state)
 static void gguf_when_rows_are_no_blocks_then_fp16(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {
+    static const sl_model_shape shape = {
         .layers = 1, .width = 8, .heads = 2, .context = 4, .vocab = 150};
     char lines[1 << 12];
     scratch_path scratch = scratch_open();
@@ -528,7 +528,7 @@ static void files_when_of_known_weights_then_known_bytes(void **state)
         {SL_CONVERT_GGUF, SL_ENCODING_FP16, "gguf16", "f79f55da9bc7044d163c49481b7d9211"},
         {SL_CONVERT_GGUF, SL_ENCODING_Q8_0, "gguf8", "4b516011a34e4c89fd2c5d483d50a1b8"},
     };
-    static const sl_gpt2_shape shape = {
+    static const sl_model_shape shape = {
         .layers = 2, .width = 32, .heads = 4, .context = 6, .vocab = 700};
     scratch_path scratch = scratch_open();
     tiny_model *model = open_model(shape, 21, false);
@@ -615,7 +615,7 @@ static sl_status take_place(void *user, uint64_t done_bytes, uint64_t total_byte
 static void tokenizer_when_its_model_gets_no_name_then_it_has_none(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {
+    static const sl_model_shape shape = {
         .layers = 1, .width = 8, .heads = 2, .context = 4, .vocab = 260};
     scratch_path scratch = scratch_open();
     scratch_path from = scratch_join(scratch.text, "saved");

@@ -177,7 +177,7 @@ static void batch_when_any_two_are_there_then_the_third_follows(void **state)
 static void partition_when_asked_for_then_is_of_tensor_parallel_ranks(void **state)
 {
     fixture *self = *state;
-    const sl_gpt2_shape shape = {2, 32, 2, 32, 257};
+    const sl_model_shape shape = {2, 32, 2, 32, 257};
     static const char text[] = "{\"activation_checkpointing\": {\"partition_activations\": true}}";
     accept(self, text);
     assert_explained(self, "--partition-activations, where --tp is above 1\n");

@@ -20,7 +20,7 @@
 #include "text/text_case.h"
 #include "torch_case.h"
 
-static const sl_gpt2_shape golden_shape = {
+static const sl_model_shape golden_shape = {
     .layers = 2, .width = 8, .heads = 2, .context = 8, .vocab = 40};
 
 static const char golden[] = SL_TEST_SOURCE_DIRECTORY "/golden/megatron";
@@ -211,7 +211,7 @@ static void assert_same(const char *path, const char *other)
 }
 
 /* Weights of any bits, as llm.c has them: a header and floats. */
-static void write_llmc(const char *path, const sl_gpt2_shape *shape, uint64_t *draw)
+static void write_llmc(const char *path, const sl_model_shape *shape, uint64_t *draw)
 {
     const sl_llmc_shape llmc = sl_gpt2_tensors_llmc(shape);
     int32_t words[SL_LLMC_HEADER_WORDS];
@@ -237,10 +237,10 @@ static void pieces_when_written_then_read_again(void **state)
                  back = scratch_join(directory->text, "back");
     for (uint64_t i = 0; i < scratch_count(8, 60); i++) {
         static const uint32_t heads[] = {1, 2, 4, 6, 12};
-        sl_gpt2_shape shape = {.heads = heads[scratch_below(&draw, 5)],
-                               .layers = 1 + (uint32_t)scratch_below(&draw, 6),
-                               .context = 1 + (uint32_t)scratch_below(&draw, 20),
-                               .vocab = 1 + (uint32_t)scratch_below(&draw, 400)};
+        sl_model_shape shape = {.heads = heads[scratch_below(&draw, 5)],
+                                .layers = 1 + (uint32_t)scratch_below(&draw, 6),
+                                .context = 1 + (uint32_t)scratch_below(&draw, 20),
+                                .vocab = 1 + (uint32_t)scratch_below(&draw, 400)};
         shape.width = shape.heads * (1 + (uint32_t)scratch_below(&draw, 9));
         write_llmc(source.text, &shape, &draw);
         for (uint32_t tp = 1; tp <= shape.heads; tp++)
@@ -266,7 +266,7 @@ static void pieces_when_many_then_read(void **state)
 {
     const scratch_path *directory = *state;
     uint64_t draw = scratch_seed(__func__, 5);
-    const sl_gpt2_shape shape = {.layers = 24, .width = 16, .heads = 8, .context = 3, .vocab = 9};
+    const sl_model_shape shape = {.layers = 24, .width = 16, .heads = 8, .context = 3, .vocab = 9};
     scratch_path source = scratch_join(directory->text, "many.bin"),
                  to = scratch_join(directory->text, "many");
     write_llmc(source.text, &shape, &draw);

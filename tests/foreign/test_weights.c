@@ -10,7 +10,7 @@
 #include "foreign/weights.h"
 #include "tensors/tiny_model.h"
 
-static const sl_gpt2_shape tiny_shape = {
+static const sl_model_shape tiny_shape = {
     .layers = 2, .width = 8, .heads = 2, .context = 16, .vocab = 300};
 
 static const bool param_only[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true};
@@ -261,7 +261,7 @@ static void import_when_files_are_missing_then_told(void **state)
 {
     const scratch_path *directory = *state;
     tiny_model *model = draw_model();
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     must_fail("none", import_into(model, directory->text), SL_ERROR_MISSING, "holds neither");
     scratch_path none = scratch_join(directory->text, "none");
     must_fail("none", import_into(model, none.text), SL_ERROR_MISSING, "cannot be opened");
@@ -281,7 +281,7 @@ static void config_when_good_then_shape(void **state)
     scratch_path path = scratch_join(directory->text, "config.json");
     static const struct {
         const char *text;
-        sl_gpt2_shape shape;
+        sl_model_shape shape;
     } rows[] = {
         {"{\"model_type\":\"gpt2\"}", {12, 768, 12, 1024, 50257}},
         {"{\"model_type\":\"gpt2\",\"n_layer\":48,\"n_embd\":1600,\"n_head\":25,\"n_inner\":null,"
@@ -293,7 +293,7 @@ static void config_when_good_then_shape(void **state)
          {2, 64, 4, 32, 257}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        sl_gpt2_shape shape = {0};
+        sl_model_shape shape = {0};
         scratch_write(path.text, rows[i].text, strlen(rows[i].text));
         if (sl_weights_read_config(directory->text, &shape) != SL_OK)
             fail_msg("%s", sl_status_message());
@@ -304,7 +304,7 @@ static void config_when_good_then_shape(void **state)
 static void config_when_formatted_then_reads_back(void **state)
 {
     const scratch_path *directory = *state;
-    sl_gpt2_shape shape = {3, 96, 6, 40, 301}, again = {0};
+    sl_model_shape shape = {3, 96, 6, 40, 301}, again = {0};
     char *text = NULL;
     assert_int_equal(sl_weights_format_config(&shape, "float32", shape.vocab - 1, &text), SL_OK);
     scratch_write(scratch_join(directory->text, "config.json").text, text, strlen(text));

@@ -61,8 +61,8 @@ static char *check_option(fixture *self, sl_config_command command, const char *
     if (!has_value)
         return value;
     if (row == SL_CONFIG_ROW_model && !is_placeholder(value)) {
-        sl_gpt2_shape shape;
-        assert_int_equal(sl_gpt2_named(value, &shape), SL_OK);
+        sl_model_shape shape;
+        assert_int_equal(sl_architecture_named(value, &shape), SL_OK);
     }
     if (!is_placeholder(value) && sl_config_set(&self->config, row, value) != SL_OK)
         fail_msg("--%s %s: %s", name, value, sl_status_message());
@@ -117,13 +117,13 @@ static void words_when_in_the_table_then_are_none_of_ours(void **state)
 {
     const sl_word *word;
     for (size_t i = 0; (word = sl_words_at(i)); i++) {
-        sl_gpt2_shape shape;
+        sl_model_shape shape;
         for (uint32_t row = 0; is_name(word) && row < SL_CONFIG_ROW_COUNT; row++)
             if (sl_words_match(sl_config_rows()[row].name, word->name))
                 fail_msg("--%s is an option: take its row out of words.c", word->name);
         if (word->kind == SL_WORD_VALUE && is_own_value(*state, word))
             fail_msg("--%s takes %s: take its row out of words.c", word->option, word->name);
-        if (word->kind == SL_WORD_MODEL && sl_gpt2_named(word->name, &shape) == SL_OK)
+        if (word->kind == SL_WORD_MODEL && sl_architecture_named(word->name, &shape) == SL_OK)
             fail_msg("--model takes %s: take its row out of words.c", word->name);
     }
 }
@@ -262,7 +262,7 @@ static void top_p_when_0_then_both_meanings_are_told(void **state)
 static void models_when_of_another_program_then_are_named_by_ours(void **state)
 {
     fixture *self = *state;
-    sl_gpt2_shape shape = {.layers = 99};
+    sl_model_shape shape = {.layers = 99};
     static const char *const cases[][2] = {
         {"gpt2_345m", "for --model gpt2-medium (24 layers, 1024 wide, 16 heads)"},
         {"gpt2-345m", "for --model gpt2-medium"},

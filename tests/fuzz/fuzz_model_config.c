@@ -6,7 +6,7 @@
 
 void fuzz_input(const uint8_t *data, size_t bytes)
 {
-    sl_gpt2_shape shape = {0}, again = {0};
+    sl_model_shape shape = {0}, again = {0};
     char *text = NULL;
     fuzz_write("config.json", data, bytes);
     if (!fuzz_accepts(sl_weights_read_config(fuzz_directory(), &shape)))

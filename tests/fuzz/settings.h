@@ -38,8 +38,8 @@ static inline void settings_compare(const json_t *printed, const sl_config *agai
 /* The shape that a configuration of training names, and the row that has to fit it. */
 static inline void settings_find_shape(sl_config *config, sl_config_command command)
 {
-    const sl_gpt2_shape base = {2, 64, 4, 32, 257};
-    sl_gpt2_shape shape;
+    const sl_model_shape base = {2, 64, 4, 32, 257};
+    sl_model_shape shape;
     if (!(command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
         return;
     bool is_named = fuzz_accepts(sl_config_shape(config, NULL, 257, &shape));

@@ -19,10 +19,10 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/simd.h"
+#include "model/architecture.h"
 #include "op_proof.h"
 #include "sanitizer_share.h"
 #include "sluice/chunk.h"
-#include "sluice/gpt2.h"
 
 /* Claims that are wrong, where they are. */
 typedef enum plant {
@@ -213,7 +213,7 @@ static void op_table_when_a_claim_is_wrong_then_it_is_found(void **state)
 
 static sl_program *derive_step(sl_type type, const sl_step_options *options)
 {
-    const sl_gpt2_shape shape = {2, 64, 4, 64, 257};
+    const sl_model_shape shape = {2, 64, 4, 64, 257};
     const bool is_stored_half = options->accumulation == SL_ACCUMULATE_LAYER;
     const sl_model_options emit = {.batch = 5, /* 320 rows: groups of 128, 128 and 64 */
                                    .seq = 64,
@@ -224,7 +224,7 @@ static sl_program *derive_step(sl_type type, const sl_step_options *options)
                                    .head_logits = 1};
     sl_program *forward = NULL, *step = NULL;
     sl_layout *layout = NULL;
-    assert_int_equal(sl_gpt2_emit(&shape, &emit, &forward), SL_OK);
+    assert_int_equal(sl_model_shape_emit(&shape, &emit, &forward), SL_OK);
     assert_int_equal(sl_layout_build(forward, 0, &layout), SL_OK);
     const sl_chunk_map map = sl_layout_chunk_map(layout);
     assert_int_equal(sl_program_derive_step(forward, &map, options, &step), SL_OK);

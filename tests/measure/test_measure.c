@@ -335,7 +335,7 @@ static void cores_when_read_then_threads_are_added_up(void **state)
 
 /* ---- whole runs ---- */
 
-static const sl_gpt2_shape small = {2, 48, 4, 32, 1000};
+static const sl_model_shape small = {2, 48, 4, 32, 1000};
 
 static void configure(sl_config *config, const char *const *settings)
 {
@@ -431,7 +431,7 @@ static void measure_slow_disk(const sl_config *config, const sl_search *search,
     const sl_engine_parts parts = {.transport = &store_double_ops};
     sl_record *record = NULL;
     sl_engine_statistics statistics;
-    sl_session session = {.blueprint = blueprint};
+    sl_runtime runtime = {.blueprint = blueprint};
     assert_int_equal(sl_record_open(&step_plan, 1, &record), SL_OK);
     const sl_engine_options options = {.target = blueprint->task.target,
                                        .layout = blueprint->layout,
@@ -445,20 +445,20 @@ static void measure_slow_disk(const sl_config *config, const sl_search *search,
                                        .paint_arenas = true,
                                        .observer = sl_record_observer(record, NULL)};
     store_double_arm((store_double_plan){.seed = 1, .delay_us = SLOW_US});
-    if (sl_engine_open_with(&options, &parts, &session.engine) != SL_OK)
+    if (sl_engine_open_with(&options, &parts, &runtime.engine) != SL_OK)
         fail_msg("%s", sl_status_message());
     const sl_step_scalars scalars = {.loss_scale = 1, .bias1 = 1, .bias2_root = 1, .epsilon = 1};
     for (int i = 0; i < 1 + SLOW_STEPS; i++)
-        assert_int_equal(sl_engine_step(session.engine, 0, &scalars), SL_OK);
-    assert_int_equal(sl_engine_drain(session.engine), SL_OK);
-    sl_engine_take_statistics(session.engine, &statistics);
+        assert_int_equal(sl_engine_step(runtime.engine, 0, &scalars), SL_OK);
+    assert_int_equal(sl_engine_drain(runtime.engine), SL_OK);
+    sl_engine_take_statistics(runtime.engine, &statistics);
     const sl_trainer trainer = {
-        .config = (sl_config *)config, .shape = small, .search = *search, .session = &session};
+        .config = (sl_config *)config, .shape = small, .search = *search, .runtime = &runtime};
     const sl_accounts_source from = {
         .trainer = &trainer, .record = record, .statistics = &statistics, .step_count = SLOW_STEPS};
     if (sl_accounts_fill(&from, measured) != SL_OK)
         fail_msg("%s", sl_status_message());
-    sl_engine_close(session.engine);
+    sl_engine_close(runtime.engine);
     sl_record_close(record);
 }
 

@@ -1,20 +1,20 @@
 /* A program outside of sluice: lays GPT-2 out and prints what it got. */
 #include <stdio.h>
 
+#include <model/architecture.h>
 #include <sluice/chunk.h>
 #include <sluice/device.h>
-#include <sluice/gpt2.h>
 #include <sluice/version.h>
 
 int main(void)
 {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_model_options options = {.batch = 1, .seq = 64, .tp_size = 1};
     sl_program *program = NULL;
     sl_layout *layout = NULL;
     sl_device_info info; /* of a device, for which the whole backend is linked */
-    if (sl_gpt2_named("gpt2", &shape) != SL_OK ||
-        sl_gpt2_emit(&shape, &options, &program) != SL_OK ||
+    if (sl_architecture_named("gpt2", &shape) != SL_OK ||
+        sl_model_shape_emit(&shape, &options, &program) != SL_OK ||
         sl_layout_build(program, 0, &layout) != SL_OK ||
         sl_device_query(SL_DEVICE_CPU, 0, &info) != SL_OK) {
         fprintf(stderr, "%s\n", sl_status_message());

@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "base/workers.h"
 #include "foreign/weights.h"
+#include "model/architecture.h"
 #include "sluice/engine.h"
-#include "sluice/gpt2.h"
 #include "tensors/elements.h"
 
 typedef struct model_engine_options {
@@ -28,7 +28,7 @@ typedef struct model_engine_options {
 
 typedef struct model_engine {
     model_engine_options options;
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_program *program;
     sl_layout *layout;
     sl_homes *homes;
@@ -117,7 +117,7 @@ static inline sl_status model_engine_build(model_engine *model)
     sl_step_options step = {.micro_batch_count = options->micro_batches,
                             .accumulation = options->accumulation,
                             .recompute = options->recompute};
-    SL_TRY(sl_gpt2_emit(&model->shape, &emit, &model->program));
+    SL_TRY(sl_model_shape_emit(&model->shape, &emit, &model->program));
     SL_TRY(sl_layout_build(model->program, 0, &model->layout));
     if (options->micro_batches == 0)
         return SL_OK;

@@ -6,7 +6,7 @@
 #include "program_odd.h"
 #include "program_run.h"
 
-static const sl_gpt2_shape tiny = {
+static const sl_model_shape tiny = {
     .layers = 2, .width = 12, .heads = 3, .context = 7, .vocab = 131};
 
 static inline bool runs_full(void)

@@ -5,7 +5,7 @@
 
 #include "interpreter.h"
 #include "kernels/program_walk.h"
-#include "sluice/gpt2.h"
+#include "model/architecture.h"
 
 enum { RUN_RANKS_MAX = 4, RUN_CHUNK_ELEMENTS = 2 * SL_BLOCK_ELEMENTS };
 enum { RUN_SEED = 99, RUN_FIRST_ROW = 40 }; /* of dropout */
@@ -126,7 +126,7 @@ typedef struct run {
 } run;
 
 typedef struct run_options {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     uint32_t batch, seq, tp_size;
     sl_step_options step;
     float clip;
@@ -218,7 +218,7 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
     run_row_tokens = options->seq;
     if (options->emit)
         r->forward[rank] = options->emit(options);
-    else if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
+    else if (sl_model_shape_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
         fail_msg("%s", sl_status_message());
     if (options->range_rows > 0) {
         sl_program *whole = r->forward[rank];

@@ -13,12 +13,12 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "model/architecture.h"
 #include "sluice/engine.h"
-#include "sluice/gpt2.h"
 
 enum { LAYERS = 600, VOCAB = 16, TOKENS = 4, ONE = 0, ALL = 1, PLANS = 2 };
 
-static const sl_gpt2_shape shape = {LAYERS, 8, 2, 8, VOCAB};
+static const sl_model_shape shape = {LAYERS, 8, 2, 8, VOCAB};
 static const sl_engine_target target = {.worker_count = 1};
 
 typedef struct decoder {
@@ -71,7 +71,7 @@ static void open_decoder(decoder *d, sl_policy policy)
     for (uint32_t p = 0; p < PLANS; p++) {
         const sl_model_options emit = {
             .batch = 1, .seq = p == ONE ? 1 : TOKENS, .tp_size = 1, .mode = SL_MODEL_CACHED};
-        need(sl_gpt2_emit(&shape, &emit, &d->programs[p]));
+        need(sl_model_shape_emit(&shape, &emit, &d->programs[p]));
     }
     need(sl_layout_build(d->programs[ONE], 0, &d->layout));
     need(sl_homes_build(d->programs[ONE], d->layout, &options, &d->homes));

@@ -21,8 +21,8 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "model/architecture.h"
 #include "sluice/chunk.h"
-#include "sluice/gpt2.h"
 
 enum { CASES_MIN = 600, NAME_BYTES = 96, LINE_BYTES = 512 };
 
@@ -168,7 +168,7 @@ static bool visit_cases(case_visitor visit, void *context)
 static sl_status emit_forward(const step_case *it, sl_program **out_forward)
 {
     const variant *v = it->variant;
-    const sl_gpt2_shape shape = {4, 32, 4, 8, 300};
+    const sl_model_shape shape = {4, 32, 4, 8, 300};
     const sl_model_options options = {
         .batch = 2,
         .seq = 8,
@@ -185,7 +185,7 @@ static sl_status emit_forward(const step_case *it, sl_program **out_forward)
         .split_layout = v->by_columns ? SL_SPLIT_COLOSSAL : SL_SPLIT_MEGATRON,
         .dropout = v->dropout,
     };
-    SL_TRY(sl_gpt2_emit(&shape, &options, out_forward));
+    SL_TRY(sl_model_shape_emit(&shape, &options, out_forward));
     (*out_forward)->dp_size = v->dp;
     (*out_forward)->dp_rank = v->dp_rank;
     (*out_forward)->zero = v->zero;

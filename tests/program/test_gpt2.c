@@ -5,11 +5,12 @@
 
 #include "program_run.h"
 
-static const sl_gpt2_shape tiny = {
+static const sl_model_shape tiny = {
     .layers = 2, .width = 12, .heads = 6, .context = 7, .vocab = 389};
 
 /* Neither heads nor features of the MLP divide over three ranks, and the last has no id. */
-static const sl_gpt2_shape odd = {.layers = 1, .width = 10, .heads = 5, .context = 7, .vocab = 250};
+static const sl_model_shape odd = {
+    .layers = 1, .width = 10, .heads = 5, .context = 7, .vocab = 250};
 
 /* ---- shapes ---- */
 
@@ -24,9 +25,9 @@ static void parameter_count_when_built_in_then_as_published(void **state)
                 {"gpt2-large", 774030080},
                 {"gpt2-xl", 1557611200}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        sl_gpt2_shape shape;
-        assert_int_equal(sl_gpt2_named(rows[i].name, &shape), SL_OK);
-        assert_int_equal(sl_gpt2_parameter_count(&shape), rows[i].count);
+        sl_model_shape shape;
+        assert_int_equal(sl_architecture_named(rows[i].name, &shape), SL_OK);
+        assert_int_equal(sl_model_shape_parameters(&shape), rows[i].count);
     }
 }
 
@@ -34,12 +35,12 @@ static void names_when_listed_then_each_is_known_and_larger(void **state)
 {
     (void)state;
     uint64_t before = 0;
-    for (const char *const *name = sl_gpt2_names(); *name; name++) {
-        sl_gpt2_shape shape;
-        assert_int_equal(sl_gpt2_named(*name, &shape), SL_OK);
-        assert_int_equal(sl_gpt2_check(&shape, 1), SL_OK);
-        assert_true(sl_gpt2_parameter_count(&shape) > before);
-        before = sl_gpt2_parameter_count(&shape);
+    for (const char *const *name = sl_architecture_names(); *name; name++) {
+        sl_model_shape shape;
+        assert_int_equal(sl_architecture_named(*name, &shape), SL_OK);
+        assert_int_equal(sl_model_shape_check(&shape, 1), SL_OK);
+        assert_true(sl_model_shape_parameters(&shape) > before);
+        before = sl_model_shape_parameters(&shape);
     }
 }
 
@@ -51,10 +52,10 @@ static void name_when_unknown_then_nearest_is_named(void **state)
                                           {"gpt2-midium", "gpt2-medium"},
                                           {"gpt2-10B", "gpt2-10b"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        sl_gpt2_shape shape = {.layers = 99};
+        sl_model_shape shape = {.layers = 99};
         char expected[64];
         snprintf(expected, sizeof expected, "did you mean %s?", rows[i][1]);
-        assert_int_equal(sl_gpt2_named(rows[i][0], &shape), SL_ERROR_USAGE);
+        assert_int_equal(sl_architecture_named(rows[i][0], &shape), SL_ERROR_USAGE);
         assert_non_null(strstr(sl_status_message(), expected));
         assert_int_equal(shape.layers, 99);
     }
@@ -64,7 +65,7 @@ static void check_when_shape_is_impossible_then_usage_error(void **state)
 {
     (void)state;
     static const struct {
-        sl_gpt2_shape shape;
+        sl_model_shape shape;
         uint32_t tp_size;
     } rows[] = {
         {{0, 12, 3, 7, 131}, 1},           {{2, 0, 3, 7, 131}, 1}, {{2, 12, 0, 7, 131}, 1},
@@ -76,13 +77,13 @@ static void check_when_shape_is_impossible_then_usage_error(void **state)
         {{60000, 1u << 30, 1, 7, 131}, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_int_equal(sl_gpt2_check(&rows[i].shape, rows[i].tp_size), SL_ERROR_USAGE);
+        assert_int_equal(sl_model_shape_check(&rows[i].shape, rows[i].tp_size), SL_ERROR_USAGE);
 }
 
-static sl_program *emit(const sl_gpt2_shape *shape, const sl_model_options *options)
+static sl_program *emit(const sl_model_shape *shape, const sl_model_options *options)
 {
     sl_program *program = NULL;
-    if (sl_gpt2_emit(shape, options, &program) != SL_OK)
+    if (sl_model_shape_emit(shape, options, &program) != SL_OK)
         fail_msg("%s", sl_status_message());
     return program;
 }
@@ -103,7 +104,7 @@ static void emit_when_options_are_wrong_then_usage_error(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         sl_program *program = NULL;
-        assert_int_equal(sl_gpt2_emit(&tiny, &rows[i], &program), SL_ERROR_USAGE);
+        assert_int_equal(sl_model_shape_emit(&tiny, &rows[i], &program), SL_ERROR_USAGE);
         assert_null(program);
     }
 }
@@ -122,8 +123,8 @@ static uint64_t count_outside(const sl_program *program)
 static void specs_when_emitted_then_they_add_up_to_the_model(void **state)
 {
     (void)state;
-    sl_gpt2_shape shape;
-    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    sl_model_shape shape;
+    assert_int_equal(sl_architecture_named("gpt2", &shape), SL_OK);
     sl_program *program = emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
     assert_int_equal(count_outside(program), 124439808);
     assert_string_equal(program->tensors[0].name, "wte.weight");
@@ -183,8 +184,8 @@ static void specs_when_emitted_then_start_as_gpt2_does(void **state)
 /* Of 4096 rows, `group_count` groups of `rows` each, but the last. */
 static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_count)
 {
-    sl_gpt2_shape shape;
-    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    sl_model_shape shape;
+    assert_int_equal(sl_architecture_named("gpt2", &shape), SL_OK);
     sl_program *program = emit(
         &shape,
         &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1, .head_logits = head_logits});
@@ -215,8 +216,8 @@ static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
 {
     (void)state;
     check_groups(0, 640, 7);
-    check_groups(sl_gpt2_gpu_head_logits(SL_TYPE_BF16), 2560, 2);
-    check_groups(sl_gpt2_gpu_head_logits(SL_TYPE_FP32), 1280, 4);
+    check_groups(sl_model_gpu_head_logits(SL_TYPE_BF16), 2560, 2);
+    check_groups(sl_model_gpu_head_logits(SL_TYPE_FP32), 1280, 4);
     check_groups(1, 128, 32);
 }
 
@@ -226,7 +227,7 @@ static void program_when_rows_or_ids_are_many_then_stays_short(void **state)
 {
     (void)state;
     static const struct {
-        sl_gpt2_shape shape;
+        sl_model_shape shape;
         uint32_t batch;
     } rows[] = {
         {{12, 768, 12, 1024, 50257}, 500}, {{12, 768, 12, 1024, 50257}, 10000},
@@ -237,7 +238,7 @@ static void program_when_rows_or_ids_are_many_then_stays_short(void **state)
         const sl_model_options options = {
             .batch = rows[i].batch, .seq = rows[i].shape.context, .tp_size = 1};
         sl_program *program;
-        assert_int_equal(sl_gpt2_emit(&rows[i].shape, &options, &program), SL_OK);
+        assert_int_equal(sl_model_shape_emit(&rows[i].shape, &options, &program), SL_OK);
         print_message("case %zu: %u ops\n", i, program->op_count);
         assert_true(program->op_count < 20000);
         sl_program_close(program);
@@ -247,8 +248,8 @@ static void program_when_rows_or_ids_are_many_then_stays_short(void **state)
 static void step_when_derived_for_gpt2_then_well_formed(void **state)
 {
     (void)state;
-    sl_gpt2_shape shape;
-    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    sl_model_shape shape;
+    assert_int_equal(sl_architecture_named("gpt2", &shape), SL_OK);
     sl_program *program = emit(&shape, &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1});
     it_layout layout = it_layout_make(program, 4ull << 20);
     for (int s = 0; s < 12; s++) {
@@ -266,8 +267,8 @@ static void step_when_derived_for_gpt2_then_well_formed(void **state)
 static void step_when_derived_in_half_precision_then_well_formed(void **state)
 {
     (void)state;
-    sl_gpt2_shape shape;
-    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    sl_model_shape shape;
+    assert_int_equal(sl_architecture_named("gpt2", &shape), SL_OK);
     for (int s = 0; s < 12; s++) {
         bool is_layer = s % 2 == 0, is_half = s % 3 == 0;
         sl_program *step,
@@ -302,8 +303,8 @@ static uint32_t count_collectives(const sl_program *program)
 static void emit_when_two_ranks_then_sizes_are_halved(void **state)
 {
     (void)state;
-    sl_gpt2_shape shape;
-    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    sl_model_shape shape;
+    assert_int_equal(sl_architecture_named("gpt2", &shape), SL_OK);
     for (uint32_t rank = 0; rank < 2; rank++) {
         sl_program *program = emit(
             &shape, &(sl_model_options){.batch = 1, .seq = 1024, .tp_size = 2, .tp_rank = rank});
@@ -332,7 +333,7 @@ static void ranks_when_counted_hold_as_many_parameters_as_published(void **state
 {
     (void)state;
     static const struct {
-        sl_gpt2_shape shape;
+        sl_model_shape shape;
         uint32_t tp_size;
         uint64_t count;
     } rows[] = {{{24, 1024, 16, 1024, 50257}, 1, 354871296},
@@ -392,7 +393,7 @@ static void compare_ranks(const run *whole, const run *split, sl_group group, ui
 /* What ranks share besides tensors; COLUMNS: ColossalAI's layout. */
 typedef enum sharing { NOTHING, ROWS, COLUMNS } sharing;
 
-static void compare_tensor_parallel(uint32_t tp_size, const sl_gpt2_shape *shape,
+static void compare_tensor_parallel(uint32_t tp_size, const sl_model_shape *shape,
                                     sl_recompute recompute, sl_type type, sharing how)
 {
     run_options options = {.shape = *shape,
@@ -459,8 +460,8 @@ static void ranks_when_split_by_columns_hold_as_many_parameters_as_derived(void 
 {
     (void)state;
     static const uint64_t counts[][2] = {{2, 62243712}, {4, 31145664}};
-    sl_gpt2_shape shape;
-    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    sl_model_shape shape;
+    assert_int_equal(sl_architecture_named("gpt2", &shape), SL_OK);
     for (size_t i = 0; i < 2; i++)
         for (uint32_t rank = 0; rank < counts[i][0]; rank++) {
             uint64_t count = 0;

@@ -19,14 +19,14 @@
 #include "scratch_dir.h"
 #include "search/search.h"
 #include "session/ranks.h"
-#include "session/session.h"
+#include "session/runtime.h"
 
 /* Five heads of eight: three on the first of two ranks; 160 features of the MLP, 56 on the first of
  * three; ids that end within the last rank's panels. */
 #ifndef RANK_RUNS_LAYERS
 #define RANK_RUNS_LAYERS 2
 #endif
-static const sl_gpt2_shape shape = {RANK_RUNS_LAYERS, 40, 5, 24, 600};
+static const sl_model_shape shape = {RANK_RUNS_LAYERS, 40, 5, 24, 600};
 
 enum { PLAN_STEP = 0, SETTINGS_MAX = 16, NAMES_MAX = 64 };
 
@@ -79,7 +79,7 @@ typedef struct run_rank {
     uint32_t rank, tensor, data, stage; /* data: which rows */
     sl_ranks others;                    /* where there are data-parallel ranks, or stages */
     sl_config config;
-    sl_session *session;
+    sl_runtime *runtime;
     uint64_t step; /* done */
     double loss;
     sl_step_control control;
@@ -185,13 +185,13 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
     const sl_engine_ranks *tensor = &it->run->ranks[it->rank];
     if (it->others.world)
         tensor = &it->others.tensor;
-    const sl_session_hooks hooks = {.source = &source,
+    const sl_runtime_hooks hooks = {.source = &source,
                                     .ranks = it->run->tp > 1 ? tensor : NULL,
                                     .data_ranks = it->run->dp > 1 ? &it->others.data : NULL,
                                     .stage_ranks = it->run->pp > 1 ? &it->others.stages : NULL};
-    if (sl_session_open(blueprint, &hooks, &it->session) != SL_OK)
+    if (sl_runtime_open(blueprint, &hooks, &it->runtime) != SL_OK)
         fail_msg("%s", sl_status_message());
-    if (sl_session_initialise(it->session, 42) != SL_OK)
+    if (sl_runtime_initialise(it->runtime, 42) != SL_OK)
         fail_msg("%s", sl_status_message());
 }
 
@@ -301,7 +301,7 @@ static inline ranks_run *open_run(uint32_t size, const char *const *settings, da
 static inline void close_run(ranks_run *run)
 {
     for (uint32_t rank = 0; rank < run->size; rank++) {
-        sl_session_close(run->rank[rank].session);
+        sl_runtime_close(run->rank[rank].runtime);
         sl_config_clear(&run->rank[rank].config);
     }
     for (uint32_t rank = 0; rank < run->size; rank++)
@@ -315,7 +315,7 @@ static inline void close_run(ranks_run *run)
 static inline void *step_rank(void *argument)
 {
     run_rank *it = argument;
-    sl_engine *engine = it->session->engine;
+    sl_engine *engine = it->runtime->engine;
     const double t = (double)(it->step + 1);
     const uint64_t turns = it->config.accumulate * it->run->dp; /* micro-batches of a step */
     const sl_step_scalars scalars = {.learning_rate = it->run->learning_rate,
@@ -409,7 +409,7 @@ static inline uint64_t find_place(const sl_tensor_spec *spec, uint32_t rank, uin
 static inline bool is_sharded(const run_rank *it, sl_group group, uint32_t index)
 {
     const bool has_master =
-        it->session->has_state[SL_GROUP_MASTER] && it->session->tensors[index].rule != SL_RULE_NONE;
+        it->runtime->has_state[SL_GROUP_MASTER] && it->runtime->tensors[index].rule != SL_RULE_NONE;
     if (group == SL_GROUP_PARAM && !has_master)
         return it->run->dp > 1 && it->config.zero > 2;
     return it->run->dp > 1 && it->config.zero > 0;
@@ -417,8 +417,8 @@ static inline bool is_sharded(const run_rank *it, sl_group group, uint32_t index
 
 static inline bool is_in_shard(const run_rank *it, uint32_t index, uint64_t e)
 {
-    const sl_layout *layout = it->session->blueprint->layout;
-    const uint32_t own = it->session->own[index];
+    const sl_layout *layout = it->runtime->blueprint->layout;
+    const uint32_t own = it->runtime->own[index];
     const uint64_t part = layout->chunks[layout->chunk_of_tensor[own]].elements / it->run->dp;
     return (layout->first_element[own] + e) / part == it->data;
 }
@@ -426,7 +426,7 @@ static inline bool is_in_shard(const run_rank *it, uint32_t index, uint64_t e)
 static inline void place_tensor(const run_rank *it, sl_group group, uint32_t index,
                                 const float *data, whole_model *model)
 {
-    const sl_tensor_spec *spec = &it->session->tensors[index];
+    const sl_tensor_spec *spec = &it->runtime->tensors[index];
     const bool has_shards = is_sharded(it, group, index);
     whole_tensor *whole = find_whole(model, spec);
     for (uint64_t e = 0; e < spec->element_count; e++) {
@@ -457,13 +457,13 @@ static inline whole_model *read_model(ranks_run *run, sl_group group)
 {
     whole_model *model = calloc(1, sizeof *model);
     for (uint32_t rank = 0; rank < run->size; rank++) {
-        const sl_session *session = run->rank[rank].session;
-        for (uint32_t i = 0; i < session->tensor_count; i++) {
-            const uint64_t count = session->tensors[i].element_count;
-            if (session->own[i] == SL_NONE) /* another stage's */
+        const sl_runtime *runtime = run->rank[rank].runtime;
+        for (uint32_t i = 0; i < runtime->tensor_count; i++) {
+            const uint64_t count = runtime->tensors[i].element_count;
+            if (runtime->own[i] == SL_NONE) /* another stage's */
                 continue;
             float *data = malloc(count * sizeof *data);
-            assert_int_equal(session->io.read(session->io.user, group, i, 0, count, data), SL_OK);
+            assert_int_equal(runtime->io.read(runtime->io.user, group, i, 0, count, data), SL_OK);
             place_tensor(&run->rank[rank], group, i, data, model);
             free(data);
         }
@@ -566,19 +566,19 @@ static inline void save_run(ranks_run *run, const char *directory)
     static sl_checkpoint_state state;
     state = (sl_checkpoint_state){.step = run->rank[0].step, .loss_scale = 1, .seed = 42};
     for (uint32_t rank = 0; rank < run->size; rank++) {
-        const sl_session *session = run->rank[rank].session;
+        const sl_runtime *runtime = run->rank[rank].runtime;
         run->rank[rank].save =
             (sl_checkpoint_save_args){.directory = directory,
                                       .shape = &shape,
-                                      .tensors = session->tensors,
-                                      .tensor_count = session->tensor_count,
+                                      .tensors = runtime->tensors,
+                                      .tensor_count = runtime->tensor_count,
                                       .ranks = has_others(run) ? &run->rank[rank].others.table
                                                : run->size > 1 ? &run->ranks[rank]
                                                                : NULL,
-                                      .has_state = session->has_state,
-                                      .io = &session->io,
+                                      .has_state = runtime->has_state,
+                                      .io = &runtime->io,
                                       .state = &state,
-                                      .precision = session->blueprint->task.type,
+                                      .precision = runtime->blueprint->task.type,
                                       .config_json = "{}",
                                       .gemm = "",
                                       .data_fingerprint = ""};
@@ -589,12 +589,12 @@ static inline void save_run(ranks_run *run, const char *directory)
 static inline void load_run(ranks_run *run, const char *directory)
 {
     for (uint32_t rank = 0; rank < run->size; rank++) {
-        sl_session *session = run->rank[rank].session;
+        sl_runtime *runtime = run->rank[rank].runtime;
         sl_checkpoint *checkpoint;
         if (sl_checkpoint_find_newest(directory, &checkpoint) != SL_OK)
             fail_msg("%s", sl_status_message());
-        if (sl_checkpoint_load(checkpoint, session->tensors, session->tensor_count,
-                               session->has_state, &session->io) != SL_OK)
+        if (sl_checkpoint_load(checkpoint, runtime->tensors, runtime->tensor_count,
+                               runtime->has_state, &runtime->io) != SL_OK)
             fail_msg("%s", sl_status_message());
         run->rank[rank].step = sl_checkpoint_describe(checkpoint)->state.step;
         sl_checkpoint_close(checkpoint);
@@ -675,11 +675,11 @@ static inline void check_peaks(const ranks_run *run)
 {
     for (uint32_t rank = 0; rank < run->size; rank++) {
         sl_engine_statistics statistics;
-        sl_engine_take_statistics(run->rank[rank].session->engine, &statistics);
+        sl_engine_take_statistics(run->rank[rank].runtime->engine, &statistics);
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
             assert_int_equal(
                 statistics.measured_peak_bytes[tier],
-                sl_blueprint_peak_bytes(run->rank[rank].session->blueprint, (sl_tier)tier));
+                sl_blueprint_peak_bytes(run->rank[rank].runtime->blueprint, (sl_tier)tier));
     }
 }
 

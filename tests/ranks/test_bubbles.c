@@ -210,11 +210,11 @@ static ranks_run *open_clocked(uint32_t stages, uint32_t micro_batches, int sche
     snprintf(accumulate, sizeof accumulate, "accumulate=%u", micro_batches);
     ranks_run *run = open_stages(1, 1, stages, settings, 1, NULL);
     for (uint32_t s = 0; s < stages; s++) {
-        const sl_session *session = run->rank[s].session;
-        const uint64_t bytes = sl_blueprint_peak_bytes(session->blueprint, SL_TIER_DEVICE);
+        const sl_runtime *runtime = run->rank[s].runtime;
+        const uint64_t bytes = sl_blueprint_peak_bytes(runtime->blueprint, SL_TIER_DEVICE);
         stage_clock *it = &clocks[s];
-        *it = (stage_clock){.program = session->blueprint->programs[PLAN_STEP],
-                            .arena = sl_engine_arena(session->engine, SL_TIER_DEVICE),
+        *it = (stage_clock){.program = runtime->blueprint->programs[PLAN_STEP],
+                            .arena = sl_engine_arena(runtime->engine, SL_TIER_DEVICE),
                             .grain_count = bytes / GRAIN_BYTES};
         it->written = calloc(it->grain_count, sizeof *it->written);
         it->read = calloc(it->grain_count, sizeof *it->read);

@@ -203,7 +203,7 @@ static uint64_t count_gathered(const sl_program *program)
 static uint64_t check_traffic(const struct layout *layout, const char *const *settings)
 {
     ranks_run *run = open_many(layout, settings, NULL);
-    const sl_blueprint *blueprint = run->rank[0].session->blueprint;
+    const sl_blueprint *blueprint = run->rank[0].runtime->blueprint;
     const uint64_t n = run->size, psi_bytes = blueprint->layout->block_count * SL_BLOCK_ELEMENTS *
                                               sl_type_bytes(SL_TYPE_BF16);
     const bool is_sharded = strcmp(layout->zero, "zero=3") == 0;
@@ -244,7 +244,7 @@ static void traffic_when_counted_is_that_of_the_plan(void **state)
 /* What all chunks of a group take on one rank. */
 static uint64_t count_home_bytes(const ranks_run *run, sl_group group)
 {
-    const sl_layout *layout = run->rank[0].session->blueprint->layout;
+    const sl_layout *layout = run->rank[0].runtime->blueprint->layout;
     uint64_t bytes = 0;
     for (uint32_t c = 0; c < layout->chunk_count; c++)
         bytes += sl_layout_chunk_bytes(layout, group, c);
@@ -262,9 +262,9 @@ static void memory_when_measured_is_that_of_the_plan(void **state)
         ranks_run *run = open_many(&layout, z == 1 ? on_host : by_layer, NULL);
         take_step(run);
         for (uint32_t rank = 0; rank < run->size; rank++) {
-            const sl_blueprint *blueprint = run->rank[rank].session->blueprint;
+            const sl_blueprint *blueprint = run->rank[rank].runtime->blueprint;
             sl_engine_statistics statistics;
-            sl_engine_take_statistics(run->rank[rank].session->engine, &statistics);
+            sl_engine_take_statistics(run->rank[rank].runtime->engine, &statistics);
             for (int tier = 0; tier < SL_TIER_COUNT; tier++)
                 assert_int_equal(statistics.measured_peak_bytes[tier],
                                  sl_blueprint_peak_bytes(blueprint, (sl_tier)tier));

@@ -21,11 +21,11 @@ static int step_count(void)
 }
 
 /* Moves every weight by one unit in the last place; 0 is padding, or a bias, and stays. */
-static void nudge_tensor(const sl_session *session, uint32_t index, uint64_t turn)
+static void nudge_tensor(const sl_runtime *runtime, uint32_t index, uint64_t turn)
 {
-    const uint64_t count = session->tensors[index].element_count;
+    const uint64_t count = runtime->tensors[index].element_count;
     float *data = malloc(count * sizeof *data);
-    assert_int_equal(session->io.read(session->io.user, SL_GROUP_PARAM, index, 0, count, data),
+    assert_int_equal(runtime->io.read(runtime->io.user, SL_GROUP_PARAM, index, 0, count, data),
                      SL_OK);
     for (uint64_t e = 0; e < count; e++) {
         const uint32_t bits = sl_bits_of_float(data[e]);
@@ -33,7 +33,7 @@ static void nudge_tensor(const sl_session *session, uint32_t index, uint64_t tur
         if (data[e] != 0.0f)
             data[e] = sl_bits_to_float(is_up ? bits + 1 : bits - 1);
     }
-    assert_int_equal(session->io.write(session->io.user, SL_GROUP_PARAM, index, 0, count, data),
+    assert_int_equal(runtime->io.write(runtime->io.user, SL_GROUP_PARAM, index, 0, count, data),
                      SL_OK);
     free(data);
 }
@@ -99,8 +99,8 @@ static void losses_in_bf16_when_on_many_ranks_part_as_those_of_nudged_runs(void 
     train(open_rank_layout(&layouts[ALONE], precision), alone);
     for (uint64_t turn = 0; turn < (is_full() ? NUDGED : 3); turn++) {
         ranks_run *run = open_rank_layout(&layouts[ALONE], precision);
-        for (uint32_t i = 0; i < run->rank[0].session->tensor_count; i++)
-            nudge_tensor(run->rank[0].session, i, seed + turn);
+        for (uint32_t i = 0; i < run->rank[0].runtime->tensor_count; i++)
+            nudge_tensor(run->rank[0].runtime, i, seed + turn);
         train(run, losses);
         print_message("nudged: %.2g\n", find_gap(alone, losses));
         worst = fmax(worst, find_gap(alone, losses));

@@ -62,10 +62,10 @@ static ranks_run *open_ranks(layout l, const char *const *settings, const char *
 
 static bool is_frozen(const ranks_run *run, const char *name)
 {
-    const sl_session *session = run->rank[0].session;
-    for (uint32_t i = 0; i < session->tensor_count; i++)
-        if (strcmp(session->tensors[i].name, name) == 0)
-            return session->tensors[i].rule == SL_RULE_NONE;
+    const sl_runtime *runtime = run->rank[0].runtime;
+    for (uint32_t i = 0; i < runtime->tensor_count; i++)
+        if (strcmp(runtime->tensors[i].name, name) == 0)
+            return runtime->tensors[i].rule == SL_RULE_NONE;
     fail_msg("%s is missing", name);
     return false;
 }
@@ -107,7 +107,7 @@ static double sum_squares(const whole_tensor *gradient, sl_type type)
 /* The norm is that of the gradients of tensors that are trained in `frozen`. */
 static void compare_norm(ranks_run *all, ranks_run *frozen, const char *what)
 {
-    const sl_type type = frozen->rank[0].session->blueprint->task.type;
+    const sl_type type = frozen->rank[0].runtime->blueprint->task.type;
     whole_model *gradients = read_model(all, SL_GROUP_GRAD);
     const double norm = (double)frozen->rank[0].control.grad_norm;
     double sum = 0;
@@ -357,7 +357,7 @@ static void check_frozen_stages(const ranks_run *run, const struct pipeline *it)
 {
     bool is_before = true; /* all stages before are frozen */
     for (uint32_t rank = 0; rank < run->size; rank++) {
-        const sl_program *program = run->rank[rank].session->blueprint->programs[0];
+        const sl_program *program = run->rank[rank].runtime->blueprint->programs[0];
         const uint32_t stage = run->rank[rank].stage;
         const bool is_whole = it->frozen_stages >> stage & 1;
         assert_int_equal(!trains_any(program), is_whole);

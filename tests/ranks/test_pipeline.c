@@ -168,7 +168,7 @@ static void gradients_when_ranks_form_a_cube_then_are_those_of_one_rank(void **s
 
 static const sl_program *program_of(const ranks_run *run, uint32_t rank)
 {
-    return run->rank[rank].session->blueprint->programs[0];
+    return run->rank[rank].runtime->blueprint->programs[0];
 }
 
 /* 20 and 512 leave the same remainder for one, two and three micro-batches that are kept. */
@@ -210,7 +210,7 @@ static uint32_t count_kept(const sl_program *program)
 
 static uint64_t count_device_bytes(const ranks_run *run, uint32_t rank)
 {
-    return sl_blueprint_peak_bytes(run->rank[rank].session->blueprint, SL_TIER_DEVICE);
+    return sl_blueprint_peak_bytes(run->rank[rank].runtime->blueprint, SL_TIER_DEVICE);
 }
 
 /* min(m, p - s), however many there are; so device memory does not grow with them, once they are
@@ -249,7 +249,7 @@ static void check_layers(const char *stages, uint32_t count, const uint32_t *end
     snprintf(setting, sizeof setting, "stages=%s", stages);
     ranks_run *one = open_one(plain), *many = open_stages(1, 1, count, settings, 1, NULL);
     for (uint32_t s = 0; s < count; s++)
-        assert_int_equal(many->rank[s].session->blueprint->task.stage_ends[s], ends[s]);
+        assert_int_equal(many->rank[s].runtime->blueprint->task.stage_ends[s], ends[s]);
     take_step(one);
     take_step(many);
     check_models(one, many, count, -1);
@@ -344,7 +344,7 @@ static void layers_when_shared_by_cost_then_are_fewer_beside_the_head(void **sta
     (void)state;
     static const char *const settings[] = {"policy=device", "accumulate=3", "stages=cost", NULL};
     ranks_run *run = open_stages(1, 1, 2, settings, 1, NULL);
-    const uint32_t *ends = run->rank[0].session->blueprint->task.stage_ends;
+    const uint32_t *ends = run->rank[0].runtime->blueprint->task.stage_ends;
     assert_int_equal(ends[1], shape.layers);
     assert_true(ends[0] > shape.layers / 2);
     take_step(run);
@@ -358,7 +358,7 @@ static void layers_when_they_do_not_divide_then_are_shared_out_evenly(void **sta
         uint32_t next = 0;
         for (uint32_t stage = 0; stage < stages; stage++) {
             uint32_t first, end;
-            sl_gpt2_stage_layers(&shape, stages, stage, &first, &end);
+            sl_model_shape_stage(&shape, stages, stage, &first, &end);
             assert_int_equal(first, next);
             assert_true(end - first == shape.layers / stages ||
                         end - first == shape.layers / stages + 1);

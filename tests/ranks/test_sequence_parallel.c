@@ -128,7 +128,7 @@ static void traffic_when_counted_is_that_of_the_formula(void **state)
 
 static uint64_t activation_bytes(const ranks_run *run)
 {
-    return run->rank[0].session->blueprint->plans[0]->kind_bytes[SL_TIER_DEVICE]
+    return run->rank[0].runtime->blueprint->plans[0]->kind_bytes[SL_TIER_DEVICE]
                                                                 [SL_MEMORY_ACTIVATION];
 }
 

@@ -50,7 +50,7 @@ typedef struct shard_step {
 
 static shard_step derive_step(const sl_step_options *options, uint32_t stage_count)
 {
-    static const sl_gpt2_shape deep = {6, 40, 5, 24, 600};
+    static const sl_model_shape deep = {6, 40, 5, 24, 600};
     const sl_model_options forward_options = {.batch = 2,
                                               .seq = 24,
                                               .tp_size = 1,
@@ -59,7 +59,7 @@ static shard_step derive_step(const sl_step_options *options, uint32_t stage_cou
                                               .grad_type = SL_TYPE_FP32};
     sl_program *forward;
     shard_step step;
-    assert_int_equal(sl_gpt2_emit(&deep, &forward_options, &forward), SL_OK);
+    assert_int_equal(sl_model_shape_emit(&deep, &forward_options, &forward), SL_OK);
     forward->dp_size = 4;
     forward->zero = 3;
     forward->has_whole_gradients = options->accumulation == SL_ACCUMULATE_MICRO;
@@ -210,20 +210,20 @@ static void gathers_when_chunks_stay_idle_then_are_fewer(void **state)
 /* Bytes that a rank of 64 keeps of a model's parameters, gradients and states. */
 static double count_kept_bytes(uint32_t zero, double *out_elements)
 {
-    static const sl_gpt2_shape large = {36, 4096, 32, 1024, 50257};
+    static const sl_model_shape large = {36, 4096, 32, 1024, 50257};
     const sl_model_options options = {
         .batch = 1, .seq = 1024, .tp_size = 1, .type = SL_TYPE_BF16, .grad_type = SL_TYPE_BF16};
     sl_program *program;
     sl_layout *layout;
     double bytes = 0;
-    assert_int_equal(sl_gpt2_emit(&large, &options, &program), SL_OK);
+    assert_int_equal(sl_model_shape_emit(&large, &options, &program), SL_OK);
     program->dp_size = 64;
     program->zero = zero;
     assert_int_equal(sl_layout_build(program, 0, &layout), SL_OK);
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         for (uint32_t c = 0; c < layout->chunk_count; c++)
             bytes += (double)sl_layout_chunk_bytes(layout, (sl_group)group, c);
-    *out_elements = (double)sl_gpt2_parameter_count(&large);
+    *out_elements = (double)sl_model_shape_parameters(&large);
     sl_layout_close(layout);
     sl_program_close(program);
     return bytes;

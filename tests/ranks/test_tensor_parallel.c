@@ -106,7 +106,7 @@ static void activations_when_partitioned_then_bits_are_the_same(void **state)
         assert_true(is_same(expected, found));
         assert_true(run->rank[0].loss == plain->rank[0].loss);
         const uint64_t turns = run->rank[0].config.accumulate;
-        const uint64_t type_bytes = sl_type_bytes(run->rank[0].session->blueprint->task.type);
+        const uint64_t type_bytes = sl_type_bytes(run->rank[0].runtime->blueprint->task.type);
         const uint64_t hidden = 2ull * shape.context * shape.width * type_bytes;
         assert_int_equal(run->group.gathered_bytes[0] - plain->group.gathered_bytes[0],
                          2 * turns * shape.layers * hidden / size);
@@ -229,13 +229,13 @@ static void loss_when_a_rank_has_nan_then_is_nan(void **state)
 {
     (void)state;
     ranks_run *run = open_run(2, on_device, NULL);
-    const sl_session *session = run->rank[1].session;
+    const sl_runtime *runtime = run->rank[1].runtime;
     float row[64];
     for (uint64_t i = 0; i < shape.width; i++)
         row[i] = NAN;
-    for (uint32_t i = 0; i < session->tensor_count; i++)
-        if (strcmp(session->tensors[i].name, "wte.weight") == 0) {
-            assert_int_equal(session->io.write(session->io.user, SL_GROUP_PARAM, i, 3 * shape.width,
+    for (uint32_t i = 0; i < runtime->tensor_count; i++)
+        if (strcmp(runtime->tensors[i].name, "wte.weight") == 0) {
+            assert_int_equal(runtime->io.write(runtime->io.user, SL_GROUP_PARAM, i, 3 * shape.width,
                                                shape.width, row),
                              SL_OK);
             break;
@@ -328,8 +328,8 @@ static void plans_of_ranks_when_compared_are_one(void **state)
     for (int way = 0; way < WAY_COUNT; way++) {
         ranks_run *run = open_run(3, ways[way].settings, NULL);
         for (uint32_t rank = 1; rank < 3; rank++)
-            assert_true(is_same_plan(run->rank[0].session->blueprint->plans[0],
-                                     run->rank[rank].session->blueprint->plans[0]));
+            assert_true(is_same_plan(run->rank[0].runtime->blueprint->plans[0],
+                                     run->rank[rank].runtime->blueprint->plans[0]));
         close_run(run);
     }
 }
@@ -341,15 +341,15 @@ static void session_when_there_are_no_other_ranks_then_is_refused(void **state)
     sl_config config;
     sl_search search;
     sl_blueprint *blueprint;
-    sl_session *session;
+    sl_runtime *runtime;
     sl_refusal refusal;
     const sl_engine_source source = {fill_rows, NULL};
-    const sl_session_hooks hooks = {.source = &source};
+    const sl_runtime_hooks hooks = {.source = &source};
     const ranks_run run = {.size = 2, .tp = 2, .dp = 1, .factor = 1};
     configure(&config, &run, on_device);
     assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
     assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_OK);
-    assert_int_equal(sl_session_open(blueprint, &hooks, &session), SL_ERROR_USAGE);
+    assert_int_equal(sl_runtime_open(blueprint, &hooks, &runtime), SL_ERROR_USAGE);
     assert_non_null(strstr(sl_status_message(), "no other ranks"));
     sl_config_clear(&config);
 }

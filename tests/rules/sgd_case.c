@@ -28,7 +28,7 @@ static void assert_ok(sl_status status, uint64_t seed)
 static plan_case choose(uint64_t seed, sl_type type, sl_rule_id rule, plan_case_frozen frozen)
 {
     plan_case c = tiered_case_choose(seed);
-    c.shape = (sl_gpt2_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
+    c.shape = (sl_model_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
     c.emit = (sl_model_options){.batch = 2, .seq = 21, .tp_size = 1, .type = type};
     c.step.micro_batch_count = 4;
     c.chunk_elements = c.chunk_elements ? 20 * SL_BLOCK_ELEMENTS : 0;

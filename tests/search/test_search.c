@@ -16,7 +16,7 @@
 #include "machine/disk.h"
 #include "search/search.h"
 
-static const sl_gpt2_shape shape = {3, 96, 4, 64, 1000};
+static const sl_model_shape shape = {3, 96, 4, 64, 1000};
 
 /* The machine that everything is planned for: copies take this many times as long as by default. */
 static double copy_slowness = 1;

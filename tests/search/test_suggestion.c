@@ -100,7 +100,7 @@ static void print_settings(const settings *list)
     print_message("\n");
 }
 
-static sl_status find(const sl_gpt2_shape *shape, const settings *list,
+static sl_status find(const sl_model_shape *shape, const settings *list,
                       sl_blueprint **out_blueprint, sl_refusal *out_refusal)
 {
     sl_config config;
@@ -134,7 +134,7 @@ static void follow(settings *list, const char *options)
 
 /* It fits behind the options that were refused; those that keep the budgets come first, the fastest
  * before the others, and none of them is beyond the machine. */
-static void check_suggestion(const sl_gpt2_shape *shape, const settings *list,
+static void check_suggestion(const sl_model_shape *shape, const settings *list,
                              const sl_refusal *refusal, uint32_t index)
 {
     const sl_suggestion *suggestion = &refusal->suggestions[index];
@@ -152,7 +152,7 @@ static void check_suggestion(const sl_gpt2_shape *shape, const settings *list,
 }
 
 /* True if it was refused; then everything about the refusal was checked. */
-static bool refuse(const sl_gpt2_shape *shape, const settings *list)
+static bool refuse(const sl_model_shape *shape, const settings *list)
 {
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal = {0};
@@ -170,7 +170,7 @@ static bool refuse(const sl_gpt2_shape *shape, const settings *list)
         assert_non_null(strstr(sl_status_message(), refusal.suggestions[i].options));
     assert_true(refusal.failure.shortage.missing_bytes > 0);
     /* Nothing as large as the states was taken; a plan's own lists stay below a MiB here. */
-    uint64_t state_bytes = 4 * sizeof(float) * sl_gpt2_parameter_count(shape);
+    uint64_t state_bytes = 4 * sizeof(float) * sl_model_shape_parameters(shape);
     assert_true(allocation_counter_largest < (state_bytes > 1 << 20 ? state_bytes : 1 << 20));
     for (uint32_t i = 0; i < refusal.suggestion_count; i++)
         check_suggestion(shape, list, &refusal, i);
@@ -180,7 +180,7 @@ static bool refuse(const sl_gpt2_shape *shape, const settings *list)
 static void suggestions_when_followed_then_fit(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {2, 48, 4, 32, 1000};
+    static const sl_model_shape shape = {2, 48, 4, 32, 1000};
     static const settings cases[] = {
         {{"device-memory=300K", "host-memory=1G"}, 2},
         {{"device-memory=450K", "host-memory=1G", "recompute=none"}, 3},
@@ -208,7 +208,7 @@ static bool has_suggestion(const sl_refusal *refusal, const char *options)
 static void suggestions_when_recomputation_helps_then_name_it(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {2, 48, 4, 32, 1000};
+    static const sl_model_shape shape = {2, 48, 4, 32, 1000};
     bool is_refused = true, is_named = false;
     for (uint32_t kib = 600; is_refused && !is_named; kib += 100) {
         settings list = {{"micro-batch=4", "policy=host", "recompute=none"}, 3};
@@ -230,7 +230,7 @@ static void suggestions_when_recomputation_helps_then_name_it(void **state)
 static void suggestions_when_something_helps_then_keep_the_budgets(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {2, 48, 4, 32, 1000};
+    static const sl_model_shape shape = {2, 48, 4, 32, 1000};
     static const struct {
         settings settings;
         const char *options;
@@ -257,7 +257,7 @@ static void suggestions_when_something_helps_then_keep_the_budgets(void **state)
 static void search_when_nothing_can_fit_then_plans_little(void **state)
 {
     (void)state;
-    static const sl_gpt2_shape shape = {12, 768, 12, 1024, 50257};
+    static const sl_model_shape shape = {12, 768, 12, 1024, 50257};
     sl_config config;
     sl_search search;
     sl_blueprint *blueprint = NULL;
@@ -280,15 +280,15 @@ static void search_when_nothing_can_fit_then_plans_little(void **state)
 
 /* ---- random configurations ---- */
 
-static sl_gpt2_shape draw_shape(uint64_t *random)
+static sl_model_shape draw_shape(uint64_t *random)
 {
     static const uint32_t head_widths[] = {16, 32, 64};
     uint32_t heads = 1 + (uint32_t)scratch_below(random, 8);
-    return (sl_gpt2_shape){.layers = 1 + (uint32_t)scratch_below(random, 6),
-                           .width = heads * head_widths[scratch_below(random, 3)] * 2,
-                           .heads = heads,
-                           .context = 16u << scratch_below(random, 5),
-                           .vocab = 1000 + (uint32_t)scratch_below(random, 50000)};
+    return (sl_model_shape){.layers = 1 + (uint32_t)scratch_below(random, 6),
+                            .width = heads * head_widths[scratch_below(random, 3)] * 2,
+                            .heads = heads,
+                            .context = 16u << scratch_below(random, 5),
+                            .vocab = 1000 + (uint32_t)scratch_below(random, 50000)};
 }
 
 static const char *draw_word(uint64_t *random, const char *const *words, uint64_t count)
@@ -356,8 +356,8 @@ static void random_cases_when_refused_then_the_suggestion_fits(void **state)
     uint64_t goal = scratch_count(sanitizer_share(15), 1000), refused = 0, tried = 0;
     for (; refused < goal; tried++) {
         settings list = {.count = 0};
-        sl_gpt2_shape shape = draw_shape(&random);
-        uint64_t state_bytes = 16 * sl_gpt2_parameter_count(&shape);
+        sl_model_shape shape = draw_shape(&random);
+        uint64_t state_bytes = 16 * sl_model_shape_parameters(&shape);
         draw_placement(&random, &list);
         draw_work(&random, &list);
         draw_budgets(&random, state_bytes, &list);

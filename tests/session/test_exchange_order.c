@@ -20,9 +20,9 @@
 
 #include "base/status.h"
 #include "cluster/pipeline.h"
+#include "model/architecture.h"
 #include "session/exchange_order.h"
 #include "sluice/chunk.h"
-#include "sluice/gpt2.h"
 
 enum { STAGES_MAX = 8, LAYERS = 8 };
 
@@ -43,12 +43,12 @@ typedef struct pipeline {
 static sl_program *derive_stage(uint32_t stage_count, uint32_t stage,
                                 const sl_step_options *options)
 {
-    const sl_gpt2_shape shape = {LAYERS, 16, 2, 8, 64};
+    const sl_model_shape shape = {LAYERS, 16, 2, 8, 64};
     const sl_model_options emit = {
         .batch = 1, .seq = 8, .tp_size = 1, .stage_count = stage_count, .stage_index = stage};
     sl_program *forward, *step;
     sl_layout *layout;
-    assert_int_equal(sl_gpt2_emit(&shape, &emit, &forward), SL_OK);
+    assert_int_equal(sl_model_shape_emit(&shape, &emit, &forward), SL_OK);
     assert_int_equal(sl_layout_build(forward, 1 << 14, &layout), SL_OK);
     const sl_chunk_map map = sl_layout_chunk_map(layout);
     assert_int_equal(sl_program_derive_step(forward, &map, options, &step), SL_OK);

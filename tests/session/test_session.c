@@ -20,13 +20,13 @@
 #include "base/rng.h"
 #include "scratch_dir.h"
 #include "search/search.h"
-#include "session/session.h"
+#include "session/runtime.h"
 
-static const sl_gpt2_shape small = {2, 48, 4, 32, 1000}; /* wte has several panels */
+static const sl_model_shape small = {2, 48, 4, 32, 1000}; /* wte has several panels */
 
-static const sl_gpt2_shape wide = {1, 384, 4, 16,
-                                   300}; /* mlp.c_fc has more elements than a piece */
-static const sl_gpt2_shape *shape = &small;
+static const sl_model_shape wide = {1, 384, 4, 16,
+                                    300}; /* mlp.c_fc has more elements than a piece */
+static const sl_model_shape *shape = &small;
 
 static uint64_t read_seed(void)
 {
@@ -77,18 +77,18 @@ static sl_status fill_nothing(void *user, const sl_engine_fill *what, void *memo
     return SL_ERROR_INTERNAL;
 }
 
-static sl_session *open_session(const char *const *settings)
+static sl_runtime *open_session(const char *const *settings)
 {
     sl_blueprint *blueprint;
-    sl_session *session;
+    sl_runtime *runtime;
     sl_refusal refusal;
     if (find(settings, &blueprint, &refusal) != SL_OK)
         fail_msg("%s", sl_status_message());
     const sl_engine_source nothing = {fill_nothing, NULL};
-    const sl_session_hooks hooks = {.source = &nothing};
-    if (sl_session_open(blueprint, &hooks, &session) != SL_OK)
+    const sl_runtime_hooks hooks = {.source = &nothing};
+    if (sl_runtime_open(blueprint, &hooks, &runtime) != SL_OK)
         fail_msg("%s", sl_status_message());
-    return session;
+    return runtime;
 }
 
 static const char *const on_device[] = {"policy=device", NULL};
@@ -115,15 +115,15 @@ static void initial_values_when_placed_in_any_way_then_depend_on_name_and_positi
 {
     (void)state;
     for (int way = 0; way < WAY_COUNT; way++) {
-        sl_session *session = open_session(ways[way]);
-        assert_int_equal(sl_session_initialise(session, 42), SL_OK);
+        sl_runtime *runtime = open_session(ways[way]);
+        assert_int_equal(sl_runtime_initialise(runtime, 42), SL_OK);
         uint32_t panels = 0;
-        for (uint32_t i = 0; i < session->tensor_count; i++) {
-            const sl_tensor_spec *tensor = &session->tensors[i];
+        for (uint32_t i = 0; i < runtime->tensor_count; i++) {
+            const sl_tensor_spec *tensor = &runtime->tensors[i];
             float *data = malloc(tensor->element_count * sizeof *data);
             uint64_t stream = sl_hash_64(tensor->name, strlen(tensor->name));
             panels += strcmp(tensor->name, "wte.weight") == 0;
-            assert_int_equal(session->io.read(session->io.user, SL_GROUP_PARAM, i, 0,
+            assert_int_equal(runtime->io.read(runtime->io.user, SL_GROUP_PARAM, i, 0,
                                               tensor->element_count, data),
                              SL_OK);
             for (uint64_t row = 0; row < tensor->shape[0]; row++)
@@ -139,24 +139,24 @@ static void initial_values_when_placed_in_any_way_then_depend_on_name_and_positi
             free(data);
         }
         assert_true(panels > 1);
-        sl_session_close(session);
+        sl_runtime_close(runtime);
     }
 }
 
 static void initial_values_when_drawn_then_are_spread_as_asked(void **state)
 {
     (void)state;
-    sl_session *session = open_session(on_device);
-    assert_int_equal(sl_session_initialise(session, 7), SL_OK);
+    sl_runtime *runtime = open_session(on_device);
+    assert_int_equal(sl_runtime_initialise(runtime, 7), SL_OK);
     double sum = 0, squares = 0;
     uint64_t count = 0;
-    for (uint32_t i = 0; i < session->tensor_count; i++) {
-        const sl_tensor_spec *tensor = &session->tensors[i];
+    for (uint32_t i = 0; i < runtime->tensor_count; i++) {
+        const sl_tensor_spec *tensor = &runtime->tensors[i];
         if (strcmp(tensor->name, "wte.weight") != 0)
             continue;
         uint64_t elements = tensor->valid_rows * tensor->shape[1];
         float *data = malloc(elements * sizeof *data);
-        assert_int_equal(session->io.read(session->io.user, SL_GROUP_PARAM, i, 0, elements, data),
+        assert_int_equal(runtime->io.read(runtime->io.user, SL_GROUP_PARAM, i, 0, elements, data),
                          SL_OK);
         for (uint64_t k = 0; k < elements; k++) {
             sum += data[k];
@@ -170,7 +170,7 @@ static void initial_values_when_drawn_then_are_spread_as_asked(void **state)
     /* Five standard errors: 0.02 / sqrt(48000) for the mean, by sqrt(2) less for the deviation. */
     assert_true(fabs(mean) < 5 * 0.02 / sqrt(48000.0));
     assert_true(fabs(deviation - 0.02) < 5 * 0.02 / sqrt(2 * 48000.0));
-    sl_session_close(session);
+    sl_runtime_close(runtime);
 }
 
 /* What a number comes back as from a group of this type. */
@@ -182,11 +182,11 @@ static float round_to(sl_type type, float value)
 }
 
 /* The same of a group of a session: parameters come back as their masters. */
-static float expect_back(const sl_session *session, uint32_t group, float value)
+static float expect_back(const sl_runtime *runtime, uint32_t group, float value)
 {
-    if (group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER])
+    if (group == SL_GROUP_PARAM && runtime->has_state[SL_GROUP_MASTER])
         return value;
-    return round_to(session->blueprint->layout->group_type[group], value);
+    return round_to(runtime->blueprint->layout->group_type[group], value);
 }
 
 /* Plain arrays of what should be in every tensor of every group. */
@@ -194,27 +194,27 @@ typedef struct shadow {
     float **data; /* [SL_GROUP_COUNT * tensor_count], NULL where there is no such group */
 } shadow;
 
-static void write_random_runs(sl_session *session, shadow *expected, uint64_t seed)
+static void write_random_runs(sl_runtime *runtime, shadow *expected, uint64_t seed)
 {
     for (uint64_t i = 0; i < 400; i++) {
         uint32_t group = (uint32_t)sl_rng_below(seed, 1, i, SL_GROUP_COUNT);
-        uint32_t tensor = (uint32_t)sl_rng_below(seed, 2, i, session->tensor_count);
-        if (!session->has_state[group] || group == SL_GROUP_MASTER)
+        uint32_t tensor = (uint32_t)sl_rng_below(seed, 2, i, runtime->tensor_count);
+        if (!runtime->has_state[group] || group == SL_GROUP_MASTER)
             continue;
-        uint64_t elements = session->tensors[tensor].element_count;
+        uint64_t elements = runtime->tensors[tensor].element_count;
         uint64_t first = sl_rng_below(seed, 3, i, elements);
         uint64_t count = 1 + sl_rng_below(seed, 4, i, elements - first);
-        float *target = expected->data[group * session->tensor_count + tensor] + first;
+        float *target = expected->data[group * runtime->tensor_count + tensor] + first;
         for (uint64_t k = 0; k < count; k++)
             target[k] = sl_rng_normal(seed, 5 + i, k);
         assert_int_equal(
-            session->io.write(session->io.user, (sl_group)group, tensor, first, count, target),
+            runtime->io.write(runtime->io.user, (sl_group)group, tensor, first, count, target),
             SL_OK);
-        if (group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER])
-            memcpy(expected->data[SL_GROUP_MASTER * session->tensor_count + tensor] + first, target,
+        if (group == SL_GROUP_PARAM && runtime->has_state[SL_GROUP_MASTER])
+            memcpy(expected->data[SL_GROUP_MASTER * runtime->tensor_count + tensor] + first, target,
                    count * sizeof *target);
         for (uint64_t k = 0; k < count; k++)
-            target[k] = expect_back(session, group, target[k]);
+            target[k] = expect_back(runtime, group, target[k]);
     }
 }
 
@@ -223,19 +223,19 @@ static void tensors_when_written_in_runs_then_read_back_and_leave_others_alone(v
     (void)state;
     uint64_t seed = read_seed();
     for (int way = 0; way < WAY_COUNT; way++) {
-        sl_session *session = open_session(ways[way]);
-        shadow expected = {calloc(SL_GROUP_COUNT * (size_t)session->tensor_count, sizeof(float *))};
-        for (uint32_t i = 0; i < SL_GROUP_COUNT * session->tensor_count; i++)
+        sl_runtime *runtime = open_session(ways[way]);
+        shadow expected = {calloc(SL_GROUP_COUNT * (size_t)runtime->tensor_count, sizeof(float *))};
+        for (uint32_t i = 0; i < SL_GROUP_COUNT * runtime->tensor_count; i++)
             expected.data[i] =
-                calloc(session->tensors[i % session->tensor_count].element_count, sizeof(float));
-        write_random_runs(session, &expected, seed + (uint64_t)way);
-        for (uint32_t i = 0; i < SL_GROUP_COUNT * session->tensor_count; i++) {
-            uint32_t group = i / session->tensor_count, tensor = i % session->tensor_count;
-            uint64_t elements = session->tensors[tensor].element_count;
+                calloc(runtime->tensors[i % runtime->tensor_count].element_count, sizeof(float));
+        write_random_runs(runtime, &expected, seed + (uint64_t)way);
+        for (uint32_t i = 0; i < SL_GROUP_COUNT * runtime->tensor_count; i++) {
+            uint32_t group = i / runtime->tensor_count, tensor = i % runtime->tensor_count;
+            uint64_t elements = runtime->tensors[tensor].element_count;
             float *data = malloc(elements * sizeof *data);
-            if (session->has_state[group]) {
+            if (runtime->has_state[group]) {
                 assert_int_equal(
-                    session->io.read(session->io.user, (sl_group)group, tensor, 0, elements, data),
+                    runtime->io.read(runtime->io.user, (sl_group)group, tensor, 0, elements, data),
                     SL_OK);
                 assert_memory_equal(data, expected.data[i], elements * sizeof *data);
             }
@@ -243,7 +243,7 @@ static void tensors_when_written_in_runs_then_read_back_and_leave_others_alone(v
             free(expected.data[i]);
         }
         free(expected.data);
-        sl_session_close(session);
+        sl_runtime_close(runtime);
     }
 }
 
@@ -253,19 +253,19 @@ static void parameters_when_in_half_precision_then_are_their_masters_rounded(voi
     (void)state;
     static const char *const *const halves[] = {bf16_on_disk, fp16_spread, bf16_on_device};
     for (int way = 0; way < 3; way++) {
-        sl_session *session = open_session(halves[way]);
-        const sl_layout *layout = session->blueprint->layout;
+        sl_runtime *runtime = open_session(halves[way]);
+        const sl_layout *layout = runtime->blueprint->layout;
         sl_type type = layout->group_type[SL_GROUP_PARAM];
         uint64_t bytes = layout->chunk_elements * sizeof(uint16_t);
         uint16_t *chunk = malloc(bytes);
         float *data = malloc(layout->chunk_elements * sizeof *data);
-        assert_int_equal(sl_session_initialise(session, 3), SL_OK);
-        for (uint32_t i = 0; i < session->tensor_count; i++) {
-            uint64_t count = session->tensors[i].element_count;
-            assert_int_equal(sl_engine_read_chunk(session->engine, SL_GROUP_PARAM,
+        assert_int_equal(sl_runtime_initialise(runtime, 3), SL_OK);
+        for (uint32_t i = 0; i < runtime->tensor_count; i++) {
+            uint64_t count = runtime->tensors[i].element_count;
+            assert_int_equal(sl_engine_read_chunk(runtime->engine, SL_GROUP_PARAM,
                                                   layout->chunk_of_tensor[i], 0, bytes, chunk),
                              SL_OK);
-            assert_int_equal(session->io.read(session->io.user, SL_GROUP_MASTER, i, 0, count, data),
+            assert_int_equal(runtime->io.read(runtime->io.user, SL_GROUP_MASTER, i, 0, count, data),
                              SL_OK);
             for (uint64_t k = 0; k < count; k++) {
                 uint16_t found = chunk[layout->first_element[i] + k];
@@ -275,7 +275,7 @@ static void parameters_when_in_half_precision_then_are_their_masters_rounded(voi
         }
         free(chunk);
         free(data);
-        sl_session_close(session);
+        sl_runtime_close(runtime);
     }
 }
 
@@ -285,60 +285,60 @@ static void tensors_when_larger_than_a_piece_then_are_whole(void **state)
     (void)state;
     static const char *const settings[] = {"precision=bf16", "policy=device", NULL};
     shape = &wide;
-    sl_session *session = open_session(settings);
+    sl_runtime *runtime = open_session(settings);
     shape = &small;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < session->tensor_count; i++) {
-        uint64_t elements = session->tensors[i].element_count;
+    for (uint32_t i = 0; i < runtime->tensor_count; i++) {
+        uint64_t elements = runtime->tensors[i].element_count;
         if (elements <= 1 << 19)
             continue;
         count++;
         float *data = malloc(elements * sizeof *data), *back = malloc(elements * sizeof *back);
         for (uint64_t k = 0; k < elements; k++)
             data[k] = (float)(k * 2654435761u % 251);
-        assert_int_equal(session->io.write(session->io.user, SL_GROUP_GRAD, i, 0, elements, data),
+        assert_int_equal(runtime->io.write(runtime->io.user, SL_GROUP_GRAD, i, 0, elements, data),
                          SL_OK);
-        assert_int_equal(session->io.read(session->io.user, SL_GROUP_GRAD, i, 0, elements, back),
+        assert_int_equal(runtime->io.read(runtime->io.user, SL_GROUP_GRAD, i, 0, elements, back),
                          SL_OK);
         assert_memory_equal(back, data, elements * sizeof *data); /* small integers are exact */
         free(data);
         free(back);
     }
     assert_true(count > 0);
-    assert_int_equal(session->blueprint->layout->group_type[SL_GROUP_GRAD], SL_TYPE_BF16);
-    sl_session_close(session);
+    assert_int_equal(runtime->blueprint->layout->group_type[SL_GROUP_GRAD], SL_TYPE_BF16);
+    sl_runtime_close(runtime);
 }
 
 static void tensors_when_reached_beyond_their_end_then_fail(void **state)
 {
     (void)state;
-    sl_session *session = open_session(on_host);
+    sl_runtime *runtime = open_session(on_host);
     float data[4];
-    uint64_t elements = session->tensors[0].element_count;
-    assert_int_equal(session->io.read(session->io.user, SL_GROUP_PARAM, 0, elements - 3, 4, data),
+    uint64_t elements = runtime->tensors[0].element_count;
+    assert_int_equal(runtime->io.read(runtime->io.user, SL_GROUP_PARAM, 0, elements - 3, 4, data),
                      SL_ERROR_INTERNAL);
-    assert_int_equal(session->io.write(session->io.user, SL_GROUP_PARAM, 0, UINT64_MAX, 2, data),
+    assert_int_equal(runtime->io.write(runtime->io.user, SL_GROUP_PARAM, 0, UINT64_MAX, 2, data),
                      SL_ERROR_INTERNAL);
     assert_int_equal(
-        session->io.read(session->io.user, SL_GROUP_PARAM, session->tensor_count, 0, 1, data),
+        runtime->io.read(runtime->io.user, SL_GROUP_PARAM, runtime->tensor_count, 0, 1, data),
         SL_ERROR_INTERNAL);
-    sl_session_close(session);
+    sl_runtime_close(runtime);
 }
 
 static void padding_when_a_session_opens_then_is_zero(void **state)
 {
     (void)state;
-    sl_session *session = open_session(spread);
-    assert_int_equal(sl_session_initialise(session, 1), SL_OK);
-    const sl_layout *layout = session->blueprint->layout;
+    sl_runtime *runtime = open_session(spread);
+    assert_int_equal(sl_runtime_initialise(runtime, 1), SL_OK);
+    const sl_layout *layout = runtime->blueprint->layout;
     uint8_t *is_used = calloc(layout->chunk_count, layout->chunk_elements);
     float *chunk = malloc(layout->chunk_elements * sizeof *chunk);
     for (uint32_t i = 0; i < layout->tensor_count; i++)
         memset(is_used + layout->chunk_of_tensor[i] * layout->chunk_elements +
                    layout->first_element[i],
-               1, session->tensors[i].element_count);
+               1, runtime->tensors[i].element_count);
     for (uint32_t i = 0; i < layout->chunk_count; i++) {
-        assert_int_equal(sl_engine_read_chunk(session->engine, SL_GROUP_PARAM, i, 0,
+        assert_int_equal(sl_engine_read_chunk(runtime->engine, SL_GROUP_PARAM, i, 0,
                                               layout->chunk_elements * sizeof *chunk, chunk),
                          SL_OK);
         for (uint64_t k = 0; k < layout->chunk_elements; k++)
@@ -346,7 +346,7 @@ static void padding_when_a_session_opens_then_is_zero(void **state)
     }
     free(chunk);
     free(is_used);
-    sl_session_close(session);
+    sl_runtime_close(runtime);
 }
 
 /* ---- search ---- */

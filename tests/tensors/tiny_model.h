@@ -6,14 +6,14 @@
 #ifndef SL_TESTS_TINY_MODEL_H
 #define SL_TESTS_TINY_MODEL_H
 
+#include "model/architecture.h"
 #include "scratch_dir.h"
-#include "sluice/gpt2.h"
 #include "tensors/tensor_io.h"
 
 enum { TINY_TENSORS_MAX = 256, TINY_PANEL_ROWS = 128 };
 
 typedef struct tiny_model {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     sl_tensor_spec tensors[TINY_TENSORS_MAX];
     uint32_t tensor_count;
     float *data[SL_GROUP_COUNT][TINY_TENSORS_MAX];
@@ -76,7 +76,7 @@ static inline void tiny_add_embedding(tiny_model *model)
 }
 
 /* Declares all tensors and takes memory for parameters and moments, filled with 0xEE. */
-static inline tiny_model *tiny_open(sl_gpt2_shape shape)
+static inline tiny_model *tiny_open(sl_model_shape shape)
 {
     tiny_model *model = calloc(1, sizeof *model);
     scratch_need(model != NULL, "memory");

@@ -180,7 +180,7 @@ static void penalty_when_ids_were_seen_then_only_they_become_less_likely(void **
 static void prompt_when_longer_than_the_context_then_its_end_leaves_room(void **state)
 {
     (void)state;
-    const sl_gpt2_shape shape = {.context = 32}, narrow = {.context = 1};
+    const sl_model_shape shape = {.context = 32}, narrow = {.context = 1};
     assert_int_equal(sl_decoder_fitting(&shape, 5, 100), 5);
     assert_int_equal(sl_decoder_fitting(&shape, 32, 100), 32);
     assert_int_equal(sl_decoder_fitting(&shape, 33, 4), 28);

@@ -104,7 +104,7 @@ static sl_status run_tokens(const job_place *place)
 
 static sl_status run_config(const job_place *place)
 {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     return sl_weights_read_config(place->step.text, &shape);
 }
 

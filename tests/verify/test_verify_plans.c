@@ -109,7 +109,7 @@ static void check_forward(sl_model_mode mode, uint32_t tp_size, sl_policy policy
                                  .mode = mode,
                                  .cache_rows = is_cached ? 20 : 0};
     it.policy.host_fraction[SL_GROUP_PARAM] = 0.5;
-    assert_int_equal(sl_gpt2_emit(&it.shape, &it.emit, &it.forward), SL_OK);
+    assert_int_equal(sl_model_shape_emit(&it.shape, &it.emit, &it.forward), SL_OK);
     assert_int_equal(sl_layout_build(it.forward, 0, &it.layout), SL_OK);
     assert_int_equal(sl_homes_build(it.forward, it.layout, &it.policy, &it.homes), SL_OK);
     it.machine = sl_machine_default(2);

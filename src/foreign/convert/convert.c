@@ -62,7 +62,7 @@ sl_target_part sl_target_whole(const sl_target *target, const sl_gpt2_tensor *te
 
 sl_status sl_target_list(sl_target *target)
 {
-    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    const sl_model_shape *shape = &target->args->reader->shape;
     target->item_count = sl_gpt2_tensors_count(shape);
     target->items = calloc(target->item_count, sizeof *target->items);
     if (!target->items)

@@ -53,9 +53,9 @@ static sl_status find_tensors(sl_model_reader *reader)
 }
 
 /* A shape of someone else's configuration may be any. */
-static sl_status check_shape(const sl_gpt2_shape *shape, const char *path)
+static sl_status check_shape(const sl_model_shape *shape, const char *path)
 {
-    if (sl_gpt2_check(shape, 1) == SL_OK)
+    if (sl_model_shape_check(shape, 1) == SL_OK)
         return SL_OK;
     return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(path).text);
 }
@@ -83,11 +83,11 @@ static sl_status open_file(const char *path, sl_model_reader *reader)
 {
     SL_TRY(sl_llmc_model_open(AT_FDCWD, NULL, path, &reader->llmc));
     const sl_llmc_shape *shape = &reader->llmc->shape;
-    reader->shape = (sl_gpt2_shape){.layers = shape->layers,
-                                    .width = shape->width,
-                                    .heads = shape->heads,
-                                    .context = shape->context,
-                                    .vocab = shape->vocab};
+    reader->shape = (sl_model_shape){.layers = shape->layers,
+                                     .width = shape->width,
+                                     .heads = shape->heads,
+                                     .context = shape->context,
+                                     .vocab = shape->vocab};
     reader->kind = "a model of llm.c";
     reader->path = reader->llmc->file.path;
     reader->is_out_in = true;

@@ -15,7 +15,7 @@ typedef struct sl_found_tensor {
 } sl_found_tensor;
 
 typedef struct sl_model_reader {
-    sl_gpt2_shape shape;
+    sl_model_shape shape;
     const char *kind;          /* "checkpoint of step 7", ...: for people */
     const char *path;          /* of the checkpoint, model or file itself */
     const char *directory;     /* where a vocabulary may lie; NULL: nowhere */

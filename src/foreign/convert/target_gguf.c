@@ -20,7 +20,7 @@ static uint32_t file_type(sl_encoding encoding)
 
 static void add_shape(sl_target *target)
 {
-    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    const sl_model_shape *shape = &target->args->reader->shape;
     char name[64];
     snprintf(name, sizeof name, "GPT-2, %u layers, %u wide", shape->layers, shape->width);
     sl_gguf_add_text(target->gguf, "general.architecture", "gpt2");

@@ -17,7 +17,7 @@ enum {
 
 static sl_status plan(sl_target *target)
 {
-    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    const sl_model_shape *shape = &target->args->reader->shape;
     const sl_llmc_shape llmc = sl_gpt2_tensors_llmc(shape);
     uint64_t elements;
     SL_TRY(sl_llmc_check(&llmc, &elements));

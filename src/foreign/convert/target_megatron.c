@@ -42,7 +42,7 @@ typedef struct sl_megatron_pieces {
 
 static sl_status check_sizes(const sl_convert_args *args)
 {
-    const sl_gpt2_shape *shape = &args->reader->shape;
+    const sl_model_shape *shape = &args->reader->shape;
     if (shape->heads % args->tp_size != 0)
         SL_FAIL(SL_ERROR_USAGE, "--tp %u: Megatron divides %u heads only without a rest",
                 args->tp_size, shape->heads);
@@ -82,7 +82,7 @@ static sl_status add_item(sl_target *target, const sl_gpt2_tensor *tensor, sl_ta
 static sl_status add_heads(sl_target *target, const sl_gpt2_tensor *tensor, sl_target_part part,
                            uint32_t rank)
 {
-    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    const sl_model_shape *shape = &target->args->reader->shape;
     uint32_t heads = shape->heads / target->pieces->tp_size;
     part.row_count = shape->width / shape->heads;
     for (uint32_t head = rank * heads; head < (rank + 1) * heads; head++)
@@ -150,7 +150,7 @@ static sl_status add_record(sl_target *target, const sl_gpt2_tensor *tensor, uin
 
 static sl_status add_piece(sl_target *target, uint32_t stage, uint32_t rank)
 {
-    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    const sl_model_shape *shape = &target->args->reader->shape;
     uint32_t layers = shape->layers / target->pieces->pp_size, first_layer = stage * layers;
     bool is_last = stage == target->pieces->pp_size - 1;
     for (uint32_t i = 0; i < sl_gpt2_tensors_count(shape); i++) {
@@ -223,7 +223,7 @@ static void put_real(FILE *stream, const char *key, double value)
 /* What Megatron and readers of its files ask of a model. */
 static void put_arguments(FILE *stream, const sl_target *target)
 {
-    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    const sl_model_shape *shape = &target->args->reader->shape;
     const sl_megatron_pieces *pieces = target->pieces;
     sl_torch_put_object(stream, "argparse", "Namespace");
     put_size(stream, "num_layers", shape->layers);

@@ -5,10 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/rng.h"
+#include "base/status.h"
 
 static const uint64_t BLEND_STREAM = 0x626c656e64000000; /* of the phases of parts; "blend" */
 static const uint64_t PART_STEP = 0x9e3779b97f4a7c15;    /* between the seeds of parts: odd */
+
+/* Own rows that were read together: tokens and targets of a micro-batch are asked for one after the
+ * other. */
+struct sl_own_batch {
+    sl_row_range rows; /* count 0: nothing is read */
+    int32_t tokens[];  /* [own_batch, T + 1] */
+};
 
 static uint64_t count_rows(const sl_data_loader_args *args, uint32_t part)
 {
@@ -34,6 +43,21 @@ static sl_status check_parts(const sl_data_loader_args *args)
     return sl_tokens_row_start(args->order, args->seed, 0, args->seq, token_count, &start);
 }
 
+static sl_status open_own(sl_data_loader *loader)
+{
+    const sl_data_loader_args *args = &loader->args;
+    uint64_t bytes;
+    if (args->own.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "the program gives no rows to evaluate on");
+    SL_TRY(sl_bits_multiply((uint64_t)args->seq + 1, args->own_batch * sizeof(int32_t),
+                            "rows of tokens", &bytes));
+    loader->own_read = malloc(sizeof *loader->own_read + bytes);
+    if (!loader->own_read)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u rows of tokens", args->own_batch);
+    loader->own_read->rows.count = 0;
+    return SL_OK;
+}
+
 static sl_status check_documents(const sl_data_loader_args *args)
 {
     if (args->by_document && args->end_of_text < 0)
@@ -47,7 +71,7 @@ sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *o
     sl_data_loader loader = {.args = *args, .seq = args->seq};
     sl_status status = check_documents(args);
     if (status == SL_OK)
-        status = check_parts(args);
+        status = args->own.call ? open_own(&loader) : check_parts(args);
     if (status == SL_OK) {
         loader.row = malloc(((size_t)args->seq + 1) * sizeof *loader.row);
         if (!loader.row)
@@ -63,6 +87,7 @@ sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *o
 
 void sl_data_loader_close(sl_data_loader *loader)
 {
+    free(loader->own_read);
     free(loader->row);
     free(loader->args.parts.items);
     *loader = (sl_data_loader){0};
@@ -124,7 +149,7 @@ static sl_status find_start(const sl_data_loader *loader, uint64_t global_row, u
 
 uint64_t sl_data_loader_row_count(const sl_data_loader *loader)
 {
-    uint64_t row_count = 0;
+    uint64_t row_count = loader->args.own.count;
     for (uint32_t i = 0; i < loader->args.parts.count; i++)
         row_count += count_rows(&loader->args, i);
     return row_count;
@@ -132,7 +157,7 @@ uint64_t sl_data_loader_row_count(const sl_data_loader *loader)
 
 uint64_t sl_data_loader_token_count(const sl_data_loader *loader)
 {
-    uint64_t token_count = 0;
+    uint64_t token_count = loader->args.own.count * loader->seq;
     for (uint32_t i = 0; i < loader->args.parts.count; i++) {
         uint64_t tokens = loader->args.parts.items[i].token_count;
         token_count += tokens > 0 ? tokens - 1 : 0;
@@ -154,28 +179,75 @@ double sl_data_loader_epoch(const sl_data_loader *loader, uint64_t row_count)
 
 /* ---- reading ---- */
 
-/* What an input slot has of the row that was read. */
-static void write_slot(const sl_data_loader *loader, uint32_t slot, int32_t *out)
+/* What an input slot has of a row that was read, [T + 1]. */
+static void write_slot(const sl_data_loader *loader, const int32_t *row, uint32_t slot,
+                       int32_t *out)
 {
     int32_t position = 0;
     if (slot != SL_INPUT_POSITIONS) {
-        memcpy(out, loader->row + (slot == SL_INPUT_TARGETS), loader->seq * sizeof *out);
+        memcpy(out, row + (slot == SL_INPUT_TARGETS), loader->seq * sizeof *out);
         return;
     }
     for (uint32_t t = 0; t < loader->seq; t++) {
         out[t] = position;
-        position = loader->row[t] == loader->args.end_of_text ? 0 : position + 1;
+        position = row[t] == loader->args.end_of_text ? 0 : position + 1;
     }
+}
+
+/* What a program gives is not trusted: an id beyond the vocabulary would be read as one. */
+static sl_status check_own(const sl_data_loader *loader, sl_row_range rows)
+{
+    const uint64_t length = (uint64_t)loader->seq + 1;
+    for (uint64_t i = 0; i < rows.count * length; i++) {
+        const int32_t id = loader->own_read->tokens[i];
+        if (id < 0 || (uint32_t)id >= loader->args.vocab)
+            SL_FAIL(SL_ERROR_DATA, "token %llu of row %llu is id %d: the model has ids 0 to %u",
+                    (unsigned long long)(i % length), (unsigned long long)(rows.first + i / length),
+                    id, loader->args.vocab - 1);
+    }
+    return SL_OK;
+}
+
+static sl_status call_own(const sl_data_loader *loader, sl_row_range rows)
+{
+    const sl_own_rows *own = &loader->args.own;
+    struct sl_own_batch *read = loader->own_read;
+    if (rows.count > loader->args.own_batch)
+        SL_FAIL(SL_ERROR_INTERNAL, "%u rows at once of %u", rows.count, loader->args.own_batch);
+    read->rows.count = 0;
+    sl_status_fail(SL_OK, "the function that gives rows failed, and said nothing");
+    const sl_status status =
+        own->call(own->user, rows.first, rows.count, loader->seq + 1, read->tokens);
+    if (status != SL_OK)
+        return sl_status_prefix(status, "rows %llu to %llu", (unsigned long long)rows.first,
+                                (unsigned long long)(rows.first + rows.count - 1));
+    SL_TRY(check_own(loader, rows));
+    read->rows = rows;
+    return SL_OK;
+}
+
+static sl_status read_own(const sl_data_loader *loader, sl_row_range rows, uint32_t slot,
+                          int32_t *out_tokens)
+{
+    const struct sl_own_batch *read = loader->own_read;
+    if (read->rows.count != rows.count || read->rows.first != rows.first)
+        SL_TRY(call_own(loader, rows));
+    for (uint32_t i = 0; i < rows.count; i++)
+        write_slot(loader, read->tokens + i * ((size_t)loader->seq + 1), slot,
+                   out_tokens + (size_t)i * loader->seq);
+    return SL_OK;
 }
 
 sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, uint32_t slot,
                               int32_t *out_tokens)
 {
+    if (loader->args.own.call)
+        return read_own(loader, rows, slot, out_tokens);
     for (uint32_t i = 0; i < rows.count; i++) {
         uint64_t start;
         SL_TRY(find_start(loader, rows.first + i, &start));
         SL_TRY(sl_tokens_read(loader->args.tokens, start, (uint64_t)loader->seq + 1, loader->row));
-        write_slot(loader, slot, out_tokens + (size_t)i * loader->seq);
+        write_slot(loader, loader->row, slot, out_tokens + (size_t)i * loader->seq);
     }
     return SL_OK;
 }

@@ -5,6 +5,8 @@
  * floor(g share_i + phase_i), the phase drawn by the seed. So after any number of rows each part
  * has had its share to within one row for each part before it, no order of ranks and no stop
  * changes that, and the rows of a part come in its own order: row k of it is its k-th.
+ *
+ * Or a program gives the rows itself (sluice/options.h); then there are no files and no parts.
  */
 #ifndef SL_TRAIN_DATA_LOADER_H
 #define SL_TRAIN_DATA_LOADER_H
@@ -12,8 +14,19 @@
 #include "data_files.h"
 #include "files/tokens.h"
 #include "sluice/engine.h"
+#include "sluice/options.h"
+
+/* Rows of a program's own; all 0: there are none. */
+typedef struct sl_own_rows {
+    sl_rows call;
+    void *user;
+    uint64_t count; /* UINT64_MAX: no end is known */
+} sl_own_rows;
 
 typedef struct sl_data_loader_args {
+    sl_own_rows own;         /* instead of `tokens` and `parts` */
+    uint32_t own_batch;      /* rows that are asked of it at once */
+    uint32_t vocab;          /* of them: ids are less */
     const sl_tokens *tokens; /* borrowed */
     sl_data_parts parts;     /* taken over, also on failure */
     bool joins;              /* whole rows of one part after those of the other; else a blend */
@@ -27,7 +40,8 @@ typedef struct sl_data_loader_args {
 typedef struct sl_data_loader {
     sl_data_loader_args args;
     uint32_t seq;
-    int32_t *row; /* [T + 1]; NULL: closed */
+    int32_t *row;                  /* [T + 1]; NULL: closed */
+    struct sl_own_batch *own_read; /* what was read last of own rows */
 } sl_data_loader;
 
 /* Checks that the parts hold a row: each of a blend, of joined ones any. SL_ERROR_DATA: too few

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "files/files.h"
-#include "sluice/gpt2.h"
+#include "model/architecture.h"
 
 static const char bytes_name[] = "byte", vocabulary_start[] = "bpe-";
 
@@ -145,11 +145,11 @@ static void tell_if_unnamed(const sl_config *config, const sl_tokenizer_question
         question->origin.path.text, name);
 }
 
-static void warn_of_idle_ids(const sl_gpt2_shape *shape)
+static void warn_of_idle_ids(const sl_model_shape *shape)
 {
     if (shape->vocab <= SL_TOKENS_BYTE_VOCAB)
         return;
-    uint64_t all = sl_gpt2_parameter_count(shape);
+    uint64_t all = sl_model_shape_parameters(shape);
     uint64_t idle = (uint64_t)(shape->vocab - SL_TOKENS_BYTE_VOCAB) * shape->width;
     sl_log_write(SL_LOG_WARNING,
                  "bytes use %d of the model's %u ids: %u ids idle, and with them %" PRIu64

@@ -12,7 +12,7 @@ typedef struct sl_tokenizer_question {
     const char *model;     /* the directory that the weights are of; NULL: a new model */
     const char *recorded;  /* what its checkpoint says; NULL: nothing */
     const char *directory; /* where a vocabulary of the model may lie; NULL: nowhere */
-    const sl_gpt2_shape *shape;
+    const sl_model_shape *shape;
     bool has_text;    /* text is read or written */
     bool has_ids;     /* files of tokens are read */
     sl_origin origin; /* what the descriptions of these files say */

@@ -1,4 +1,5 @@
 /* Forward passes only. Rows that do not fill a micro-batch have a program of their own. */
+#include "base/stop.h"
 #include "evaluate.h"
 
 #include <math.h>
@@ -41,7 +42,7 @@ static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_
                           uint32_t count, double *loss_sum)
 {
     const sl_step_scalars scalars = {.loss_scale = 1};
-    sl_engine *engine = args->session->engine;
+    sl_engine *engine = args->runtime->engine;
     if (args->set_index < count)
         rows.first += (uint64_t)args->set_index * rows.count;
     SL_TRY(sl_data_loader_fill(args->loader, engine, plan_index, rows));
@@ -88,7 +89,7 @@ void sl_eval_watch_pass(const sl_eval_watch *watch, const sl_eval_progress *prog
 
 bool sl_eval_watch_stops(const sl_eval_watch *watch)
 {
-    return watch->stop && *watch->stop;
+    return watch->stop && sl_stop_is_set(watch->stop);
 }
 
 sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
@@ -116,21 +117,21 @@ sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
 }
 
 static sl_status evaluate_file(const sl_config *config, const sl_eval_watch *watch,
-                               sl_session *session, const sl_data_loader *loader,
+                               sl_runtime *runtime, const sl_data_loader *loader,
                                sl_eval_report *report)
 {
     const sl_evaluate_args args = {
-        .session = session,
+        .runtime = runtime,
         .tail_plan_index = 1,
         .loader = loader,
         .watch = *watch,
         .range = sl_evaluate_cover(sl_data_loader_row_count(loader),
-                                   session->blueprint->choice.micro_batch, config->eval_iters)};
+                                   runtime->blueprint->choice.micro_batch, config->eval_iters)};
     return sl_evaluate_pass(&args, report);
 }
 
 /* A task whose micro-batches cover `row_count` rows exactly. */
-static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, uint64_t row_count,
+static sl_status plan_rows(const sl_config *config, const sl_model_shape *shape, uint64_t row_count,
                            sl_blueprint **out_blueprint, sl_refusal *out_refusal)
 {
     sl_search search;
@@ -218,7 +219,7 @@ static sl_status evaluate_source(sl_config *config, const sl_model_directory *so
 {
     sl_data_loader loader = {0};
     sl_blueprint *blueprint = NULL;
-    sl_session *session = NULL;
+    sl_runtime *runtime = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
     if (config->overlap > 0)
         return sl_windows_run(config, source, data, watch, out_report, out_refusal);
@@ -228,14 +229,14 @@ static sl_status evaluate_source(sl_config *config, const sl_model_directory *so
                 plan_rows(config, &source->shape, sl_data_loader_row_count(&loader), &blueprint,
                           out_refusal),
                 close_loader);
-    SL_TRY_GOTO(status, sl_session_open(blueprint, NULL, &session), close_loader);
+    SL_TRY_GOTO(status, sl_runtime_open(blueprint, NULL, &runtime), close_loader);
     SL_TRY_GOTO(
         status,
-        sl_model_directory_load(source, session->tensors, session->tensor_count, &session->io),
+        sl_model_directory_load(source, runtime->tensors, runtime->tensor_count, &runtime->io),
         close_session);
-    SL_TRY_GOTO(status, evaluate_file(config, watch, session, &loader, out_report), close_session);
+    SL_TRY_GOTO(status, evaluate_file(config, watch, runtime, &loader, out_report), close_session);
 close_session:
-    sl_session_close(session);
+    sl_runtime_close(runtime);
 close_loader:
     sl_data_loader_close(&loader);
     return status;

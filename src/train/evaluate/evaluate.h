@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 #include "search/search.h"
-#include "session/session.h"
+#include "session/runtime.h"
 #include "text_count.h"
 #include "train/data/data_loader.h"
 #include "train/watch/report.h"
@@ -42,7 +42,7 @@ typedef struct sl_eval_data {
 
 /* A pass over a range. */
 typedef struct sl_evaluate_args {
-    sl_session *session;
+    sl_runtime *runtime;
     uint32_t plan_index, tail_plan_index; /* the loss of a micro-batch; of the rows that are left */
     const sl_data_loader *loader;
     sl_evaluate_range range;

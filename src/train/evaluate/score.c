@@ -6,13 +6,13 @@
 #include <stdlib.h>
 
 #include "base/bits.h"
-#include "session/session.h"
+#include "session/runtime.h"
 
 enum { STATS_A_ROW = 4 }; /* largest logit, sum of exponentials, the target's logit, 0 */
 
 typedef struct scorer {
     const sl_score_rows *rows;
-    sl_session *session;
+    sl_runtime *runtime;
     sl_token_score *scores; /* [rows of a micro-batch, T] */
 } scorer;
 
@@ -40,13 +40,13 @@ static sl_token_score score_token(const float *stats)
 /* The outputs of a plan are the ranges of its rows, in order. */
 static void read_scores(const scorer *self, uint32_t plan_index)
 {
-    const sl_program *program = self->session->blueprint->programs[plan_index];
+    const sl_program *program = self->runtime->blueprint->programs[plan_index];
     sl_token_score *to = self->scores;
     for (uint32_t i = 0; i < program->value_count; i++) {
         const sl_value *value = &program->values[i];
         if (value->kind != SL_VALUE_OUTPUT)
             continue;
-        const float *stats = sl_engine_output(self->session->engine, plan_index, value->index);
+        const float *stats = sl_engine_output(self->runtime->engine, plan_index, value->index);
         const uint64_t row_count = value->bytes / (STATS_A_ROW * sizeof *stats);
         for (uint64_t row = 0; row < row_count; row++)
             *to++ = score_token(stats + row * STATS_A_ROW);
@@ -57,7 +57,7 @@ static sl_status score_rows(const scorer *self, uint32_t plan_index, uint64_t fi
 {
     const sl_step_scalars scalars = {.loss_scale = 1};
     const uint32_t seq = self->rows->seq;
-    sl_engine *engine = self->session->engine;
+    sl_engine *engine = self->runtime->engine;
     int32_t *tokens = sl_engine_input(engine, plan_index, SL_INPUT_TOKENS);
     int32_t *targets = sl_engine_input(engine, plan_index, SL_INPUT_TARGETS);
     for (uint32_t i = 0; i < count; i++)
@@ -73,7 +73,7 @@ static sl_status score_rows(const scorer *self, uint32_t plan_index, uint64_t fi
 static sl_status score_all(scorer *self)
 {
     const sl_score_rows *rows = self->rows;
-    const uint32_t batch = self->session->blueprint->choice.micro_batch;
+    const uint32_t batch = self->runtime->blueprint->choice.micro_batch;
     const sl_evaluate_range range = sl_evaluate_cover(rows->count, batch, SL_CONFIG_UNSET);
     self->scores = calloc((size_t)batch * self->rows->seq, sizeof *self->scores);
     if (!self->scores)
@@ -86,7 +86,7 @@ static sl_status score_all(scorer *self)
         done += count;
         rows->passed(rows->user, done);
     }
-    return sl_engine_drain(self->session->engine);
+    return sl_engine_drain(self->runtime->engine);
 }
 
 uint64_t sl_score_count_rows(const sl_config *config, uint64_t count)
@@ -104,13 +104,13 @@ sl_status sl_score_run(const sl_config *config, const sl_model_directory *source
     scorer self = {.rows = rows};
     sl_blueprint *blueprint = NULL;
     SL_TRY(plan_rows(config, source, rows, &blueprint, out_refusal));
-    SL_TRY(sl_session_open(blueprint, NULL, &self.session));
-    const sl_session *session = self.session;
+    SL_TRY(sl_runtime_open(blueprint, NULL, &self.runtime));
+    const sl_runtime *runtime = self.runtime;
     sl_status status =
-        sl_model_directory_load(source, session->tensors, session->tensor_count, &session->io);
+        sl_model_directory_load(source, runtime->tensors, runtime->tensor_count, &runtime->io);
     if (status == SL_OK)
         status = score_all(&self);
     free(self.scores);
-    sl_session_close(self.session);
+    sl_runtime_close(self.runtime);
     return status;
 }

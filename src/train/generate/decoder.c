@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "session/session.h"
+#include "session/runtime.h"
 #include "tensors/elements.h"
 
 enum {
@@ -26,8 +26,8 @@ typedef struct pass {
 } pass;
 
 struct sl_decoder {
-    sl_session *session;
-    sl_gpt2_shape shape;
+    sl_runtime *runtime;
+    sl_model_shape shape;
     uint32_t row_count, cache_rows;
     uint32_t prompt, piece; /* tokens of these programs; 0: there is none */
     uint32_t count, read;   /* tokens of a row; those in the cache */
@@ -45,7 +45,7 @@ static uint64_t find_room(uint64_t context, uint64_t new_count)
     return new_count < context / 2 ? new_count : context / 2;
 }
 
-uint64_t sl_decoder_fitting(const sl_gpt2_shape *shape, uint64_t prompt_count, uint64_t new_count)
+uint64_t sl_decoder_fitting(const sl_model_shape *shape, uint64_t prompt_count, uint64_t new_count)
 {
     if (prompt_count <= shape->context)
         return prompt_count;
@@ -94,11 +94,11 @@ static sl_status open_session(sl_decoder *self, const sl_decoder_args *args,
     search.task.piece = self->piece;
     search.task.cache_rows = self->cache_rows;
     SL_TRY(sl_search_find(&search, &blueprint, out_refusal));
-    SL_TRY(sl_session_open(blueprint, NULL, &self->session));
-    const sl_session *session = self->session;
-    SL_TRY(sl_model_directory_load(args->source, session->tensors, session->tensor_count,
-                                   &session->io));
-    return sl_engine_clear_persistent(self->session->engine);
+    SL_TRY(sl_runtime_open(blueprint, NULL, &self->runtime));
+    const sl_runtime *runtime = self->runtime;
+    SL_TRY(sl_model_directory_load(args->source, runtime->tensors, runtime->tensor_count,
+                                   &runtime->io));
+    return sl_engine_clear_persistent(self->runtime->engine);
 }
 
 sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
@@ -124,7 +124,7 @@ void sl_decoder_close(sl_decoder *decoder)
 {
     if (!decoder)
         return;
-    sl_session_close(decoder->session);
+    sl_runtime_close(decoder->runtime);
     free(decoder->tokens);
     free(decoder->logits);
     free(decoder);
@@ -180,7 +180,7 @@ uint32_t sl_decoder_read_count(const sl_decoder *decoder)
 static sl_status run_pass(sl_decoder *self, const pass *what)
 {
     const sl_step_scalars scalars = {.loss_scale = 1, .position = what->first};
-    sl_engine *engine = self->session->engine;
+    sl_engine *engine = self->runtime->engine;
     int32_t *input = sl_engine_input(engine, what->plan_index, SL_INPUT_TOKENS);
     const uint32_t left = self->count - what->first;
     const uint32_t there = left < what->count ? left : what->count;
@@ -195,15 +195,15 @@ static sl_status run_pass(sl_decoder *self, const pass *what)
  * prompt speaks for all rows. */
 float *sl_decoder_logits(sl_decoder *decoder, uint32_t row)
 {
-    const sl_session *session = decoder->session;
-    const sl_type type = session->blueprint->task.type;
+    const sl_runtime *runtime = decoder->runtime;
+    const sl_type type = runtime->blueprint->task.type;
     const uint64_t at = decoder->said.row_count > 1 ? row : 0;
     uint32_t panel = 0;
-    for (uint32_t i = 0; i < session->tensor_count; i++) {
-        const sl_tensor_spec *tensor = &session->tensors[i];
+    for (uint32_t i = 0; i < runtime->tensor_count; i++) {
+        const sl_tensor_spec *tensor = &runtime->tensors[i];
         if (strcmp(tensor->name, "wte.weight") != 0)
             continue;
-        const char *output = sl_engine_output(session->engine, decoder->said.plan_index, panel++);
+        const char *output = sl_engine_output(runtime->engine, decoder->said.plan_index, panel++);
         sl_elements_widen(type, output + at * tensor->shape[0] * sl_type_bytes(type),
                           tensor->valid_rows, decoder->logits + tensor->first_row);
     }
@@ -237,7 +237,7 @@ static sl_status read_piece(sl_decoder *self, uint32_t end)
 static sl_status copy_rows(sl_decoder *self)
 {
     const uint64_t token_bytes =
-        self->shape.width * sl_type_bytes(self->session->blueprint->task.type);
+        self->shape.width * sl_type_bytes(self->runtime->blueprint->task.type);
     const uint64_t row_bytes = self->cache_rows * token_bytes, rows = self->row_count;
     for (uint32_t layer = 0; layer < self->shape.layers; layer++) {
         for (uint64_t row = 0; row < rows; row++) {
@@ -245,12 +245,12 @@ static sl_status copy_rows(sl_decoder *self)
                                                 .from = row_bytes,
                                                 .to = (rows + row) * row_bytes,
                                                 .bytes = self->count * token_bytes};
-            SL_TRY(sl_engine_copy_persistent(self->session->engine, &values));
+            SL_TRY(sl_engine_copy_persistent(self->runtime->engine, &values));
         }
         for (uint64_t row = 1; row < rows; row++) {
             const sl_engine_slot_copy keys = {
                 .slot = layer, .to = row * row_bytes, .bytes = self->count * token_bytes};
-            SL_TRY(sl_engine_copy_persistent(self->session->engine, &keys));
+            SL_TRY(sl_engine_copy_persistent(self->runtime->engine, &keys));
         }
     }
     return SL_OK;
@@ -291,5 +291,5 @@ sl_status sl_decoder_read(sl_decoder *decoder, const volatile sig_atomic_t *stop
 
 sl_status sl_decoder_drain(sl_decoder *decoder)
 {
-    return sl_engine_drain(decoder->session->engine);
+    return sl_engine_drain(decoder->runtime->engine);
 }

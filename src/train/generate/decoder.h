@@ -35,7 +35,7 @@ sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
 void sl_decoder_close(sl_decoder *decoder);
 
 /* Tokens of a prompt that are read when `new_count` are to follow: its last ones. */
-uint64_t sl_decoder_fitting(const sl_gpt2_shape *shape, uint64_t prompt_count, uint64_t new_count);
+uint64_t sl_decoder_fitting(const sl_model_shape *shape, uint64_t prompt_count, uint64_t new_count);
 
 /* Every row becomes the last tokens of this text that fit; count > 0. */
 void sl_decoder_start(sl_decoder *decoder, const int32_t *tokens, uint64_t count,

@@ -1,5 +1,5 @@
 /* Opens the engine, and finds tensors in its chunks; numbers are rounded on their way in. */
-#include "session.h"
+#include "runtime.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,30 +16,30 @@ typedef struct run {
     uint64_t first_element; /* of the chunk */
 } run;
 
-static bool is_here(const sl_session *session, uint32_t tensor_index)
+static bool is_here(const sl_runtime *runtime, uint32_t tensor_index)
 {
-    return tensor_index < session->tensor_count && session->own[tensor_index] != SL_NONE;
+    return tensor_index < runtime->tensor_count && runtime->own[tensor_index] != SL_NONE;
 }
 
 /* A tensor of another stage. */
-static bool is_elsewhere(const sl_session *session, uint32_t tensor_index)
+static bool is_elsewhere(const sl_runtime *runtime, uint32_t tensor_index)
 {
-    return tensor_index < session->tensor_count && session->own[tensor_index] == SL_NONE;
+    return tensor_index < runtime->tensor_count && runtime->own[tensor_index] == SL_NONE;
 }
 
-static sl_status find_run(const sl_session *session, uint32_t tensor_index, uint64_t first,
+static sl_status find_run(const sl_runtime *runtime, uint32_t tensor_index, uint64_t first,
                           uint64_t count, run *out_run)
 {
-    const sl_layout *layout = session->blueprint->layout;
-    if (!is_here(session, tensor_index))
+    const sl_layout *layout = runtime->blueprint->layout;
+    if (!is_here(runtime, tensor_index))
         SL_FAIL(SL_ERROR_INTERNAL, "tensor %u of %u is not here", tensor_index,
-                session->tensor_count);
-    const sl_tensor_spec *tensor = &session->tensors[tensor_index];
+                runtime->tensor_count);
+    const sl_tensor_spec *tensor = &runtime->tensors[tensor_index];
     if (first > tensor->element_count || count > tensor->element_count - first)
         SL_FAIL(SL_ERROR_INTERNAL, "%s: elements %llu + %llu of %llu", tensor->name,
                 (unsigned long long)first, (unsigned long long)count,
                 (unsigned long long)tensor->element_count);
-    const uint32_t own = session->own[tensor_index];
+    const uint32_t own = runtime->own[tensor_index];
     *out_run = (run){layout->chunk_of_tensor[own], layout->first_element[own] + first};
     return SL_OK;
 }
@@ -51,38 +51,38 @@ static uint64_t next_part(uint64_t count, uint64_t done)
     return count - done < BUFFER_ELEMENTS ? count - done : BUFFER_ELEMENTS;
 }
 
-static sl_status read_run(const sl_session *session, sl_group group, const run *from,
+static sl_status read_run(const sl_runtime *runtime, sl_group group, const run *from,
                           uint64_t count, float *data)
 {
-    sl_type type = session->blueprint->layout->group_type[group];
+    sl_type type = runtime->blueprint->layout->group_type[group];
     uint64_t size = sl_type_bytes(type);
     if (type == SL_TYPE_FP32)
-        return sl_engine_read_chunk(session->engine, group, from->chunk_index,
+        return sl_engine_read_chunk(runtime->engine, group, from->chunk_index,
                                     from->first_element * size, count * size, data);
     for (uint64_t done = 0; done < count; done += BUFFER_ELEMENTS) {
         uint64_t part = next_part(count, done);
-        SL_TRY(sl_engine_read_chunk(session->engine, group, from->chunk_index,
+        SL_TRY(sl_engine_read_chunk(runtime->engine, group, from->chunk_index,
                                     (from->first_element + done) * size, part * size,
-                                    session->half));
-        sl_elements_widen(type, session->half, part, data + done);
+                                    runtime->half));
+        sl_elements_widen(type, runtime->half, part, data + done);
     }
     return SL_OK;
 }
 
-static sl_status write_run(const sl_session *session, sl_group group, const run *to, uint64_t count,
+static sl_status write_run(const sl_runtime *runtime, sl_group group, const run *to, uint64_t count,
                            const float *data)
 {
-    sl_type type = session->blueprint->layout->group_type[group];
+    sl_type type = runtime->blueprint->layout->group_type[group];
     uint64_t size = sl_type_bytes(type);
     if (type == SL_TYPE_FP32)
-        return sl_engine_write_chunk(session->engine, group, to->chunk_index,
+        return sl_engine_write_chunk(runtime->engine, group, to->chunk_index,
                                      to->first_element * size, count * size, data);
     for (uint64_t done = 0; done < count; done += BUFFER_ELEMENTS) {
         uint64_t part = next_part(count, done);
-        sl_elements_round(type, data + done, part, session->half);
-        SL_TRY(sl_engine_write_chunk(session->engine, group, to->chunk_index,
+        sl_elements_round(type, data + done, part, runtime->half);
+        SL_TRY(sl_engine_write_chunk(runtime->engine, group, to->chunk_index,
                                      (to->first_element + done) * size, part * size,
-                                     session->half));
+                                     runtime->half));
     }
     return SL_OK;
 }
@@ -96,10 +96,10 @@ typedef struct own_run {
     uint64_t skipped, count; /* count 0: none of it is here */
 } own_run;
 
-static own_run cut_to_stored(const sl_session *session, sl_group group, const run *all,
+static own_run cut_to_stored(const sl_runtime *runtime, sl_group group, const run *all,
                              uint64_t count)
 {
-    const sl_stored stored = sl_layout_stored(session->blueprint->layout, group, all->chunk_index);
+    const sl_stored stored = sl_layout_stored(runtime->blueprint->layout, group, all->chunk_index);
     const uint64_t stored_end = stored.first + stored.count;
     uint64_t first = all->first_element, end = first + count;
     first = first > stored.first ? first : stored.first;
@@ -110,17 +110,17 @@ static own_run cut_to_stored(const sl_session *session, sl_group group, const ru
         {all->chunk_index, first - stored.first}, first - all->first_element, end - first};
 }
 
-static bool is_stored(const sl_session *session, sl_group group, uint32_t chunk_index)
+static bool is_stored(const sl_runtime *runtime, sl_group group, uint32_t chunk_index)
 {
-    return session->blueprint->homes->tier[group] != NULL &&
-           sl_layout_chunk_bytes(session->blueprint->layout, group, chunk_index) > 0;
+    return runtime->blueprint->homes->tier[group] != NULL &&
+           sl_layout_chunk_bytes(runtime->blueprint->layout, group, chunk_index) > 0;
 }
 
 /* Where parameters are as exact as they are kept. */
-static sl_group find_exact(const sl_session *session, sl_group group, uint32_t chunk_index)
+static sl_group find_exact(const sl_runtime *runtime, sl_group group, uint32_t chunk_index)
 {
     const bool is_exact =
-        group != SL_GROUP_PARAM || !is_stored(session, SL_GROUP_MASTER, chunk_index);
+        group != SL_GROUP_PARAM || !is_stored(runtime, SL_GROUP_MASTER, chunk_index);
     return is_exact ? group : SL_GROUP_MASTER;
 }
 
@@ -130,38 +130,38 @@ static sl_group find_exact(const sl_session *session, sl_group group, uint32_t c
 static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index,
                                uint64_t first_element, uint64_t element_count, float *data)
 {
-    const sl_session *session = user;
+    const sl_runtime *runtime = user;
     run from;
-    if (is_elsewhere(session, tensor_index)) {
+    if (is_elsewhere(runtime, tensor_index)) {
         memset(data, 0, element_count * sizeof *data);
         return SL_OK;
     }
-    SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
-    const sl_group exact = find_exact(session, group, from.chunk_index);
-    own_run own = cut_to_stored(session, exact, &from, element_count);
-    if (!is_stored(session, exact, from.chunk_index))
+    SL_TRY(find_run(runtime, tensor_index, first_element, element_count, &from));
+    const sl_group exact = find_exact(runtime, group, from.chunk_index);
+    own_run own = cut_to_stored(runtime, exact, &from, element_count);
+    if (!is_stored(runtime, exact, from.chunk_index))
         own.count = 0;
     if (own.count < element_count)
         memset(data, 0, element_count * sizeof *data);
-    return own.count > 0 ? read_run(session, exact, &own.run, own.count, data + own.skipped)
+    return own.count > 0 ? read_run(runtime, exact, &own.run, own.count, data + own.skipped)
                          : SL_OK;
 }
 
 static sl_status write_elements(void *user, sl_group group, uint32_t tensor_index,
                                 uint64_t first_element, uint64_t element_count, const float *data)
 {
-    const sl_session *session = user;
+    const sl_runtime *runtime = user;
     run to;
-    if (is_elsewhere(session, tensor_index))
+    if (is_elsewhere(runtime, tensor_index))
         return SL_OK; /* its own stage is told, too */
-    SL_TRY(find_run(session, tensor_index, first_element, element_count, &to));
-    const sl_group groups[] = {find_exact(session, group, to.chunk_index), group};
-    if (!is_stored(session, group, to.chunk_index))
+    SL_TRY(find_run(runtime, tensor_index, first_element, element_count, &to));
+    const sl_group groups[] = {find_exact(runtime, group, to.chunk_index), group};
+    if (!is_stored(runtime, group, to.chunk_index))
         return SL_OK; /* a frozen tensor has no states */
     for (int i = groups[0] == group; i < 2; i++) {
-        const own_run own = cut_to_stored(session, groups[i], &to, element_count);
+        const own_run own = cut_to_stored(runtime, groups[i], &to, element_count);
         if (own.count > 0)
-            SL_TRY(write_run(session, groups[i], &own.run, own.count, data + own.skipped));
+            SL_TRY(write_run(runtime, groups[i], &own.run, own.count, data + own.skipped));
     }
     return SL_OK;
 }
@@ -171,32 +171,32 @@ static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_in
                                   uint64_t first_element, uint64_t element_count,
                                   uint64_t *out_first)
 {
-    const sl_session *session = user;
-    const sl_task *task = &session->blueprint->task;
+    const sl_runtime *runtime = user;
+    const sl_task *task = &runtime->blueprint->task;
     run all;
     *out_first = first_element;
-    if (!is_here(session, tensor_index) ||
-        find_run(session, tensor_index, first_element, element_count, &all) != SL_OK)
+    if (!is_here(runtime, tensor_index) ||
+        find_run(runtime, tensor_index, first_element, element_count, &all) != SL_OK)
         return 0; /* who counts the elements of all ranks says that some are missing */
     const sl_tensor_spec *own_spec =
-        &session->blueprint->programs[0]->tensors[session->own[tensor_index]];
+        &runtime->blueprint->programs[0]->tensors[runtime->own[tensor_index]];
     if (own_spec->is_tied && task->stage_index > 0)
         return 0;
-    if (session->tensors[tensor_index].split == SL_SPLIT_NONE && task->tp_rank > 0)
+    if (runtime->tensors[tensor_index].split == SL_SPLIT_NONE && task->tp_rank > 0)
         return 0;
-    const sl_group exact = find_exact(session, group, all.chunk_index);
-    if (session->blueprint->layout->shard_count[exact] <= 1)
+    const sl_group exact = find_exact(runtime, group, all.chunk_index);
+    if (runtime->blueprint->layout->shard_count[exact] <= 1)
         return task->dp_rank == 0 ? element_count : 0;
-    const own_run own = cut_to_stored(session, exact, &all, element_count);
+    const own_run own = cut_to_stored(runtime, exact, &all, element_count);
     *out_first = first_element + own.skipped;
     return own.count;
 }
 
 /* ---- opening ---- */
 
-static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
+static sl_status open_engine(sl_runtime *runtime, const sl_runtime_hooks *hooks)
 {
-    const sl_blueprint *blueprint = session->blueprint;
+    const sl_blueprint *blueprint = runtime->blueprint;
     sl_engine_plan plans[SL_BLUEPRINT_PROGRAM_MAX];
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         plans[i] = (sl_engine_plan){blueprint->programs[i], blueprint->plans[i]};
@@ -215,7 +215,7 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
                                  .observer = hooks ? hooks->observer : NULL,
                                  .paint_arenas = hooks && hooks->paints,
                                  .timeout_s = hooks ? hooks->timeout_s : 0};
-    return sl_engine_open(&options, &session->engine);
+    return sl_engine_open(&options, &runtime->engine);
 }
 
 /* Once a run: of its ranks the first one says so. */
@@ -227,31 +227,31 @@ static void warn_of_doubt(const sl_task *task)
                      ops->doubt_mend);
 }
 
-static sl_status open_buffer(sl_session *session)
+static sl_status open_buffer(sl_runtime *runtime)
 {
-    session->half = malloc(BUFFER_ELEMENTS * sizeof *session->half);
-    if (!session->half)
+    runtime->half = malloc(BUFFER_ELEMENTS * sizeof *runtime->half);
+    if (!runtime->half)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
     return SL_OK;
 }
 
 /* Both lists are in the order of the model, but for what is tied, which the last stage has again
  * behind its layers. */
-static sl_status find_own_tensors(sl_session *session)
+static sl_status find_own_tensors(sl_runtime *runtime)
 {
-    const sl_program *program = session->blueprint->programs[0];
-    session->own = malloc(((size_t)session->tensor_count + 1) * sizeof *session->own);
-    if (!session->own)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session of %u tensors", session->tensor_count);
-    for (uint32_t i = 0, next = 0; i < session->tensor_count; i++) {
-        const sl_tensor_spec *it = &session->tensors[i];
-        session->own[i] = SL_NONE;
+    const sl_program *program = runtime->blueprint->programs[0];
+    runtime->own = malloc(((size_t)runtime->tensor_count + 1) * sizeof *runtime->own);
+    if (!runtime->own)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session of %u tensors", runtime->tensor_count);
+    for (uint32_t i = 0, next = 0; i < runtime->tensor_count; i++) {
+        const sl_tensor_spec *it = &runtime->tensors[i];
+        runtime->own[i] = SL_NONE;
         for (uint32_t tried = 0; tried < program->tensor_count; tried++) {
             const uint32_t at = (next + tried) % program->tensor_count;
             const sl_tensor_spec *own = &program->tensors[at];
             if (own->first_row != it->first_row || strcmp(own->name, it->name) != 0)
                 continue;
-            session->own[i] = at;
+            runtime->own[i] = at;
             next = at + 1;
             break;
         }
@@ -261,53 +261,53 @@ static sl_status find_own_tensors(sl_session *session)
 
 /* A stage whose tensors are all frozen has no states, but other stages have some: ranks that save
  * a checkpoint together must name the same groups. */
-static void find_states(sl_session *session)
+static void find_states(sl_runtime *runtime)
 {
-    const sl_program *program = session->blueprint->programs[0];
-    memcpy(session->has_state, program->has_state, sizeof session->has_state);
-    for (uint32_t t = 0; session->blueprint->whole && t < session->tensor_count; t++)
+    const sl_program *program = runtime->blueprint->programs[0];
+    memcpy(runtime->has_state, program->has_state, sizeof runtime->has_state);
+    for (uint32_t t = 0; runtime->blueprint->whole && t < runtime->tensor_count; t++)
         for (int group = 0; group < SL_GROUP_COUNT; group++)
-            session->has_state[group] |=
-                sl_rule_block_bytes(session->tensors[t].rule, (sl_group)group, program->type,
+            runtime->has_state[group] |=
+                sl_rule_block_bytes(runtime->tensors[t].rule, (sl_group)group, program->type,
                                     program->grad_type) > 0;
 }
 
-sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
-                          sl_session **out_session)
+sl_status sl_runtime_open(sl_blueprint *blueprint, const sl_runtime_hooks *hooks,
+                          sl_runtime **out_runtime)
 {
-    sl_session *session = calloc(1, sizeof *session);
-    if (!session) {
+    sl_runtime *runtime = calloc(1, sizeof *runtime);
+    if (!runtime) {
         sl_blueprint_close(blueprint);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
     }
-    session->blueprint = blueprint;
-    session->io = (sl_tensor_io){read_elements, write_elements, session, find_own_elements,
+    runtime->blueprint = blueprint;
+    runtime->io = (sl_tensor_io){read_elements, write_elements, runtime, find_own_elements,
                                  sl_program_has_shards(blueprint->programs[0]) || blueprint->whole};
     const sl_program *all = blueprint->whole ? blueprint->whole : blueprint->programs[0];
-    session->tensors = all->tensors;
-    session->tensor_count = all->tensor_count;
-    find_states(session);
+    runtime->tensors = all->tensors;
+    runtime->tensor_count = all->tensor_count;
+    find_states(runtime);
     sl_status status;
-    SL_TRY_GOTO(status, open_buffer(session), close_session);
-    SL_TRY_GOTO(status, find_own_tensors(session), close_session);
-    SL_TRY_GOTO(status, open_engine(session, hooks), close_session);
+    SL_TRY_GOTO(status, open_buffer(runtime), close_session);
+    SL_TRY_GOTO(status, find_own_tensors(runtime), close_session);
+    SL_TRY_GOTO(status, open_engine(runtime, hooks), close_session);
     warn_of_doubt(&blueprint->task);
-    *out_session = session;
+    *out_runtime = runtime;
     return SL_OK;
 close_session:
-    (void)sl_session_close(session);
+    (void)sl_runtime_close(runtime);
     return status;
 }
 
-bool sl_session_close(sl_session *session)
+bool sl_runtime_close(sl_runtime *runtime)
 {
-    if (!session)
+    if (!runtime)
         return true;
-    if (!sl_engine_close(session->engine))
+    if (!sl_engine_close(runtime->engine))
         return false;
-    sl_blueprint_close(session->blueprint);
-    free(session->half);
-    free(session->own);
-    free(session);
+    sl_blueprint_close(runtime->blueprint);
+    free(runtime->half);
+    free(runtime->own);
+    free(runtime);
     return true;
 }

@@ -1,6 +1,6 @@
 /* Runs a command that loads a checkpoint; starts it over if the checkpoint proves to be damaged. */
-#ifndef SL_CLI_LOADING_H
-#define SL_CLI_LOADING_H
+#ifndef SL_TRAIN_LOADING_H
+#define SL_TRAIN_LOADING_H
 
 #include "config/config.h"
 

@@ -9,13 +9,13 @@
  *   sl_search_init                        what the options ask for, and what this machine has
  *   sl_search_find                        the plan: the fastest choice that fits, or a refusal that
  *                                         says what is missing and what would fit
- *   sl_session_open                       the engine: memory under that plan
- *   sl_session_initialise, or             first values of the parameters,
+ *   sl_runtime_open                       the engine: memory under that plan
+ *   sl_runtime_initialise, or             first values of the parameters,
  *   sl_model_directory_load, or           those of a model,
  *   sl_checkpoint_load                    or everything that a checkpoint holds
  *   sl_engine_step ...                    the work itself, see sluice/engine.h
  *   sl_checkpoint_save                    between steps, the engine drained
- *   sl_session_close
+ *   sl_runtime_close
  *
  * Below is the opened session: the engine, and tensors by name and element. Tensors are reached
  * through sl_tensor_io, whatever chunk and tier they are in and whatever type they are stored in.
@@ -25,14 +25,14 @@
  * reads and writes parameters sees fp32 numbers and nothing is lost on the way. A program without
  * master weights (evaluation, generation) keeps the rounded number alone.
  */
-#ifndef SL_SESSION_SESSION_H
-#define SL_SESSION_SESSION_H
+#ifndef SL_SESSION_RUNTIME_H
+#define SL_SESSION_RUNTIME_H
 
 #include "search/search.h"
 #include "sluice/engine.h"
 #include "tensors/tensor_io.h"
 
-typedef struct sl_session {
+typedef struct sl_runtime {
     sl_blueprint *blueprint;       /* owned */
     sl_engine *engine;             /* owned */
     sl_tensor_io io;               /* over the chunks of the engine; drains it */
@@ -41,10 +41,10 @@ typedef struct sl_session {
     uint32_t *own; /* owned: [tensor_count]: which of program 0 it is; SL_NONE: another stage's */
     bool has_state[SL_GROUP_COUNT]; /* what is stored of the model's tensors, on any stage */
     uint16_t *half;                 /* owned: part of a tensor in half precision */
-} sl_session;
+} sl_runtime;
 
 /* What the engine calls; each may be NULL. See sl_engine_options. */
-typedef struct sl_session_hooks {
+typedef struct sl_runtime_hooks {
     const sl_engine_observer *observer;
     const sl_engine_source *source; /* of the inputs of training steps */
     const sl_engine_ranks *ranks;   /* the others that tensors are split over */
@@ -53,19 +53,19 @@ typedef struct sl_session_hooks {
     const sl_engine_ranks *stage_ranks; /* the others that have other layers */
     bool paints;                        /* for sl_engine_measure_arena */
     double timeout_s;                   /* 0: the engine's */
-} sl_session_hooks;
+} sl_runtime_hooks;
 
 /* Opens the engine for a blueprint and takes it over, also on failure. All states are zero. NULL:
  * no hooks. SL_ERROR_SYSTEM: memory was refused. */
-sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
-                          sl_session **out_session);
+sl_status sl_runtime_open(sl_blueprint *blueprint, const sl_runtime_hooks *hooks,
+                          sl_runtime **out_runtime);
 
 /* NULL is fine. False: a lane of the engine did not end (sl_engine_close). Then the session stays,
  * and what its hooks use must stay, too. */
-bool sl_session_close(sl_session *session);
+bool sl_runtime_close(sl_runtime *runtime);
 
 /* Sets every parameter to its initial value: normal numbers that depend on the seed, the name of
  * the full tensor and the element's position in it, and on nothing else. */
-sl_status sl_session_initialise(sl_session *session, uint64_t seed);
+sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed);
 
 #endif

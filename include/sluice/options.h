@@ -1,0 +1,66 @@
+/* Options of a run: those of `sluice train`, by name, and what only a program can give.
+ *
+ * `sluice help train` and docs/options.md explain every option. A value is text, as on the command
+ * line:
+ *
+ *     sl_options_set(options, "policy", "host");
+ *     sl_options_set(options, "device-memory", "2G");
+ *
+ * Options that were not set have the command's defaults. What they mean together is checked by
+ * sl_session_open, which copies them.
+ */
+#ifndef SLUICE_OPTIONS_H
+#define SLUICE_OPTIONS_H
+
+#include <stdint.h>
+
+#include "sluice/model.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sl_options sl_options;
+
+/* All defaults; close them with sl_options_close. SL_ERROR_SYSTEM: no memory. */
+SL_API sl_status sl_options_open(sl_options **out_options);
+
+/* NULL is fine. */
+SL_API void sl_options_close(sl_options *options);
+
+/* Sets an option from its text; "-" and "_" in names are the same. A list ("data") becomes this one
+ * item, or empty if `value` is "". A flag is "true" or "false". SL_ERROR_USAGE: there is no such
+ * option (the message names the nearest one), or no such value. */
+SL_API sl_status sl_options_set(sl_options *options, const char *name, const char *value);
+
+/* Adds one item to a list, such as "data". SL_ERROR_USAGE: as above. */
+SL_API sl_status sl_options_add(sl_options *options, const char *name, const char *item);
+
+/* Reads a configuration file, as --config does: JSON, or "name = value" lines. SL_ERROR_MISSING,
+ * SL_ERROR_DATA, SL_ERROR_USAGE. */
+SL_API sl_status sl_options_read(sl_options *options, const char *path);
+
+/* Trains a model of the program's own instead of the one that "model" or the sizes name. `user` is
+ * borrowed for as long as a session of these options is open. The build function may be called by
+ * several sessions at once. */
+SL_API void sl_options_set_model(sl_options *options, sl_build build, const void *user);
+
+/* Writes rows [first_row, first_row + row_count) of the data: `token_count` ids of each, one row
+ * behind the other. A row has one token more than "seq": targets are the tokens one later. The
+ * same row must always be the same tokens: a row may be asked for more than once, rows of a step in
+ * any order, and a resumed run asks for the rows that come next. One thread calls at a time, not
+ * always the same. A failure ends the step; sl_status_set makes its message. */
+typedef sl_status (*sl_rows)(void *user, uint64_t first_row, uint32_t row_count,
+                             uint32_t token_count, int32_t *out_tokens);
+
+/* Training rows from the program instead of "data". `user` is borrowed, as above. */
+SL_API void sl_options_set_rows(sl_options *options, sl_rows rows, void *user);
+
+/* The same of an evaluation, instead of "eval-data": rows 0 to row_count - 1. */
+SL_API void sl_options_set_eval_rows(sl_options *options, sl_rows rows, void *user,
+                                     uint64_t row_count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

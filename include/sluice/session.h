@@ -1,0 +1,122 @@
+/* Sessions: options in, a trained model out.
+ *
+ * A session is planned when it is opened: it takes the memory of its plan and no more, and its
+ * numbers do not depend on where the plan places what. This is what `sluice train` runs.
+ *
+ *     sl_options *options;
+ *     sl_session *session;
+ *     sl_options_open(&options);
+ *     sl_options_set(options, "model", "gpt2");
+ *     sl_options_set(options, "data", "book.txt");
+ *     sl_options_set(options, "policy", "host");
+ *     if (sl_session_open(options, &session) != SL_OK)
+ *         fprintf(stderr, "%s\n", sl_status_message());
+ *
+ * Several sessions may be open in a process, each with its own memory budgets ("device-memory",
+ * "host-memory"); give them, because a session that has none takes what is free when it is planned.
+ * One thread at a time calls the functions of a session, but for sl_session_stop.
+ *
+ * With ranks (`sluice launch -n 2 -- my_program`) each process opens one session, and all of them
+ * make the same calls in the same order.
+ */
+#ifndef SLUICE_SESSION_H
+#define SLUICE_SESSION_H
+
+#include <stddef.h>
+
+#include "sluice/options.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sl_session sl_session;
+
+/* Checks the options, opens the data, plans, verifies the plan, takes memory, and sets the first
+ * values: random ones, or those of "init", or with "resume" all that a checkpoint holds. The
+ * options may be closed afterwards. SL_ERROR_FIT: the budgets are too small; the message says what
+ * would fit. SL_ERROR_USAGE, SL_ERROR_DATA, SL_ERROR_MISSING, SL_ERROR_IO, SL_ERROR_SYSTEM,
+ * SL_ERROR_RANK: as of the command. */
+SL_API sl_status sl_session_open(const sl_options *options, sl_session **out_session);
+
+/* Ends what runs and frees all memory. What was not saved is gone. NULL is fine. SL_ERROR_SYSTEM: a
+ * thread of the engine did not end; then the memory stays taken, and what the options borrowed must
+ * stay, too. */
+SL_API sl_status sl_session_close(sl_session *session);
+
+/* One step: set `size` to sizeof(sl_step_result) before the call. Later versions add fields behind
+ * these, and fill in as many as `size` holds. */
+typedef struct sl_step_result {
+    size_t size;
+    uint64_t step;         /* from 1; a resumed session goes on from its checkpoint */
+    uint64_t tokens;       /* of this step, on all ranks */
+    uint64_t tokens_total; /* since step 1 */
+    double loss;           /* mean over the tokens, before the update */
+    double grad_norm;      /* before clipping */
+    double learning_rate;
+    double loss_scale;       /* 1 where there is none */
+    double seconds;          /* that the step took */
+    uint64_t peak_bytes[3];  /* device, host, disk: measured so far */
+    uint64_t moved_bytes[4]; /* of this step: host to device, device to host, read from disk,
+                                written to disk */
+    int is_skipped;          /* gradients were not finite, and nothing was updated */
+} sl_step_result;
+
+/* Trains one step. `out_step` may be NULL. SL_ERROR_STOPPED: sl_session_stop was called; no step
+ * was made. SL_ERROR_NONFINITE: see --nonfinite. After another failure the session can only be
+ * closed. */
+SL_API sl_status sl_session_step(sl_session *session, sl_step_result *out_step);
+
+/* Mean loss of a token over "eval-data", the validation share of "split", or the rows of
+ * sl_options_set_eval_rows. SL_ERROR_USAGE: the options named none. SL_ERROR_STOPPED: it was
+ * stopped before the end. */
+SL_API sl_status sl_session_evaluate(sl_session *session, double *out_loss);
+
+/* Writes a checkpoint under "save", whole or not at all; `sluice generate`, `eval`, `convert` and
+ * "resume" read it. SL_ERROR_USAGE: there is no "save". */
+SL_API sl_status sl_session_save(sl_session *session);
+
+/* Asks the session to stop: a call under way ends with its step, evaluation (after a micro-batch)
+ * or checkpoint, and no further one begins. From any thread, and from a signal handler. */
+SL_API void sl_session_stop(sl_session *session);
+
+/* A tensor of the model, as checkpoints have it: row-major, without padding. */
+typedef struct sl_tensor_info {
+    const char *name; /* of the session */
+    uint32_t dim_count;
+    uint64_t dims[2];
+    uint64_t element_count;
+    int is_trained; /* false: "freeze" */
+} sl_tensor_info;
+
+/* The tensor of that index from 0, in the order of names. False: there are no more. */
+SL_API int sl_session_tensor(const sl_session *session, uint32_t index, sl_tensor_info *out_info);
+
+/* What is kept of a tensor. */
+typedef enum sl_tensor_state {
+    SL_STATE_PARAMETER, /* in half precision its fp32 master */
+    SL_STATE_MOMENT1,   /* of AdamW */
+    SL_STATE_MOMENT2
+} sl_tensor_state;
+
+/* Copies all elements of a tensor, `count` of them, as fp32. SL_ERROR_USAGE: no such tensor,
+ * another count, a state that it does not have; or its elements are spread over ranks. */
+SL_API sl_status sl_session_read(sl_session *session, const char *tensor, sl_tensor_state state,
+                                 float *out_elements, uint64_t count);
+
+/* The other way; in half precision the parameter is the rounded element. */
+SL_API sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_state state,
+                                  const float *elements, uint64_t count);
+
+/* The plan of the session as the JSON text that `sluice plan --json` prints: what is placed where,
+ * peaks and traffic in bytes, the predicted time of a step. The session's. NULL: no memory. */
+SL_API const char *sl_session_account(sl_session *session);
+
+/* The options of the session, all of them resolved, as JSON text: what a checkpoint records. The
+ * session's. */
+SL_API const char *sl_session_options(const sl_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,65 @@
+/* Options by name, over the configuration of the command. */
+#include "options.h"
+
+#include <stdlib.h>
+
+#include "foreign/deepspeed/config_file.h"
+
+sl_status sl_options_open(sl_options **out_options)
+{
+    sl_options *options = calloc(1, sizeof *options);
+    if (!options)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for options");
+    sl_status status = sl_config_init(&options->config);
+    if (status != SL_OK) {
+        free(options);
+        return status;
+    }
+    *out_options = options;
+    return SL_OK;
+}
+
+void sl_options_close(sl_options *options)
+{
+    if (!options)
+        return;
+    sl_config_clear(&options->config);
+    free(options);
+}
+
+sl_status sl_options_set(sl_options *options, const char *name, const char *value)
+{
+    uint32_t row;
+    SL_TRY(sl_config_find(SL_CONFIG_TRAIN, name, &row));
+    return sl_config_set(&options->config, row, value);
+}
+
+sl_status sl_options_add(sl_options *options, const char *name, const char *item)
+{
+    uint32_t row;
+    SL_TRY(sl_config_find(SL_CONFIG_TRAIN, name, &row));
+    if (sl_config_rows()[row].kind != SL_CONFIG_LIST_OF)
+        SL_FAIL(SL_ERROR_USAGE, "%.64s is no list: set it", name);
+    return sl_config_append(&options->config, row, item);
+}
+
+sl_status sl_options_read(sl_options *options, const char *path)
+{
+    return sl_config_file_load(&options->config, SL_CONFIG_TRAIN, path);
+}
+
+void sl_options_set_model(sl_options *options, sl_build build, const void *user)
+{
+    options->inputs.build = build;
+    options->inputs.model = user;
+}
+
+void sl_options_set_rows(sl_options *options, sl_rows rows, void *user)
+{
+    options->inputs.rows = (sl_own_rows){rows, user, UINT64_MAX};
+}
+
+void sl_options_set_eval_rows(sl_options *options, sl_rows rows, void *user, uint64_t row_count)
+{
+    options->inputs.eval_rows = (sl_own_rows){rows, user, row_count};
+}

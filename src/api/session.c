@@ -1,0 +1,207 @@
+/* A session: options, a trainer, and the training that its caller drives step by step. */
+#include "session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/stop.h"
+#include "config/config_copy.h"
+#include "files/json_file.h"
+#include "options.h"
+#include "search/plan_json.h"
+#include "train/opening.h"
+
+/* ---- opening ---- */
+
+static sl_status copy_options(const sl_options *options, sl_session *session)
+{
+    SL_TRY(sl_config_copy(&options->config, &session->config));
+    session->config.has_own_rows = options->inputs.rows.call != NULL;
+    session->config.has_own_eval_rows = options->inputs.eval_rows.call != NULL;
+    session->trainer.inputs = options->inputs;
+    return SL_OK;
+}
+
+static sl_status open_parts(sl_session *session)
+{
+    sl_trainer *trainer = &session->trainer;
+    SL_TRY(sl_trainer_meet_ranks(trainer, session->config.rank_timeout, &session->stop));
+    SL_TRY(sl_opening_run(&session->config, trainer, NULL));
+    sl_training_begin(trainer, &session->stop, &session->training);
+    SL_TRY(sl_full_tensors_open(trainer->runtime->tensors, trainer->runtime->tensor_count,
+                                &session->tensors));
+    SL_TRY(sl_ranks_begin(&trainer->ranks));
+    SL_TRY(sl_opening_tell(trainer));
+    session->has_begun = true;
+    return SL_OK;
+}
+
+static bool free_session(sl_session *session)
+{
+    sl_full_tensors_close(session->tensors);
+    session->tensors = NULL;
+    if (!sl_trainer_close(&session->trainer))
+        return false;
+    sl_config_clear(&session->config);
+    free(session->account);
+    free(session);
+    return true;
+}
+
+sl_status sl_session_open(const sl_options *options, sl_session **out_session)
+{
+    sl_session *session = calloc(1, sizeof *session);
+    if (!session)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
+    sl_status status = copy_options(options, session);
+    if (status != SL_OK) {
+        free(session);
+        return status;
+    }
+    status = open_parts(session);
+    if (status == SL_OK) {
+        *out_session = session;
+        return SL_OK;
+    }
+    sl_first_failure failure = {0};
+    sl_first_failure_keep(&failure, status);
+    sl_trainer_leave_ranks(&session->trainer, status);
+    (void)free_session(session);
+    return sl_first_failure_return(&failure);
+}
+
+/* ---- closing ---- */
+
+/* The logs end as those of the command do. */
+static sl_status tell_end(sl_session *session)
+{
+    sl_training *training = &session->training;
+    const bool has_failed = session->failure.status != SL_OK;
+    if (!session->has_begun)
+        return SL_OK;
+    training->end.reason = has_failed ? "error" : "done";
+    sl_status status = sl_training_count_end(training, has_failed);
+    if (status == SL_OK && !has_failed)
+        status = sl_training_draw(training);
+    const sl_status told = sl_sinks_end(&session->trainer.sinks, &training->end);
+    return status == SL_OK ? told : status;
+}
+
+sl_status sl_session_close(sl_session *session)
+{
+    sl_first_failure failure = {0};
+    if (!session)
+        return SL_OK;
+    if (session->has_begun && session->failure.status == SL_OK)
+        sl_first_failure_keep(&failure, sl_engine_drain(session->trainer.runtime->engine));
+    if (session->failure.status == SL_OK)
+        session->failure = failure;
+    sl_first_failure_keep(&failure, tell_end(session));
+    sl_first_failure_keep(&failure, sl_first_failure_return(&session->trainer.sinks.failure));
+    sl_trainer_leave_ranks(&session->trainer, session->failure.status);
+    if (!free_session(session))
+        SL_FAIL(SL_ERROR_SYSTEM, "a thread of the engine did not end");
+    return sl_first_failure_return(&failure);
+}
+
+void sl_session_stop(sl_session *session)
+{
+    sl_stop_set(&session->stop);
+}
+
+sl_status sl_session_check(const sl_session *session)
+{
+    if (session->failure.status == SL_OK)
+        return SL_OK;
+    SL_FAIL(session->failure.status, "the session has failed before: %s", session->failure.message);
+}
+
+/* ---- what a session does ---- */
+
+/* Copies as much of a result as the caller's struct holds. */
+static void give_step(const sl_step_report *report, const sl_end_report *so_far,
+                      sl_step_result *out_step)
+{
+    sl_step_result step = {.size = out_step->size,
+                           .step = report->step,
+                           .tokens = report->tokens,
+                           .tokens_total = report->tokens_total,
+                           .loss = report->loss,
+                           .grad_norm = (double)report->grad_norm,
+                           .learning_rate = (double)report->learning_rate,
+                           .loss_scale = (double)report->loss_scale,
+                           .seconds = 1e-3 * report->step_ms,
+                           .is_skipped = report->skipped};
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        step.peak_bytes[tier] = so_far->measured_peak_bytes[tier];
+    step.moved_bytes[0] = report->moved_bytes[SL_LANE_H2D];
+    step.moved_bytes[1] = report->moved_bytes[SL_LANE_D2H];
+    step.moved_bytes[2] = report->moved_bytes[SL_LANE_READ];
+    step.moved_bytes[3] = report->moved_bytes[SL_LANE_WRITE];
+    memcpy(out_step, &step, step.size < sizeof step ? step.size : sizeof step);
+}
+
+static sl_status run_step(sl_session *session, sl_step_report *report)
+{
+    SL_TRY(sl_training_step(&session->training, report));
+    return sl_training_compare(&session->training);
+}
+
+sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
+{
+    sl_step_report report;
+    SL_TRY(sl_session_check(session));
+    if (sl_training_must_stop(&session->training))
+        SL_FAIL(SL_ERROR_STOPPED, "the session was stopped");
+    const sl_status status = run_step(session, &report);
+    sl_first_failure_keep(&session->failure, status);
+    if (status == SL_OK && out_step)
+        give_step(&report, &session->training.end, out_step);
+    return status;
+}
+
+sl_status sl_session_evaluate(sl_session *session, double *out_loss)
+{
+    sl_eval_report report;
+    SL_TRY(sl_session_check(session));
+    if (!session->trainer.eval_loader.row)
+        SL_FAIL(SL_ERROR_USAGE, "there are no data to evaluate on: set eval-data or split, or give "
+                                "rows by sl_options_set_eval_rows");
+    const sl_status status = sl_training_validate(&session->training, &report);
+    sl_first_failure_keep(&session->failure, status);
+    SL_TRY(status);
+    if (report.is_partial)
+        SL_FAIL(SL_ERROR_STOPPED, "the session was stopped in an evaluation");
+    *out_loss = report.loss;
+    return SL_OK;
+}
+
+sl_status sl_session_save(sl_session *session)
+{
+    SL_TRY(sl_session_check(session));
+    if (!session->config.save)
+        SL_FAIL(SL_ERROR_USAGE, "there is nowhere to save to: set the option save");
+    const sl_status status = sl_training_save(&session->training);
+    if (session->training.has_others) /* one rank alone would wait for the others */
+        sl_first_failure_keep(&session->failure, status);
+    return status;
+}
+
+/* ---- what a session says of itself ---- */
+
+const char *sl_session_account(sl_session *session)
+{
+    json_t *plan = NULL;
+    if (session->account)
+        return session->account;
+    if (sl_plan_json_format(session->trainer.runtime->blueprint, &plan) == SL_OK)
+        session->account = sl_json_file_dump(plan, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_decref(plan);
+    return session->account;
+}
+
+const char *sl_session_options(const sl_session *session)
+{
+    return session->trainer.config_json;
+}

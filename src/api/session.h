@@ -1,0 +1,24 @@
+/* What a session holds. Private to the room. */
+#ifndef SL_API_SESSION_H
+#define SL_API_SESSION_H
+
+#include "base/status.h"
+#include "sluice/session.h"
+#include "tensors/full_tensors.h"
+#include "train/training.h"
+
+struct sl_session {
+    sl_config config;
+    sl_trainer trainer; /* not moved: ranks and the engine point into it */
+    sl_training training;
+    volatile sig_atomic_t stop;
+    bool has_begun;           /* the sinks know of the start */
+    sl_first_failure failure; /* after which the session can only be closed */
+    sl_full_tensors *tensors; /* of the model, by name */
+    char *account;            /* NULL: not asked for yet */
+};
+
+/* SL_OK, or the failure after which nothing more is done. */
+sl_status sl_session_check(const sl_session *session);
+
+#endif
