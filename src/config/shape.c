@@ -42,6 +42,7 @@ sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, u
 
 sl_status sl_config_fit_model(sl_config *config, const sl_model_shape *shape)
 {
+    SL_TRY(sl_model_shape_check(shape, 1));
     if (config->seq == SL_CONFIG_UNSET && shape->context == 0)
         SL_FAIL(SL_ERROR_USAGE, "--seq is missing: the model has no longest row");
     if (config->seq == SL_CONFIG_UNSET)

@@ -1,0 +1,419 @@
+/* What could be wrong in the library's sessions: other numbers than the command's; rows, models or
+ * tensors of a program's own that come in wrong or are trusted; checkpoints that the command cannot
+ * read; sessions that disturb each other; a stop that is not heard, or a failure that is not told.
+ */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "skip.h"
+#include "sluice/log.h"
+#include "sluice/session.h"
+
+enum { STEPS = 4, SEQ = 32, BATCH = 2, VOCAB = 257, LOSSES_MAX = 16 };
+
+/* The options of TINY, one behind the other: name, value. */
+static const char *const tiny[] = {
+    "layers",      "2", "width",   "32", "heads",         "2",   "context",     "32",
+    "micro-batch", "2", "threads", "1",  "device-memory", "64M", "host-memory", "64M",
+    "steps",       "4", NULL};
+
+static void must(sl_status status)
+{
+    if (status != SL_OK)
+        fail_msg("status %d: %s", (int)status, sl_status_message());
+}
+
+static void assert_refused(sl_status status, sl_status expected, const char *part)
+{
+    assert_int_equal(status, expected);
+    assert_has(sl_status_message(), part);
+}
+
+static void set_all(sl_options *options, const char *const *settings)
+{
+    for (uint32_t i = 0; settings[i]; i += 2)
+        must(sl_options_set(options, settings[i], settings[i + 1]));
+}
+
+static sl_options *tiny_options(const char *data)
+{
+    sl_options *options = NULL;
+    must(sl_options_open(&options));
+    set_all(options, tiny);
+    if (data)
+        must(sl_options_set(options, "data", data));
+    return options;
+}
+
+static void train(sl_session *session, uint32_t steps, double *out_losses)
+{
+    sl_step_result step = {.size = sizeof step};
+    for (uint32_t i = 0; i < steps; i++) {
+        must(sl_session_step(session, &step));
+        out_losses[i] = step.loss;
+    }
+}
+
+/* ---- beside the command ---- */
+
+static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"policy", "host",      "log-json", "own.json", "save",
+                                       "own",    "eval-data", "text",     NULL};
+    sl_session *session = NULL;
+    double losses[STEPS], loss = 0;
+    sl_options *options = tiny_options("text");
+    assert_code(sluice("train " TINY "--data text --steps 4 --threads 1 --device-memory 64M "
+                       "--host-memory 64M --policy nvme --disk-dir . --disk-space 64M "
+                       "--eval-data text --log-json command.json --save saved"),
+                0);
+    set_all(options, more);
+    must(sl_session_open(options, &session));
+    sl_options_close(options);
+    train(session, STEPS, losses);
+    must(sl_session_save(session));
+    must(sl_session_evaluate(session, &loss));
+    assert_has(sl_session_account(session), "\"predicted_step_ms\"");
+    assert_has(sl_session_options(session), "\"policy\"");
+    must(sl_session_close(session));
+    assert_same_steps("own.json", "command.json", 1, STEPS);
+    assert_code(system("cmp own/step-00000004/model.safetensors "
+                       "saved/step-00000004/model.safetensors"),
+                0);
+    json_t *events = read_log("command.json");
+    size_t index;
+    json_t *event;
+    uint32_t evaluations = 0;
+    json_array_foreach(events, index, event)
+    {
+        if (strcmp(kind_of(event), "eval") != 0)
+            continue;
+        evaluations++;
+        assert_true(json_number_value(json_object_get(event, "loss")) == loss);
+    }
+    assert_int_equal(evaluations, 1);
+    json_decref(events);
+    assert_code(sluice("generate own --prompt the --tokens 3 --quiet"), 0);
+}
+
+static void session_when_resumed_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    double whole[STEPS], first[STEPS], rest[STEPS];
+    sl_session *session = NULL;
+    sl_options *options = tiny_options("text");
+    must(sl_session_open(options, &session));
+    train(session, STEPS, whole);
+    must(sl_session_close(session));
+    must(sl_options_set(options, "save", "half"));
+    must(sl_session_open(options, &session));
+    train(session, 2, first);
+    must(sl_session_save(session));
+    must(sl_session_close(session));
+    must(sl_options_set(options, "resume", "true"));
+    must(sl_options_set(options, "policy", "host"));
+    must(sl_session_open(options, &session));
+    train(session, 2, rest);
+    must(sl_session_close(session));
+    sl_options_close(options);
+    assert_memory_equal(first, whole, 2 * sizeof *whole);
+    assert_memory_equal(rest, whole + 2, 2 * sizeof *whole);
+}
+
+/* ---- what a program gives ---- */
+
+typedef struct own_data {
+    const char *text;
+    size_t length;
+    uint32_t calls;
+    int32_t wrong_id;  /* 0: none */
+    sl_status failure; /* of the call */
+} own_data;
+
+/* Rows one behind the other, as --data-order sequential reads them. */
+static sl_status give_rows(void *user, uint64_t first_row, uint32_t row_count, uint32_t token_count,
+                           int32_t *out_tokens)
+{
+    own_data *data = user;
+    data->calls++;
+    if (data->failure != SL_OK)
+        return sl_status_set(data->failure, "the rows are gone");
+    assert_int_equal(token_count, SEQ + 1);
+    for (uint32_t i = 0; i < row_count; i++)
+        for (uint32_t t = 0; t < token_count; t++)
+            out_tokens[i * token_count + t] = (unsigned char)data->text[(first_row + i) * SEQ + t];
+    if (data->wrong_id)
+        out_tokens[3] = data->wrong_id;
+    return SL_OK;
+}
+
+static void rows_when_the_program_gives_them_are_trained_on_as_those_of_a_file(void **state)
+{
+    (void)state;
+    static char text[TEXT_BYTES];
+    double of_file[STEPS], of_program[STEPS], loss = 0, own_loss = 0;
+    sl_session *session = NULL;
+    sl_options *options = tiny_options("text");
+    read_text("text", text);
+    own_data data = {.text = text, .length = strlen(text)};
+    must(sl_options_set(options, "data-order", "sequential"));
+    must(sl_options_set(options, "eval-data", "text"));
+    must(sl_session_open(options, &session));
+    train(session, STEPS, of_file);
+    must(sl_session_evaluate(session, &loss));
+    must(sl_session_close(session));
+    sl_options_close(options);
+
+    options = tiny_options(NULL);
+    must(sl_options_set(options, "tokenizer", "byte"));
+    must(sl_options_set(options, "vocab", "257"));
+    must(sl_options_set(options, "policy", "host"));
+    sl_options_set_rows(options, give_rows, &data);
+    sl_options_set_eval_rows(options, give_rows, &data, (data.length - 1) / SEQ);
+    must(sl_session_open(options, &session));
+    train(session, STEPS, of_program);
+    assert_int_equal(data.calls, STEPS); /* tokens and targets by one call */
+    must(sl_session_evaluate(session, &own_loss));
+    assert_memory_equal(of_program, of_file, sizeof of_file);
+    assert_true(own_loss == loss);
+
+    data.wrong_id = VOCAB;
+    assert_refused(sl_session_step(session, NULL), SL_ERROR_DATA, "is id 257");
+    assert_refused(sl_session_step(session, NULL), SL_ERROR_DATA, "failed before");
+    (void)sl_session_close(session);
+    data.wrong_id = 0;
+    data.failure = SL_ERROR_MISSING;
+    must(sl_session_open(options, &session));
+    assert_refused(sl_session_step(session, NULL), SL_ERROR_MISSING, "the rows are gone");
+    (void)sl_session_close(session);
+    sl_options_close(options);
+}
+
+/* A model without attention; `user` is its width. */
+static sl_status build_mlp(sl_model *model, const void *user)
+{
+    const uint32_t width = *(const uint32_t *)user;
+    const sl_embedding bytes = {.name = "bytes", .ids = VOCAB, .width = width, .deviation = 0.05f};
+    const sl_linear_spec up = {.out = 2 * width, .parallel = SL_COLUMNS, .deviation = 0.05f};
+    const sl_linear_spec down = {.out = width, .parallel = SL_ROWS, .deviation = 0.05f};
+    sl_tensor x = sl_embed(model, &bytes);
+    for (uint32_t block = 0; block < 3; block++) {
+        sl_block(model, "block", block);
+        sl_tensor y = sl_gelu(model, "gelu", sl_linear(model, "up", x, &up));
+        x = sl_drop_add(model, "drop", sl_linear(model, "down", y, &down), x);
+        sl_block_end(model);
+    }
+    sl_head(model, "bytes", sl_norm(model, "last", x));
+    return SL_OK;
+}
+
+static sl_options *own_options(const uint32_t *width)
+{
+    static const char *const settings[] = {
+        "seq",  "32",   "micro-batch", "2", "accumulate",    "2",   "steps",       "4",
+        "lr",   "0.01", "threads",     "1", "device-memory", "64M", "host-memory", "64M",
+        "data", "text", NULL};
+    sl_options *options = NULL;
+    must(sl_options_open(&options));
+    set_all(options, settings);
+    sl_options_set_model(options, build_mlp, width);
+    return options;
+}
+
+static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"device", "host", "nvme", "auto"};
+    const uint32_t width = 24, other = 32;
+    double losses[4][STEPS], rest[2];
+    sl_session *session = NULL;
+    for (uint32_t p = 0; p < 4; p++) {
+        sl_options *options = own_options(&width);
+        must(sl_options_set(options, "policy", policies[p]));
+        must(sl_options_set(options, "disk-dir", "."));
+        must(sl_options_set(options, "disk-space", "64M"));
+        must(sl_options_set(options, "save", policies[p]));
+        must(sl_session_open(options, &session));
+        train(session, 2, losses[p]);
+        must(sl_session_save(session));
+        train(session, 2, losses[p] + 2);
+        must(sl_session_close(session));
+        sl_options_close(options);
+        assert_memory_equal(losses[p], losses[0], sizeof losses[0]);
+    }
+    assert_true(losses[0][3] < losses[0][0]);
+
+    sl_options *options = own_options(&width);
+    must(sl_options_set(options, "save", "host"));
+    must(sl_options_set(options, "disk-dir", "."));
+    must(sl_options_set(options, "resume", "true"));
+    must(sl_session_open(options, &session));
+    train(session, 2, rest);
+    must(sl_session_close(session));
+    assert_memory_equal(rest, losses[0] + 2, sizeof rest);
+    sl_options_set_model(options, build_mlp, &other);
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "is not the checkpoint's");
+    sl_options_set_model(options, NULL, NULL);
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "a program of its own");
+    sl_options_close(options);
+    assert_code(sluice("generate host --prompt the --tokens 3"), 64);
+    assert_has(complaint, "a program of its own");
+    assert_code(sluice("eval host --data text"), 64);
+    assert_has(complaint, "a program of its own");
+    assert_code(sluice("convert --from host --to out.gguf"), 64);
+    assert_has(complaint, "a program of its own");
+
+    options = own_options(&width);
+    must(sl_options_set(options, "layers", "2"));
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "built by the program");
+    sl_options_close(options);
+}
+
+/* ---- tensors ---- */
+
+static void tensors_when_written_are_what_is_read_and_what_trains(void **state)
+{
+    (void)state;
+    static float all[VOCAB * 32], half[VOCAB * 32];
+    double losses[STEPS], again[STEPS];
+    sl_session *session = NULL, *copy = NULL;
+    sl_tensor_info info;
+    uint32_t count = 0;
+    uint64_t elements = 0;
+    sl_options *options = tiny_options("text");
+    must(sl_options_set(options, "data-order", "sequential"));
+    must(sl_session_open(options, &session));
+    must(sl_options_set(options, "seed", "7")); /* other first values */
+    must(sl_session_open(options, &copy));
+    for (; sl_session_tensor(session, count, &info); count++) {
+        assert_true(info.element_count <= sizeof all / sizeof *all && info.is_trained);
+        elements += info.element_count;
+        must(sl_session_read(session, info.name, SL_STATE_PARAMETER, all, info.element_count));
+        must(sl_session_write(copy, info.name, SL_STATE_PARAMETER, all, info.element_count));
+        memset(half, 0, sizeof half);
+        must(sl_session_read(copy, info.name, SL_STATE_PARAMETER, half, info.element_count));
+        assert_memory_equal(half, all, info.element_count * sizeof *all);
+    }
+    assert_int_equal(count, 2 * 12 + 4);
+    assert_int_equal(elements, 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32 + (VOCAB + 32) * 32);
+    train(copy, STEPS, losses);
+    must(sl_session_close(copy));
+    train(session, STEPS, again);
+    must(sl_session_read(session, "ln_f.bias", SL_STATE_MOMENT2, all, 32));
+    assert_true(all[0] > 0);
+    assert_refused(sl_session_read(session, "ln_f", SL_STATE_PARAMETER, all, 32), SL_ERROR_USAGE,
+                   "names are like");
+    assert_refused(sl_session_read(session, "ln_f.bias", SL_STATE_PARAMETER, all, 31),
+                   SL_ERROR_USAGE, "has 32 elements");
+    must(sl_session_close(session));
+    sl_options_close(options);
+    assert_memory_equal(losses, again, sizeof losses);
+}
+
+/* ---- several, and stopping ---- */
+
+typedef struct one_of_two {
+    const char *policy;
+    double losses[STEPS];
+} one_of_two;
+
+static void *train_one(void *argument)
+{
+    one_of_two *one = argument;
+    sl_session *session = NULL;
+    sl_options *options = tiny_options("text");
+    must(sl_options_set(options, "policy", one->policy));
+    must(sl_options_set(options, "disk-dir", "."));
+    must(sl_options_set(options, "disk-space", "64M"));
+    must(sl_session_open(options, &session));
+    sl_options_close(options);
+    train(session, STEPS, one->losses);
+    must(sl_session_close(session));
+    return NULL;
+}
+
+static void sessions_when_side_by_side_have_the_bits_of_each_alone(void **state)
+{
+    (void)state;
+    one_of_two alone = {.policy = "device"}, two[] = {{.policy = "host"}, {.policy = "nvme"}};
+    pthread_t threads[2];
+    train_one(&alone);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, train_one, &two[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_memory_equal(two[i].losses, alone.losses, sizeof alone.losses);
+    }
+}
+
+static void *stop_soon(void *argument)
+{
+    const struct timespec pause = {.tv_nsec = 50000000};
+    nanosleep(&pause, NULL);
+    sl_session_stop(argument);
+    return NULL;
+}
+
+static void stop_when_called_by_another_thread_ends_the_steps(void **state)
+{
+    (void)state;
+    sl_session *session = NULL;
+    pthread_t thread;
+    double loss;
+    sl_status status = SL_OK;
+    sl_options *options = tiny_options("text");
+    must(sl_options_set(options, "save", "stopped"));
+    must(sl_session_open(options, &session));
+    sl_options_close(options);
+    assert_int_equal(pthread_create(&thread, NULL, stop_soon, session), 0);
+    while (status == SL_OK)
+        status = sl_session_step(session, NULL);
+    assert_refused(status, SL_ERROR_STOPPED, "was stopped");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_refused(sl_session_evaluate(session, &loss), SL_ERROR_USAGE, "eval-data");
+    must(sl_session_save(session)); /* what was trained is not lost */
+    must(sl_session_close(session));
+}
+
+/* ---- refusals ---- */
+
+static void options_when_wrong_are_refused_with_a_way_out(void **state)
+{
+    (void)state;
+    sl_session *session = NULL;
+    sl_options *options = tiny_options(NULL);
+    assert_refused(sl_options_set(options, "polcy", "host"), SL_ERROR_USAGE, "policy");
+    assert_refused(sl_options_set(options, "policy", "hots"), SL_ERROR_USAGE, "host");
+    assert_refused(sl_options_add(options, "policy", "host"), SL_ERROR_USAGE, "no list");
+    assert_refused(sl_options_read(options, "nowhere.json"), SL_ERROR_MISSING, "nowhere.json");
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "--data is missing");
+    must(sl_options_add(options, "data", "text"));
+    must(sl_options_set(options, "device-memory", "64K"));
+    assert_refused(sl_session_open(options, &session), SL_ERROR_FIT, "device");
+    must(sl_options_set(options, "device-memory", "64M"));
+    must(sl_session_open(options, &session));
+    assert_refused(sl_session_save(session), SL_ERROR_USAGE, "save");
+    must(sl_session_close(session));
+    must(sl_session_close(NULL));
+    sl_options_close(options);
+    sl_options_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(session_when_stepped_has_the_log_and_checkpoint_of_the_command),
+        cmocka_unit_test(session_when_resumed_goes_on_with_the_same_bits),
+        cmocka_unit_test(rows_when_the_program_gives_them_are_trained_on_as_those_of_a_file),
+        cmocka_unit_test(model_when_the_program_builds_it_trains_alike_everywhere_and_resumes),
+        cmocka_unit_test(tensors_when_written_are_what_is_read_and_what_trains),
+        cmocka_unit_test(sessions_when_side_by_side_have_the_bits_of_each_alone),
+        cmocka_unit_test(stop_when_called_by_another_thread_ends_the_steps),
+        cmocka_unit_test(options_when_wrong_are_refused_with_a_way_out),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
