@@ -264,7 +264,7 @@ static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes
     assert_has(complaint, "a program of its own");
     assert_code(sluice("eval host --data text"), 64);
     assert_has(complaint, "a program of its own");
-    assert_code(sluice("convert --from host --to out.gguf"), 64);
+    assert_code(sluice("convert --from host --to out.gguf"), 65);
     assert_has(complaint, "a program of its own");
 
     options = own_options(&width);
