@@ -19,46 +19,39 @@ static sl_status build(sl_model *model, const void *user)
     (void)user;
     for (uint32_t block = 0; block < BLOCKS; block++) {
         sl_block(model, "block", block);
-        sl_tensor y =
-            sl_gelu(model, "gelu", sl_linear(model, "up", sl_norm(model, "norm", x), &up));
-        x = sl_drop_add(model, "drop", sl_linear(model, "down", y, &down), x);
+        sl_tensor y = sl_linear(model, "up", sl_norm(model, "norm", x), &up);
+        y = sl_linear(model, "down", sl_gelu(model, "gelu", y), &down);
+        x = sl_drop_add(model, "drop", y, x);
         sl_block_end(model);
     }
     sl_head(model, "bytes", sl_norm(model, "last", x));
     return SL_OK;
 }
 
-static sl_status train(sl_options *options, const char *steps)
-{
-    sl_session *session = NULL;
-    sl_step_result step = {.size = sizeof step};
-    const char *settings[][2] = {
-        {"steps", steps},   {"seq", "64"},           {"micro-batch", "8"},   {"lr", "1e-3"},
-        {"policy", "host"}, {"device-memory", "8M"}, {"host-memory", "64M"}, {"tokenizer", "byte"}};
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < sizeof settings / sizeof *settings && status == SL_OK; i++)
-        status = sl_options_set(options, settings[i][0], settings[i][1]);
-    if (status == SL_OK)
-        status = sl_session_open(options, &session);
-    for (uint64_t last = strtoull(steps, NULL, 10); status == SL_OK && step.step < last;) {
-        status = sl_session_step(session, &step);
-        if (status == SL_OK && (step.step == 1 || step.step % 20 == 0))
-            printf("step %llu  loss %.4f\n", (unsigned long long)step.step, step.loss);
-    }
-    const sl_status closed = sl_session_close(session);
-    return status == SL_OK ? closed : status;
-}
-
 int main(int argc, char **argv)
 {
+    const char *file = argc > 1 ? argv[1] : "", *steps = argc > 2 ? argv[2] : "100";
+    const char *const settings[] = {"data",          file, "steps",       steps,  "seq",    "64",
+                                    "micro-batch",   "8",  "lr",          "1e-3", "policy", "host",
+                                    "device-memory", "8M", "host-memory", "64M",  NULL};
     sl_options *options = NULL;
+    sl_session *session = NULL;
+    sl_step_result step = {.size = sizeof step};
     sl_status status = sl_options_open(&options);
-    if (status == SL_OK && argc > 1)
-        status = sl_options_set(options, "data", argv[1]);
-    sl_options_set_model(options, build, NULL);
-    status = status == SL_OK ? train(options, argc > 2 ? argv[2] : "100") : status;
+    if (status == SL_OK)
+        status = sl_options_set_all(options, settings);
+    if (status == SL_OK) {
+        sl_options_set_model(options, build, NULL);
+        status = sl_session_open(options, &session);
+    }
+    while (status == SL_OK && step.step < strtoull(steps, NULL, 10)) {
+        status = sl_session_step(session, &step);
+        if (status == SL_OK && (step.step == 1 || step.step % 20 == 0))
+            printf("step %d  loss %.4f\n", (int)step.step, step.loss);
+    }
     if (status != SL_OK)
         fprintf(stderr, "mlp: %s\n", sl_status_message());
+    sl_session_close(session);
     sl_options_close(options);
     return sl_status_exit_code(status);
 }

@@ -1,4 +1,4 @@
-/* Kernels by device kind: a table with a row for every op of sluice/op_list.h. INPUT and the
+/* Kernels by device kind: a table with a row for every op of program/op_list.h. INPUT and the
  * collectives have no kernel: the engine runs them.
  *
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
@@ -15,8 +15,8 @@
 #include "base/status.h"
 #include "base/workers.h"
 #include "device/device.h"
+#include "program/op_list.h"
 #include "ranks.h"
-#include "sluice/op_list.h"
 
 /* State of the kernels of one open device: handles of libraries, the algorithm of each product. */
 typedef struct sl_kernel_library sl_kernel_library;

@@ -112,7 +112,7 @@ inside sh -c 'cd /consumer && gcc main.c -o main $(pkg-config --cflags --libs sl
 suggested=$(dpkg-deb -f "$bare"/*.deb Suggests | tr -d ,)
 # shellcheck disable=SC2086 # a list of words
 inside apt-get install -q -y --no-install-recommends $suggested
-inside sh -c 'cd /consumer && cmake -S . -B build -DEXAMPLE=/usr/share/doc/sluice/examples/own_model.c &&
+inside sh -c 'cd /consumer && cmake -S . -B build -DEXAMPLE=/usr/share/doc/sluice/examples/mlp.c &&
     cmake --build build && ./build/with_shared && ./build/with_static &&
     ./build/train_with_static /usr/share/common-licenses/Apache-2.0 40'
 inside apt-get remove -q -y sluice

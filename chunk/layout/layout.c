@@ -32,8 +32,8 @@
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "sluice/chunk.h"
-#include "sluice/op_list.h"
+#include "chunk/chunk.h"
+#include "program/op_list.h"
 
 enum {
     ALL_GROUPS_BYTES = 4 * SL_GROUP_COUNT * 2, /* upper bound of an element's bytes in all groups,

@@ -6,7 +6,7 @@
 #define SL_CHUNK_PLAN_ADDRESS_CACHE_H
 
 #include "addresses.h"
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 /* As sl_addresses_assign, but takes the result of an equal request from the cache. With a NULL
  * cache every request is computed. If memory is refused, a result is not kept; that is no error. */

@@ -1,7 +1,7 @@
 /* The names of commands in reports, timelines and GPU profilers. */
 #include <stdio.h>
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 static void describe_op(const sl_program *program, const sl_op *op,
                         char name[SL_COMMAND_NAME_BYTES])

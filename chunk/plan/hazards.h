@@ -8,7 +8,7 @@
 #ifndef SL_CHUNK_PLAN_HAZARDS_H
 #define SL_CHUNK_PLAN_HAZARDS_H
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 /* Fills plan->waits and each body command's first_wait and wait_count. All commands, sections and
  * places of the plan must be filled in. */

@@ -2,7 +2,7 @@
  * these changes. */
 #include <string.h>
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 static const char *const kind_names[SL_MEMORY_KIND_COUNT] = {
     "param", "grad", "master", "moment1", "moment2", "activation", "workspace", "staging"};

@@ -16,8 +16,8 @@
 #define SL_CHUNK_PLAN_PLANNER_H
 
 #include "addresses.h"
+#include "chunk/plan.h"
 #include "residency.h"
-#include "sluice/plan.h"
 
 /* An index of SL_NONE means: no object. */
 typedef struct sl_object {

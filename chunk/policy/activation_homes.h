@@ -11,7 +11,7 @@
 #ifndef SL_CHUNK_POLICY_ACTIVATION_HOMES_H
 #define SL_CHUNK_POLICY_ACTIVATION_HOMES_H
 
-#include "sluice/chunk.h"
+#include "chunk/chunk.h"
 
 enum { SL_ACTIVATION_LEAST_BYTES = 16 << 10 };
 

@@ -25,7 +25,7 @@
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "sluice/chunk.h"
+#include "chunk/chunk.h"
 
 enum {
     LEAST_ALIGNMENT = 256,

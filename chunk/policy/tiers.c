@@ -2,7 +2,7 @@
  * copies between which tiers. The whole tree uses this table, except the verifier, which has its
  * own, so that a mistake here is found there.
  */
-#include "sluice/chunk.h"
+#include "chunk/chunk.h"
 
 /* For a lane that runs ops, `from` and `to` are both the tier of its ops. */
 typedef struct lane_info {

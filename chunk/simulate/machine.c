@@ -15,7 +15,7 @@
  */
 #include <stdio.h>
 
-#include "sluice/chunk.h"
+#include "chunk/chunk.h"
 
 static const double core_flops = 100e9;
 static const double core_bytes = 25e9;

@@ -12,7 +12,7 @@
 #ifndef SL_CHUNK_SIMULATE_STALL_H
 #define SL_CHUNK_SIMULATE_STALL_H
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 enum { SL_STALL_HISTORY = 128, SL_STALL_PART_MAX = 2 * SL_STALL_HISTORY + 1 };
 

@@ -1,7 +1,7 @@
 /* Accepts or rejects plans: allocates the shared state, runs the checks one after the other, and
  * writes the message of a rejection.
  *
- * The verifier is written from the contract in sluice/plan.h alone, so that it does not repeat a
+ * The verifier is written from the contract in chunk/plan.h alone, so that it does not repeat a
  * mistake of the planner. It assumes nothing about how plans are made.
  */
 #include "verify.h"

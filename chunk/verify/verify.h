@@ -28,7 +28,7 @@
 #define SL_CHUNK_VERIFY_VERIFY_H
 
 #include "base/status.h"
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 enum {
     SL_VERIFY_ACCESS_MAX = SL_OPERAND_MAX + 1, /* accesses of one command */

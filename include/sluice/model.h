@@ -1,14 +1,13 @@
-/* Models: a build function calls layers, and out comes the forward program of one micro-batch.
+/* Models: a build function calls layers, and a session trains what they make up.
  *
- * A build function describes the whole model, and knows nothing of ranks. From the options the
- * layers know how the model is divided: parameters over tensor-parallel ranks, rows of the hidden
- * states over the same ranks, blocks over pipeline stages. Layers of another stage add nothing to
- * the program. Shapes and modes that a model does not depend on (rows, tokens, decoding) are in the
- * options, too.
+ * A build function describes the whole model, and knows nothing of ranks. The layers know how the
+ * model is divided: parameters over tensor-parallel ranks, rows of the hidden states over the same
+ * ranks, blocks over pipeline stages. Rows, tokens of a row, precision and dropout are options of
+ * the session (sluice/options.h), and no business of the build function either.
  *
- * A build function is called many times, also by searches, so it is pure and cheap: the same calls
- * each time. Errors stick: after the first one layers do nothing and return valid handles, and
- * sl_model_emit returns the error. So a build function checks nothing.
+ * A build function is called many times, also while a plan is searched, so it is pure and cheap:
+ * the same calls each time. Errors stick: after the first one layers do nothing and return valid
+ * handles, and sl_session_open returns the error. So a build function checks nothing.
  *
  *   static sl_status build(sl_model *model, const void *user)
  *   {
@@ -32,13 +31,15 @@
 #ifndef SLUICE_MODEL_H
 #define SLUICE_MODEL_H
 
-#include "sluice/program.h"
+#include <stdint.h>
+
+#include "sluice/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* A model while it is built; only sl_model_emit makes one. */
+/* A model while it is built; only a build function is given one. */
 typedef struct sl_model sl_model;
 
 /* An activation of a model: some features of each token of a micro-batch. */
@@ -46,68 +47,8 @@ typedef struct sl_tensor {
     uint32_t index;
 } sl_tensor;
 
-/* Calls the layers of a model. Returns SL_OK, or what the caller of sl_model_emit gets. */
+/* Calls the layers of a model. Returns SL_OK, or what the caller of sl_session_open gets. */
 typedef sl_status (*sl_build)(sl_model *model, const void *user);
-
-typedef enum sl_model_mode {
-    SL_MODEL_LOSS,   /* tokens and targets in, summed loss out: training and evaluation */
-    SL_MODEL_CACHED, /* tokens in, logits of the last token out, keys and values in a cache */
-    SL_MODEL_STATS   /* tokens and targets in, stats of each token's softmax out */
-} sl_model_mode;
-
-/* How parameters are split over tensor-parallel ranks. */
-typedef enum sl_split_layout {
-    SL_SPLIT_MEGATRON, /* wte by token ids; the first linear of attention and MLP by columns, the
-                          last by rows (Shoeybi et al. 2019) */
-    SL_SPLIT_COLOSSAL  /* wte, wpe and attn.c_proj by columns too; each rank computes the head for
-                          some of the rows */
-} sl_split_layout;
-
-typedef struct sl_model_options {
-    uint32_t batch; /* B */
-    uint32_t seq;   /* T, at most the model's context */
-    uint32_t tp_size, tp_rank;
-    uint32_t stage_count, stage_index; /* pipeline stages; 0 or 1: one has all blocks */
-    uint32_t first_layer, layer_end;   /* blocks of this stage, layer_end excluded; 0 and 0: shared
-                                          out evenly */
-    sl_model_mode mode;
-    sl_type type, grad_type; /* the program's */
-    /* The most logits alive at once: the head is computed for one range of rows after the other.
-     * More are alive only where there would be too many ranges (HEAD_PIECES_MAX in head.c). A
-     * larger number makes larger products and takes more memory. It fixes the order of sums, so it
-     * may depend on the kind of device, but not on options of the run. 0: 32 Mi logits, 128 MiB in
-     * fp32. */
-    uint64_t head_logits;
-    uint32_t cache_rows; /* CACHED: tokens that the cache holds; 0: the context */
-    bool by_document;    /* LOSS and STATS: attention and positions start anew at each document of a
-                            row */
-    /* LOSS and STATS: outside of attention and MLP each rank holds B*T / tp_size rows of the hidden
-     * states (Korthikanti et al. 2022). tp_size divides B*T, and with dropout B. */
-    bool sequence_parallel;
-    sl_split_layout split_layout; /* COLOSSAL excludes sequence_parallel; in a training step tp_size
-                                     divides B*T */
-    float dropout; /* LOSS: probability of dropping an element, in [0, 1): of attention's weights,
-                      and of what sl_drop and sl_drop_add are given */
-} sl_model_options;
-
-/* Emits the forward program of one micro-batch; close it with sl_program_close. SL_ERROR_USAGE:
- * options that do not fit each other, or layers that do not.
- *
- *   LOSS    inputs 0 tokens, 1 targets, and with by_document 2 positions; output 0 the loss
- *   CACHED  input 0 tokens; persistent slot l: the cache of attention l, [2, B, cache_rows,
- * features of this rank's heads]; output p: the logits of panel p, [panel rows], of the last token
- *           or, if T is 1, [B, panel rows]
- *   STATS   inputs as LOSS; output r: stats of SL_OP_HEAD_STATS, [rows, 4], of row range r
- *
- * With tp_size 1 and one stage the program has no collectives. With several stages (LOSS alone) the
- * first one has what comes before the blocks, the last one what comes behind them and a copy of the
- * head's table. EXCHANGE ops move the one tensor that crosses from block to block, and the loss is
- * 0 on all stages but the last. */
-SL_API sl_status sl_model_emit(sl_build build, const void *user, const sl_model_options *options,
-                               sl_program **out_forward);
-
-/* The options of the program that is built. */
-SL_API const sl_model_options *sl_model_options_of(const sl_model *model);
 
 /* ---- layers: hidden states are [B, T, features] ---- */
 

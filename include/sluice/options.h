@@ -1,7 +1,6 @@
 /* Options of a run: those of `sluice train`, by name, and what only a program can give.
  *
- * `sluice help train` and docs/options.md explain every option. A value is text, as on the command
- * line:
+ * `sluice train --help-all` explains every option. A value is text, as on the command line:
  *
  *     sl_options_set(options, "policy", "host");
  *     sl_options_set(options, "device-memory", "2G");
@@ -32,6 +31,9 @@ SL_API void sl_options_close(sl_options *options);
  * item, or empty if `value` is "". A flag is "true" or "false". SL_ERROR_USAGE: there is no such
  * option (the message names the nearest one), or no such value. */
 SL_API sl_status sl_options_set(sl_options *options, const char *name, const char *value);
+
+/* The same for name, value, name, value ... up to a NULL. Those before a failure are set. */
+SL_API sl_status sl_options_set_all(sl_options *options, const char *const *settings);
 
 /* Adds one item to a list, such as "data". SL_ERROR_USAGE: as above. */
 SL_API sl_status sl_options_add(sl_options *options, const char *name, const char *item);

@@ -108,6 +108,10 @@ SL_API sl_status sl_session_read(sl_session *session, const char *tensor, sl_ten
 SL_API sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_state state,
                                   const float *elements, uint64_t count);
 
+/* Which rank this process is, and of how many; 0 and 1 without others. */
+SL_API uint32_t sl_session_rank(const sl_session *session);
+SL_API uint32_t sl_session_rank_count(const sl_session *session);
+
 /* The plan of the session as the JSON text that `sluice plan --json` prints: what is placed where,
  * peaks and traffic in bytes, the predicted time of a step. The session's. NULL: no memory. */
 SL_API const char *sl_session_account(sl_session *session);

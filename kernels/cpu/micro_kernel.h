@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 
 /* A strip: `width` rows of A or columns of B, `term_count` terms of each. */
 typedef struct sl_gemm_strip {

@@ -3,7 +3,7 @@
 #ifndef SL_KERNELS_CPU_NORM_SUM_H
 #define SL_KERNELS_CPU_NORM_SUM_H
 
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 
 /* Adds `value` >= 0 exactly; infinity, NaN or a negative number makes the sum non-finite for good.
  */

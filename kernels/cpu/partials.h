@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "base/workers.h"
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 #include "tiles.h"
 
 enum { SL_PARTIALS_TILES_MAX = 64, SL_PARTIALS_ROWS_MIN = 32 };

@@ -14,7 +14,7 @@
 
 #include "kernels/dropout.h"
 #include "micro_kernel.h"
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 
 /* Rows of a normalisation; `width` features each. */
 typedef struct sl_layernorm_rows {

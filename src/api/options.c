@@ -34,6 +34,16 @@ sl_status sl_options_set(sl_options *options, const char *name, const char *valu
     return sl_config_set(&options->config, row, value);
 }
 
+sl_status sl_options_set_all(sl_options *options, const char *const *settings)
+{
+    for (; settings[0]; settings += 2) {
+        if (!settings[1])
+            SL_FAIL(SL_ERROR_USAGE, "%.64s has no value", settings[0]);
+        SL_TRY(sl_options_set(options, settings[0], settings[1]));
+    }
+    return SL_OK;
+}
+
 sl_status sl_options_add(sl_options *options, const char *name, const char *item)
 {
     uint32_t row;

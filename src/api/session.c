@@ -201,6 +201,18 @@ const char *sl_session_account(sl_session *session)
     return session->account;
 }
 
+uint32_t sl_session_rank(const sl_session *session)
+{
+    const sl_comm *world = session->trainer.ranks.world;
+    return world ? sl_comm_rank(world) : 0;
+}
+
+uint32_t sl_session_rank_count(const sl_session *session)
+{
+    const sl_comm *world = session->trainer.ranks.world;
+    return world ? sl_comm_size(world) : 1;
+}
+
 const char *sl_session_options(const sl_session *session)
 {
     return session->trainer.config_json;

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 #include "timed_device.h"
 
 typedef struct sl_memory_ring {

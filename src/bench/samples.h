@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "sluice/chunk.h"
+#include "chunk/chunk.h"
 
 enum { SL_SAMPLES_MAX = 64 };
 

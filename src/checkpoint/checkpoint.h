@@ -23,11 +23,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/engine.h"
 #include "files/safetensors.h"
 #include "model/architecture.h"
 #include "run_id.h"
 #include "save_lock.h"
-#include "sluice/engine.h"
 #include "tensors/tensor_io.h"
 #include "text/vocabulary.h"
 

@@ -4,7 +4,7 @@
 #define SL_CLI_PROGRESS_H
 
 #include "config/config.h"
-#include "sluice/engine.h"
+#include "engine/engine.h"
 #include "train/watch/sink.h"
 
 typedef struct sl_progress {

@@ -20,9 +20,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "chunk/chunk.h"
 #include "config_list.h"
 #include "model/architecture.h"
-#include "sluice/chunk.h"
 #include "sluice/device.h"
 
 #define SL_CONFIG_UNSET UINT64_MAX /* "auto" in a COUNT, ELEMENTS, STEPS, SIZE; in a REAL: NaN */

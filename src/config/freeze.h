@@ -9,7 +9,7 @@
 #define SL_CONFIG_FREEZE_H
 
 #include "config.h"
-#include "sluice/program.h"
+#include "program/program.h"
 
 /* Freezes the tensors of a program whose names match. */
 void sl_freeze_apply(const sl_config_list *patterns, sl_program *program);

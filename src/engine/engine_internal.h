@@ -31,9 +31,9 @@
 
 #include "chunk/simulate/stall.h"
 #include "device/device.h"
+#include "engine/engine.h"
 #include "kernels/kernels.h"
 #include "offload/store.h"
-#include "sluice/engine.h"
 
 /* ---- memory ---- */
 

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "sluice/engine.h"
+#include "engine/engine.h"
 
 /* The first bytes of each. */
 #define SL_TIMELINE_START "[{\"name\":\"process_name\""

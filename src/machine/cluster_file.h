@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "sluice/program.h"
+#include "program/program.h"
 
 /* One way between two places, in each direction. */
 typedef struct sl_cluster_link {

@@ -13,9 +13,9 @@
 #ifndef SL_MACHINE_EXCHANGE_COST_H
 #define SL_MACHINE_EXCHANGE_COST_H
 
+#include "chunk/chunk.h"
 #include "cluster_file.h"
 #include "comm/groups.h"
-#include "sluice/chunk.h"
 
 /* A sum or a gather among the ranks of one group. */
 typedef struct sl_exchange_cost {

@@ -16,7 +16,7 @@
 #include <jansson.h>
 
 #include "base/status.h"
-#include "sluice/chunk.h"
+#include "chunk/chunk.h"
 #include "sluice/device.h"
 
 enum { SL_PROFILE_TEXT_BYTES = 128, SL_PROFILE_NOTE_BYTES = 512 };

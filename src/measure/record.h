@@ -10,7 +10,7 @@
 #ifndef SL_MEASURE_RECORD_H
 #define SL_MEASURE_RECORD_H
 
-#include "sluice/engine.h"
+#include "engine/engine.h"
 
 enum { SL_RECORD_KEPT_REPETITIONS = 2 }; /* of a loop, at either end of it */
 

@@ -7,7 +7,7 @@
 #ifndef SL_MODEL_ARCHITECTURE_H
 #define SL_MODEL_ARCHITECTURE_H
 
-#include "sluice/model.h"
+#include "emit.h"
 
 typedef enum sl_architecture_kind {
     SL_ARCHITECTURE_GPT2,

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "sluice/program.h"
+#include "program/program.h"
 
 /* Makes room in an array for one more element of `element_bytes`; capacities double. */
 sl_status sl_build_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes);

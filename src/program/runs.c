@@ -1,6 +1,6 @@
 /* Where the elements that a rank stores stand in the whole tensor: one walk over runs, for initial
  * values, checkpoints and tests. Knows shapes and splits, nothing of memory. */
-#include "sluice/program.h"
+#include "program/program.h"
 
 /* A vector's only axis is its last one. */
 static uint64_t count_row_elements(const sl_tensor_spec *spec)

@@ -16,7 +16,7 @@
 #ifndef SL_REPORT_ACCOUNT_H
 #define SL_REPORT_ACCOUNT_H
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 enum {
     SL_ACCOUNT_COLUMNS = 360,

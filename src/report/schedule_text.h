@@ -3,7 +3,7 @@
 #ifndef SL_REPORT_SCHEDULE_TEXT_H
 #define SL_REPORT_SCHEDULE_TEXT_H
 
-#include "sluice/program.h"
+#include "program/program.h"
 
 enum { SL_SCHEDULE_LINES = 16, SL_SCHEDULE_BYTES = 160 };
 

@@ -1,5 +1,5 @@
 /* The rows of rule.h. */
-#include "sluice/rule.h"
+#include "rules/rule.h"
 
 enum {
     CONTROL = SL_RULE_CONTROL,

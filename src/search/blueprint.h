@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "config/freeze.h"
 #include "config/stages.h"
+#include "engine/engine.h"
 #include "model/architecture.h"
-#include "sluice/engine.h"
 
 /* A last micro-batch of an evaluation may be smaller than the others: it has a program of its own.
  */

@@ -8,7 +8,7 @@
 #ifndef SL_SESSION_EXCHANGE_ORDER_H
 #define SL_SESSION_EXCHANGE_ORDER_H
 
-#include "sluice/program.h"
+#include "program/program.h"
 
 /* An exchange with another stage, or what all stages do together. Flat: ranks send it. */
 typedef struct sl_exchange_order_op {

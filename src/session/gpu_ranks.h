@@ -9,8 +9,8 @@
 #define SL_SESSION_GPU_RANKS_H
 
 #include "comm/comm.h"
+#include "engine/engine.h"
 #include "sluice/device.h"
-#include "sluice/engine.h"
 
 typedef struct sl_gpu_ranks sl_gpu_ranks;
 

@@ -4,7 +4,7 @@
 #define SL_SESSION_RANK_WATCH_H
 
 #include "comm/comm.h"
-#include "sluice/engine.h"
+#include "engine/engine.h"
 
 typedef struct sl_rank_watch sl_rank_watch;
 

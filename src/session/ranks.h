@@ -16,9 +16,9 @@
 #include "comm/comm.h"
 #include "comm/groups.h"
 #include "config/config.h"
+#include "engine/engine.h"
 #include "gpu_ranks.h"
 #include "search/search.h"
-#include "sluice/engine.h"
 
 struct sl_ranks;
 

@@ -3,7 +3,7 @@
 #define SL_SESSION_REPLICAS_H
 
 #include "comm/comm.h"
-#include "sluice/program.h"
+#include "program/program.h"
 
 typedef struct sl_replicas {
     sl_comm *comm;                 /* of the ranks that are compared */

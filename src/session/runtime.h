@@ -13,7 +13,7 @@
  *   sl_runtime_initialise, or             first values of the parameters,
  *   sl_model_directory_load, or           those of a model,
  *   sl_checkpoint_load                    or everything that a checkpoint holds
- *   sl_engine_step ...                    the work itself, see sluice/engine.h
+ *   sl_engine_step ...                    the work itself, see engine/engine.h
  *   sl_checkpoint_save                    between steps, the engine drained
  *   sl_runtime_close
  *
@@ -28,8 +28,8 @@
 #ifndef SL_SESSION_RUNTIME_H
 #define SL_SESSION_RUNTIME_H
 
+#include "engine/engine.h"
 #include "search/search.h"
-#include "sluice/engine.h"
 #include "tensors/tensor_io.h"
 
 typedef struct sl_runtime {

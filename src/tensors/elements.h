@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 
 /* Writes `count` elements of `type` as floats; exact. The two do not overlap. */
 static inline void sl_elements_widen(sl_type type, const void *stored, uint64_t count,

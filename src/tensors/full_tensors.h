@@ -13,8 +13,8 @@
 
 #include <stdint.h>
 
+#include "engine/engine.h"
 #include "files/safetensors.h"
-#include "sluice/engine.h"
 #include "tensor_io.h"
 
 /* 4 MiB: the most that is in memory of a tensor, and 1 MiB of one that ranks gather. */

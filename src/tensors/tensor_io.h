@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "sluice/program.h"
+#include "program/program.h"
 
 typedef struct sl_tensor_io {
     /* Copies elements [first_element, first_element + element_count) of a tensor to `data`. */

@@ -14,7 +14,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "config/config.h"
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 
 /* The learning rate of the step after `state`. It is the n-th that is taken (with --lr-skips count:
  * the n-th of all): n / w of --lr in the w steps of --warmup, then it falls as (n - w) /

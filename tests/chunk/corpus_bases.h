@@ -4,8 +4,8 @@
 #ifndef SL_TESTS_CORPUS_BASES_H
 #define SL_TESTS_CORPUS_BASES_H
 
+#include "chunk/chunk.h"
 #include "model/architecture.h"
-#include "sluice/chunk.h"
 
 typedef enum corpus_shape { TINY, ODD, SMALL, DEEP, GPT2, MEDIUM, LARGE, XL } corpus_shape;
 

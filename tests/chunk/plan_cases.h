@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "chunk/plan.h"
 #include "model/architecture.h"
-#include "sluice/plan.h"
 
 /* Which tensors are frozen. */
 typedef enum plan_case_frozen {

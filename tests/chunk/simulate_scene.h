@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 #include "spec_programs.h"
 
 enum {

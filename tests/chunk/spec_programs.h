@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sluice/program.h"
+#include "program/program.h"
 
 enum { SPEC_TENSORS_MAX = 16384 };
 

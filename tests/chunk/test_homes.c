@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "sluice/chunk.h"
+#include "chunk/chunk.h"
 #include "spec_programs.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, RANGES_MAX = 8192 };

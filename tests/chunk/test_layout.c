@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
+#include "chunk/chunk.h"
 #include "chunk/layout/layout.h"
 #include "model/architecture.h"
-#include "sluice/chunk.h"
 #include "spec_programs.h"
 
 #define BLOCK ((uint64_t)SL_BLOCK_ELEMENTS)

@@ -32,17 +32,11 @@ static void assert_refused(sl_status status, sl_status expected, const char *par
     assert_has(sl_status_message(), part);
 }
 
-static void set_all(sl_options *options, const char *const *settings)
-{
-    for (uint32_t i = 0; settings[i]; i += 2)
-        must(sl_options_set(options, settings[i], settings[i + 1]));
-}
-
 static sl_options *tiny_options(const char *data)
 {
     sl_options *options = NULL;
     must(sl_options_open(&options));
-    set_all(options, tiny);
+    must(sl_options_set_all(options, tiny));
     if (data)
         must(sl_options_set(options, "data", data));
     return options;
@@ -71,7 +65,7 @@ static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void 
                        "--host-memory 64M --policy nvme --disk-dir . --disk-space 64M "
                        "--eval-data text --log-json command.json --save saved"),
                 0);
-    set_all(options, more);
+    must(sl_options_set_all(options, more));
     must(sl_session_open(options, &session));
     sl_options_close(options);
     train(session, STEPS, losses);
@@ -219,7 +213,7 @@ static sl_options *own_options(const uint32_t *width)
         "data", "text", NULL};
     sl_options *options = NULL;
     must(sl_options_open(&options));
-    set_all(options, settings);
+    must(sl_options_set_all(options, settings));
     sl_options_set_model(options, build_mlp, width);
     return options;
 }

@@ -39,8 +39,8 @@
 #include "cuda_elements.h"
 #include "gpu_place.h"
 #include "kernels/kernels.h"
+#include "program/program.h"
 #include "shim_control.h"
-#include "sluice/program.h"
 
 /* The host functions of the ops; those that are called are linked. */
 #define X(NAME, name, ...) sl_status sl_cuda_##name(const sl_kernel_call *call);

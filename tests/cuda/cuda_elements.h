@@ -15,8 +15,8 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "program/op_list.h"
 #include "sanitizer_share.h"
-#include "sluice/op_list.h"
 
 #define MAYBE_UNUSED __attribute__((unused))
 

@@ -9,8 +9,8 @@
 #include "engine/engine_internal.h"
 #include "kernels/cuda/ops.h"
 #include "program/build.h"
+#include "program/program.h"
 #include "runtime.h"
-#include "sluice/program.h"
 
 #define WRAP(type, name, ...)                                                                      \
     type __real_##name(__VA_ARGS__);                                                               \

@@ -10,7 +10,7 @@
 
 #include "cublaslt.h"
 #include "product_run.h"
-#include "sluice/program.h"
+#include "program/program.h"
 #include "standin.h"
 
 static int open_blas(void **state)

@@ -10,9 +10,9 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "chunk/plan_cases.h"
+#include "engine/engine.h"
 #include "engine/engine_internal.h"
 #include "scratch_dir.h"
-#include "sluice/engine.h"
 #include "tensors/elements.h"
 
 typedef struct training_run {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 
 typedef struct drop_call {
     const sl_op_attrs *attrs;

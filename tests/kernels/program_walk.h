@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "sluice/program.h"
+#include "program/program.h"
 
 typedef struct walk {
     const sl_program *program;

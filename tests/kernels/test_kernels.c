@@ -7,7 +7,7 @@
  * matrix products in test_kernels_product.c. */
 #include "kernel_case.h"
 #include "kernel_reference.h"
-#include "sluice/program.h"
+#include "program/program.h"
 
 enum { SHAPES = 20 };
 

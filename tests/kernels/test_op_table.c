@@ -18,11 +18,11 @@
 
 #include <cmocka.h>
 
+#include "chunk/chunk.h"
 #include "kernels/cpu/simd.h"
 #include "model/architecture.h"
 #include "op_proof.h"
 #include "sanitizer_share.h"
-#include "sluice/chunk.h"
 
 /* Claims that are wrong, where they are. */
 typedef enum plant {

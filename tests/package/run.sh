@@ -7,7 +7,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
-example=$root/examples/own_model.c
+example=$root/examples/mlp.c
 place=$(mktemp -d)
 trap '[ $? -eq 0 ] || tail -n 40 "$place/log" >&2; rm -rf "$place"' EXIT
 
@@ -35,9 +35,10 @@ cc "$here/main.c" -o "$place/with_pkg_config_static" "$libraries/libsluice.a" \
 cc "$example" -o "$place/train_with_pkg_config_static" "$libraries/libsluice.a" \
     $(pkg-config --cflags --static --libs sluice | sed 's/-lsluice//')
 
-for program in build/with_static build/with_shared with_pkg_config with_pkg_config_static; do
+for program in build/with_static build/with_shared build/with_cpp with_pkg_config \
+    with_pkg_config_static; do
     LD_LIBRARY_PATH="$libraries" "$place/$program" | tee "$place/said"
-    grep -q '^sluice [0-9.]*: [0-9]* chunks$' "$place/said"
+    grep -q '^sluice [0-9.]*: 28 tensors, 2 steps$' "$place/said"
 done
 
 # The engine steps, and in the same bits however it was linked.

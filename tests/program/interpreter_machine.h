@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "sluice/program.h"
+#include "program/program.h"
 
 /* ---- layout: tensors packed in order, each on a block ---- */
 

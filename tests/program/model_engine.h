@@ -11,9 +11,9 @@
 
 #include "base/status.h"
 #include "base/workers.h"
+#include "engine/engine.h"
 #include "foreign/weights.h"
 #include "model/architecture.h"
-#include "sluice/engine.h"
 #include "tensors/elements.h"
 
 typedef struct model_engine_options {

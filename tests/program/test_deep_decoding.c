@@ -13,8 +13,8 @@
 
 #include "base/rng.h"
 #include "base/status.h"
+#include "engine/engine.h"
 #include "model/architecture.h"
-#include "sluice/engine.h"
 
 enum { LAYERS = 600, VOCAB = 16, TOKENS = 4, ONE = 0, ALL = 1, PLANS = 2 };
 

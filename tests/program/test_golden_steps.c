@@ -21,8 +21,8 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "chunk/chunk.h"
 #include "model/architecture.h"
-#include "sluice/chunk.h"
 
 enum { CASES_MIN = 600, NAME_BYTES = 96, LINE_BYTES = 512 };
 

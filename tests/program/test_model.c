@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "sluice/chunk.h"
-#include "sluice/model.h"
+#include "chunk/chunk.h"
+#include "model/emit.h"
 
 enum { IDS = 300, WIDTH = 48, BLOCKS = 5 };
 

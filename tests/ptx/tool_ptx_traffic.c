@@ -22,7 +22,7 @@
 #include "cuda/gpu_place.h"
 #include "cuda/run_case.h"
 #include "kernels/cuda/library.h"
-#include "sluice/program.h"
+#include "program/program.h"
 #include "standin_objects.h"
 #include "standin_watch.h"
 

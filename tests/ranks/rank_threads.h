@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sluice/engine.h"
+#include "engine/engine.h"
 #include "tensors/elements.h"
 
 #ifndef RANK_THREADS_MAX

@@ -19,10 +19,10 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "chunk/chunk.h"
 #include "cluster/pipeline.h"
 #include "model/architecture.h"
 #include "session/exchange_order.h"
-#include "sluice/chunk.h"
 
 enum { STAGES_MAX = 8, LAYERS = 8 };
 

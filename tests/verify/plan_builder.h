@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 /* A plan whose arrays have room; all of it is freed by plan_close. */
 typedef struct plan_builder {

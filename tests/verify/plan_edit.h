@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 enum { EDIT_ROOM = 4, TOUCH_MAX = SL_OPERAND_MAX + 1 };
 

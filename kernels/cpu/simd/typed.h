@@ -8,7 +8,7 @@
 
 #include "base/half.h"
 #include "lanes.h"
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 
 SL_INLINE const void *typed_at(const void *base, sl_type type, uint64_t index)
 {

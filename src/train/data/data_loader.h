@@ -12,8 +12,8 @@
 #define SL_TRAIN_DATA_LOADER_H
 
 #include "data_files.h"
+#include "engine/engine.h"
 #include "files/tokens.h"
-#include "sluice/engine.h"
 #include "sluice/options.h"
 
 /* Rows of a program's own; all 0: there are none. */

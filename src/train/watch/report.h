@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sluice/plan.h"
+#include "chunk/plan.h"
 
 typedef struct sl_start_report {
     json_t *config, *plan;          /* objects, borrowed */

@@ -6,19 +6,15 @@
  *   homes   (group, chunk) -> tier and offset there; where each chunk is updated
  *   machine how fast each lane is
  */
-#ifndef SLUICE_CHUNK_H
-#define SLUICE_CHUNK_H
+#ifndef SL_CHUNK_CHUNK_H
+#define SL_CHUNK_CHUNK_H
 
-#include "sluice/program.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "program/program.h"
 
 typedef enum sl_tier { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_DISK, SL_TIER_COUNT } sl_tier;
 
 /* "device", "host" or "disk". */
-SL_API const char *sl_tier_name(sl_tier tier);
+const char *sl_tier_name(sl_tier tier);
 
 /* Ops run on COMPUTE, HOST, COMM and INPUT, copies on the four lanes that join two tiers. */
 typedef enum sl_lane {
@@ -34,14 +30,14 @@ typedef enum sl_lane {
 } sl_lane;
 
 /* "compute", "h2d", ... */
-SL_API const char *sl_lane_name(sl_lane lane);
+const char *sl_lane_name(sl_lane lane);
 
 /* True for a lane that copies from one tier to another, false for one that runs ops. */
-SL_API bool sl_lane_copies(sl_lane lane);
+bool sl_lane_copies(sl_lane lane);
 
 /* The lane that copies from one tier to another; SL_LANE_COUNT if there is none, as between device
  * and disk. */
-SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
+sl_lane sl_lane_between(sl_tier from, sl_tier to);
 
 /* ---- layout ---- */
 
@@ -86,10 +82,10 @@ typedef struct sl_layout {
  * given size is rounded up to whole blocks, and to a multiple of the data-parallel ranks that own
  * shards; one smaller than the largest tensor is SL_ERROR_USAGE, and the message says how large it
  * must be. */
-SL_API sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
-                                 sl_layout **out_layout);
+sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
+                          sl_layout **out_layout);
 /* Frees a layout; NULL is fine. */
-SL_API void sl_layout_close(sl_layout *layout);
+void sl_layout_close(sl_layout *layout);
 
 /* The chunk map for sl_program_derive_step; borrows the layout's arrays. */
 static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
@@ -99,21 +95,20 @@ static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
 }
 
 /* Writes one flag of each block, [block_count] bytes. */
-SL_API void sl_layout_write_flags(const sl_layout *layout, sl_block_flag flag, uint8_t *out_flags);
+void sl_layout_write_flags(const sl_layout *layout, sl_block_flag flag, uint8_t *out_flags);
 
 typedef struct sl_stored {
     uint64_t first, count; /* elements, from element `first` of the chunk on */
 } sl_stored;
 
 /* The elements of a chunk of `group` that this rank stores: all, or those of its shard. */
-SL_API sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint32_t chunk_index);
+sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint32_t chunk_index);
 
 /* The chunk whose first block is `block`; SL_NONE: none is. */
-SL_API uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block);
+uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block);
 
 /* Bytes that this rank stores of a chunk of `group`; 0: the chunk's rule stores nothing in it. */
-SL_API uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group,
-                                      uint32_t chunk_index);
+uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index);
 
 /* ---- homes ---- */
 
@@ -167,10 +162,10 @@ typedef struct sl_homes {
 /* Gives every chunk of every group that `program` uses its home. Homes of different groups are
  * staggered so that the loop of an update never reads arrays at equal offsets modulo a large power
  * of 2. SL_ERROR_USAGE: the number of a persistent slot is not below the number of values. */
-SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
-                                const sl_policy_options *options, sl_homes **out_homes);
+sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
+                         const sl_policy_options *options, sl_homes **out_homes);
 /* Frees homes; NULL is fine. */
-SL_API void sl_homes_close(sl_homes *homes);
+void sl_homes_close(sl_homes *homes);
 
 /* ---- machine ---- */
 
@@ -207,11 +202,11 @@ typedef struct sl_machine {
 } sl_machine;
 
 /* A plain guess for the cpu device with `worker_count` threads. */
-SL_API sl_machine sl_machine_default(uint32_t worker_count);
+sl_machine sl_machine_default(uint32_t worker_count);
 
 /* The same for a GPU of `multiprocessor_count` (0: that of a large one) beside a host whose lane
  * has `worker_count` threads. */
-SL_API sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count);
+sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count);
 
 /* Scales measured rates to one process of several: it has `worker_count` >= 1 compute workers, and
  * `rank_count` >= 1 ranks share cores, memory and drive. FLOP rates scale with the number of cores;
@@ -219,30 +214,27 @@ SL_API sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t
  * evenly; exchanges between ranks keep their rates. Of a machine with a GPU only the rates of the
  * host and the drive are scaled. Changes nothing if one rank has as many workers as were measured.
  */
-SL_API void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_count);
+void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_count);
 
 /* Where the rates come from, as a phrase to follow "by": "a guess", "described rates", "measured
  * rates" or "a quick bench"; ends in ", scaled" if the rates were scaled. */
-SL_API const char *sl_machine_basis(const sl_machine *machine);
+const char *sl_machine_basis(const sl_machine *machine);
 
 /* True if the rates were neither measured nor described. */
-SL_API bool sl_machine_is_guess(const sl_machine *machine);
+bool sl_machine_is_guess(const sl_machine *machine);
 
 /* Sets the rates of the ops that exchange data between ranks from that of an all-reduce. TAKE_ROWS
  * and TAKE_COLUMNS keep their rates: they copy in a rank's own memory. A reduce-scatter and an
  * all-gather of a chunk are half of an all-reduce each, but count the same bytes, because they work
  * in place: their byte rate is twice that of the all-reduce. */
-SL_API void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
+void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
 
 /* The kind whose rates an op has: updates of all rules have those of ADAMW, which bench measures,
  * because memory bounds them all. */
-SL_API sl_op_kind sl_machine_rate_kind(sl_op_kind kind);
+sl_op_kind sl_machine_rate_kind(sl_op_kind kind);
 
 /* Seconds of one op alone, on the compute lane or, for updates, on the host lane. */
-SL_API double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind,
-                                    const sl_op_attrs *attrs, bool on_host);
+double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,
+                             bool on_host);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -2,15 +2,11 @@
  *
  * All memory is taken when the engine opens; a step allocates nothing. One control thread calls it.
  */
-#ifndef SLUICE_ENGINE_H
-#define SLUICE_ENGINE_H
+#ifndef SL_ENGINE_ENGINE_H
+#define SL_ENGINE_ENGINE_H
 
+#include "chunk/plan.h"
 #include "sluice/device.h"
-#include "sluice/plan.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct sl_engine sl_engine;
 
@@ -160,53 +156,52 @@ typedef struct sl_engine_options {
  * are right: call sl_plan_verify first. SL_ERROR_USAGE: a plan uses the disk and there are no
  * disk_directories, or has INPUT ops and there is no source, or collectives and there are no ranks.
  * SL_ERROR_IO, SL_ERROR_MISSING: a directory does not exist, is not safe or not large enough. */
-SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
+sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
 
 /* Drains, stops the lanes and frees all memory; NULL is fine. Host memory stays mapped if a disk
  * request never completed, because the system may still use the memory. Returns false if a lane did
  * not end within timeout_s. Then nothing is closed: everything that the engine owns or borrows, and
  * memory that a failed call was to copy from or to, must stay until the process ends, because the
  * lane may still use it. */
-SL_API bool sl_engine_close(sl_engine *engine);
+bool sl_engine_close(sl_engine *engine);
 
 /* Host memory of input slot `slot` of plan `plan_index`, valid while the engine is open; NULL for
  * an input that INPUT ops fill. Inputs may be written between iterations. Slots of different plans
  * may share memory: asking for an input of another plan than the one that ran last waits for the
  * lanes. */
-SL_API void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot);
+void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot);
 
 /* The same for an output: current when sl_engine_step returns, valid until the next step of any
  * plan. */
-SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint32_t slot);
+const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint32_t slot);
 
 /* Runs one iteration of a plan: prologue first if the last iteration was of another plan or a
  * boundary lies between. Returns when all outputs are in host memory and all inputs have been read,
  * from their slots or from the source. Updates may still be running; their failure is returned by
  * the next call. After a failure of any lane nothing more is computed, and no further repetition is
  * issued. */
-SL_API sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index,
-                                const sl_step_scalars *scalars);
+sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index, const sl_step_scalars *scalars);
 
 /* Stops the engine after a rank was lost: lanes skip the work that they have not begun. The call
  * that waits for the lanes returns the error of the ranks' `poll`, so `poll` has to report the lost
  * rank by then. Does not block; any thread may call. */
-SL_API void sl_engine_stop(sl_engine *engine);
+void sl_engine_stop(sl_engine *engine);
 
 /* Waits for all lanes, which gives the boundary state. Returns the first failure of any lane. */
-SL_API sl_status sl_engine_drain(sl_engine *engine);
+sl_status sl_engine_drain(sl_engine *engine);
 
 /* Copies `bytes` at `first_byte` of a chunk's home to `data`. Drains first. */
-SL_API sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
-                                      uint64_t first_byte, uint64_t bytes, void *data);
+sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                               uint64_t first_byte, uint64_t bytes, void *data);
 
 /* Copies `data` to a chunk's home. Drains first. Padding is never written, so it stays zero. Bytes
  * for the disk may still be on their way when the call returns: a failure is returned by a later
  * call, at the latest by sl_engine_drain or sl_engine_step. */
-SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
-                                       uint64_t first_byte, uint64_t bytes, const void *data);
+sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                                uint64_t first_byte, uint64_t bytes, const void *data);
 
 /* Sets persistent slots (caches) to zero. Drains first. */
-SL_API sl_status sl_engine_clear_persistent(sl_engine *engine);
+sl_status sl_engine_clear_persistent(sl_engine *engine);
 
 /* A copy within a persistent slot. */
 typedef struct sl_engine_slot_copy {
@@ -216,7 +211,7 @@ typedef struct sl_engine_slot_copy {
 
 /* Copies bytes of a persistent slot to another place in the slot. Drains first. SL_ERROR_INTERNAL:
  * there is no such slot or range. */
-SL_API sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *copy);
+sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_slot_copy *copy);
 
 typedef struct sl_engine_statistics {
     uint64_t step_ns;                    /* of the last sl_engine_step: call to return */
@@ -233,7 +228,7 @@ typedef struct sl_engine_statistics {
 } sl_engine_statistics;
 
 /* Reads the counters and sets those since the last call to zero. */
-SL_API void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics);
+void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics);
 
 /* What was found changed in an arena that was painted, filled with a pattern, when the engine
  * opened (paint_arenas). Pages are of 4 KiB. Homes are written at opening, so they count as
@@ -247,29 +242,25 @@ typedef struct sl_engine_paint {
 
 /* Looks for the last changed byte of an arena. Drains first; reads all of it. Zeros where nothing
  * is placed. SL_ERROR_INTERNAL: it was not painted, or the tier has no arena. */
-SL_API sl_status sl_engine_measure_arena(sl_engine *engine, sl_tier tier,
-                                         sl_engine_paint *out_paint);
+sl_status sl_engine_measure_arena(sl_engine *engine, sl_tier tier, sl_engine_paint *out_paint);
 
 /* The device's properties now; free_bytes is read anew. */
-SL_API sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info);
+sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info);
 
 /* How the disk tier does I/O, for people: "io_uring, 32 x 1 MiB, registered buffers" or why not; ""
  * if nothing is on disk. Valid while the engine is open. */
-SL_API const char *sl_engine_disk_description(const sl_engine *engine);
+const char *sl_engine_disk_description(const sl_engine *engine);
 
 /* What the device's kernels chose for the ops of the plans (GEMM algorithms): line `index`, for the
  * record of a run; NULL behind the last line. Valid while the engine is open. */
-SL_API const char *sl_engine_kernel_choice(const sl_engine *engine, uint64_t index);
+const char *sl_engine_kernel_choice(const sl_engine *engine, uint64_t index);
 
 /* The arena of device or host; for tests that compare planned with touched bytes. */
-SL_API const void *sl_engine_arena(const sl_engine *engine, sl_tier tier);
+const void *sl_engine_arena(const sl_engine *engine, sl_tier tier);
 
 /* The workspace query of the kernels that run on the device and on the host; its context is an
  * sl_engine_target. */
-SL_API uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind,
-                                          const sl_op_attrs *attrs, sl_tier tier);
+uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl_op_attrs *attrs,
+                                   sl_tier tier);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

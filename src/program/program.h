@@ -9,24 +9,20 @@
  * Invariants: operands are defined before they are read; an op's operands follow op_list.h's order;
  * ticks are op indices; tensors are numbered in the order of first use.
  */
-#ifndef SLUICE_PROGRAM_H
-#define SLUICE_PROGRAM_H
+#ifndef SL_PROGRAM_PROGRAM_H
+#define SL_PROGRAM_PROGRAM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sluice/op_list.h"
-#include "sluice/rule.h"
+#include "program/op_list.h"
+#include "rules/rule.h"
 #include "sluice/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define SL_NONE UINT32_MAX /* no value, no tensor, no chunk */
 
 /* "fp32", "bf16" or "fp16"; valid for ever. */
-SL_API const char *sl_type_name(sl_type type);
+const char *sl_type_name(sl_type type);
 
 typedef enum sl_value_kind {
     SL_VALUE_ACTIVATION, /* an activation or its gradient; written and last read within one
@@ -93,7 +89,7 @@ typedef struct sl_run {
 } sl_run;
 
 /* The run of a tensor or panel, whatever its split. */
-SL_API sl_run sl_run_of_tensor(const sl_tensor_spec *spec);
+sl_run sl_run_of_tensor(const sl_tensor_spec *spec);
 
 /* Elements that are contiguous in the stored tensor and in the whole one; or stored padding. */
 typedef struct sl_run_piece {
@@ -103,11 +99,11 @@ typedef struct sl_run_piece {
 } sl_run_piece;
 
 /* The longest piece that begins at stored element `local` and ends at `end` or before. */
-SL_API sl_run_piece sl_run_piece_at(const sl_run *run, uint64_t local, uint64_t end);
+sl_run_piece sl_run_piece_at(const sl_run *run, uint64_t local, uint64_t end);
 
 /* The first piece of stored elements in the range [whole, end) of the whole tensor; `count` 0: the
  * range has none. */
-SL_API sl_run_piece sl_run_piece_in_whole(const sl_run *run, uint64_t whole, uint64_t end);
+sl_run_piece sl_run_piece_in_whole(const sl_run *run, uint64_t whole, uint64_t end);
 
 typedef enum sl_phase {
     SL_PHASE_FORWARD,
@@ -255,28 +251,27 @@ static inline sl_type sl_program_group_type(const sl_program *program, sl_group 
 /* ---- building (for models) ---- */
 
 /* An empty program; close with sl_program_close. */
-SL_API sl_status sl_program_open(sl_program **out_program);
+sl_status sl_program_open(sl_program **out_program);
 
 /* Frees a program; NULL is fine. */
-SL_API void sl_program_close(sl_program *program);
+void sl_program_close(sl_program *program);
 
 /* Appends a copy of `value`, with 1 for 0 instances; writes its index. SL_ERROR_SYSTEM when memory
  * is refused. */
-SL_API sl_status sl_program_add_value(sl_program *program, const sl_value *value,
-                                      uint32_t *out_value);
+sl_status sl_program_add_value(sl_program *program, const sl_value *value, uint32_t *out_value);
 
 /* Appends a copy of `spec` and the TENSOR value of its parameter; writes the value's index. */
-SL_API sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
-                                       uint32_t *out_value);
+sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
+                                uint32_t *out_value);
 
 /* Starts a segment; the ops that follow belong to it. */
-SL_API sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment);
+sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment);
 
 /* Appends an op of `kind` to the current segment; `operands` in op_list.h's order, without optional
  * ones at the end if need be. Checks the number of operands and the bytes of each against the op's
  * shapes (SL_ERROR_INTERNAL names both). */
-SL_API sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_attrs *attrs,
-                                   const uint32_t *operands, uint32_t operand_count);
+sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_attrs *attrs,
+                            const uint32_t *operands, uint32_t operand_count);
 
 /* ---- the whole step ---- */
 
@@ -343,8 +338,8 @@ enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
  * several micro-batches that are not accumulated by layer; an accumulator of every tensor would
  * live all step.
  */
-SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
-                                        const sl_step_options *options, sl_program **out_step);
+sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
+                                 const sl_step_options *options, sl_program **out_step);
 
 typedef struct sl_gather_options {
     uint32_t most; /* chunks whole at once for their uses, or as many as one op takes if that is
@@ -359,9 +354,8 @@ typedef struct sl_gather_options {
 /* Copies a program of which ranks keep shards of the parameters (sl_program_shards_group): an op
  * that reads a tensor finds it in a chunk that was gathered before. The new program owns copies.
  * SL_ERROR_SYSTEM when memory is refused. */
-SL_API sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map *chunks,
-                                          const sl_gather_options *options,
-                                          sl_program **out_program);
+sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map *chunks,
+                                   const sl_gather_options *options, sl_program **out_program);
 
 /* ---- what the table says of an op ---- */
 
@@ -391,34 +385,32 @@ typedef struct sl_op_info {
 } sl_op_info;
 
 /* The table row of an op; valid for ever. */
-SL_API const sl_op_info *sl_op_info_of(sl_op_kind kind);
+const sl_op_info *sl_op_info_of(sl_op_kind kind);
 
 /* True if `op` reads operand i before writing it (READ, UPDATE; ADD and GRADIENT with their
  * flags set). */
-SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
+bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 
 /* True if `op` writes operand i (all but READ). */
-SL_API bool sl_op_writes(const sl_op *op, uint32_t operand_index);
+bool sl_op_writes(const sl_op *op, uint32_t operand_index);
 
 /* The rows [*out_first, *out_end) of operand i that `op` uses: its row range where op_list.h says
  * ROW_RANGE, else all. *out_end UINT64_MAX: up to the last row.
  */
-SL_API void sl_op_find_rows(const sl_op *op, uint32_t operand_index, uint64_t *out_first,
-                            uint64_t *out_end);
+void sl_op_find_rows(const sl_op *op, uint32_t operand_index, uint64_t *out_first,
+                     uint64_t *out_end);
 
 /* Bytes of operand i by the op's shapes; 0 if they are open (AT_LEAST). */
-SL_API uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                    uint32_t operand_index);
+uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t operand_index);
 
 /* The fewest bytes that operand i may have; UINT64_MAX where the product overflows. */
-SL_API uint64_t sl_op_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                  uint32_t operand_index);
+uint64_t sl_op_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t operand_index);
 
 /* Floating-point operations of the op's matrix products (a multiply-add counts 2). */
-SL_API uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);
+uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);
 
 /* The fewest bytes that the op reads and writes in memory: the cost of a memory-bound op. */
-SL_API uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
+uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
 /* True for ops that exchange data with other ranks. TAKE_ROWS and TAKE_COLUMNS run on the comm lane
  * too, but copy within a rank's own memory. */
@@ -434,7 +426,4 @@ static inline bool sl_op_adds(const sl_op_attrs *attrs)
     return attrs->adds_output != 0 || attrs->adds_gradient != 0;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

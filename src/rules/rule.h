@@ -4,18 +4,14 @@
  * a row each; layout, homes, steps and plans ask the row. So a new rule is an op with its kernels
  * (op_list.h) and a row: docs/add-a-rule.md.
  */
-#ifndef SLUICE_RULE_H
-#define SLUICE_RULE_H
+#ifndef SL_RULES_RULE_H
+#define SL_RULES_RULE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sluice/op_list.h"
+#include "program/op_list.h"
 #include "sluice/status.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* What is stored of a parameter. */
 typedef enum sl_group {
@@ -28,7 +24,7 @@ typedef enum sl_group {
 } sl_group;
 
 /* "param", "grad", "master", "moment1", "moment2"; valid for ever. */
-SL_API const char *sl_group_name(sl_group group);
+const char *sl_group_name(sl_group group);
 
 /* X(NAME, name, op, operands in op_list.h's order). The op updates a chunk, on the device or on the
  * host; SL_OP_COUNT: nothing updates it. An operand is CONTROL (sl_step_control), or a group; the
@@ -56,18 +52,14 @@ typedef struct sl_rule {
 } sl_rule;
 
 /* The row of a rule; valid for ever. */
-SL_API const sl_rule *sl_rule_of(sl_rule_id rule);
+const sl_rule *sl_rule_of(sl_rule_id rule);
 
 /* True if something of a tensor with this rule is stored in the group; in the group MASTER only if
  * the compute type is half precision. */
-SL_API bool sl_rule_stores(sl_rule_id rule, sl_group group);
+bool sl_rule_stores(sl_rule_id rule, sl_group group);
 
 /* Bytes of a block of SL_BLOCK_ELEMENTS elements in a group; 0: nothing is stored there. `type` is
  * the compute type, `grad_type` that of gradients. */
-SL_API uint64_t sl_rule_block_bytes(sl_rule_id rule, sl_group group, sl_type type,
-                                    sl_type grad_type);
+uint64_t sl_rule_block_bytes(sl_rule_id rule, sl_group group, sl_type type, sl_type grad_type);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

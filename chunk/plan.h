@@ -25,14 +25,10 @@
  *
  * Commands stand in issue order.
  */
-#ifndef SLUICE_PLAN_H
-#define SLUICE_PLAN_H
+#ifndef SL_CHUNK_PLAN_H
+#define SL_CHUNK_PLAN_H
 
-#include "sluice/chunk.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "chunk/chunk.h"
 
 typedef enum sl_command_kind {
     SL_COMMAND_RUN,  /* run op `tick` */
@@ -157,9 +153,9 @@ typedef uint64_t (*sl_workspace_query)(const void *context, sl_op_kind kind,
 typedef struct sl_address_cache sl_address_cache;
 
 /* SL_ERROR_SYSTEM: there is no memory for it. */
-SL_API sl_status sl_address_cache_open(sl_address_cache **out_cache);
+sl_status sl_address_cache_open(sl_address_cache **out_cache);
 /* NULL is fine. */
-SL_API void sl_address_cache_close(sl_address_cache *cache);
+void sl_address_cache_close(sl_address_cache *cache);
 
 typedef struct sl_plan_request {
     const sl_program *program;
@@ -197,29 +193,28 @@ typedef struct sl_shortage {
 
 /* Plans. SL_ERROR_FIT fills *out_shortage (and only then). Deterministic: equal requests give equal
  * plans. The caller closes the plan, which owns its arrays and borrows nothing. */
-SL_API sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
-                               sl_shortage *out_shortage);
+sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
+                        sl_shortage *out_shortage);
 
 /* "param", "grad", ..., "workspace", "staging"; valid for ever. */
-SL_API const char *sl_memory_kind_name(sl_memory_kind kind);
+const char *sl_memory_kind_name(sl_memory_kind kind);
 
 /* Bytes alive in a tier at each tick of the body, by kind: [op_count][SL_MEMORY_KIND_COUNT]. */
-SL_API void sl_plan_live_bytes(const sl_plan *plan, sl_tier tier, uint32_t op_count,
-                               uint64_t *out_bytes);
+void sl_plan_live_bytes(const sl_plan *plan, sl_tier tier, uint32_t op_count, uint64_t *out_bytes);
 
 /* Frees a plan; NULL is fine. */
-SL_API void sl_plan_close(sl_plan *plan);
+void sl_plan_close(sl_plan *plan);
 
 enum { SL_COMMAND_NAME_BYTES = 96 };
 
 /* The name of a command for people: of an op its kind and the first value that it writes, of a copy
  * its chunk or value: "linear h.3.fc", "param 12", "h.3.qkv". */
-SL_API void sl_command_describe(const sl_program *program, const sl_command *command,
-                                char out_name[SL_COMMAND_NAME_BYTES]);
+void sl_command_describe(const sl_program *program, const sl_command *command,
+                         char out_name[SL_COMMAND_NAME_BYTES]);
 
 /* Accepts or rejects a plan from the program, the layout and the homes alone; written independently
  * of the planner. SL_ERROR_INTERNAL: the message says what is wrong, and where. */
-SL_API sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan);
+sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan);
 
 /* ---- simulation ---- */
 
@@ -253,16 +248,13 @@ typedef struct sl_simulation_observer {
 
 /* Predicts the time of an iteration: lanes in order, waits as the plan has them, durations from the
  * machine's rates. Deterministic; SL_ERROR_SYSTEM when memory is refused. */
-SL_API sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
-                                  const sl_machine *machine, sl_simulation *out_simulation);
+sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
+                           const sl_machine *machine, sl_simulation *out_simulation);
 
 /* The same, with calls of `observer`. */
-SL_API sl_status sl_plan_simulate_observed(const sl_program *program, const sl_plan *plan,
-                                           const sl_machine *machine,
-                                           const sl_simulation_observer *observer,
-                                           sl_simulation *out_simulation);
+sl_status sl_plan_simulate_observed(const sl_program *program, const sl_plan *plan,
+                                    const sl_machine *machine,
+                                    const sl_simulation_observer *observer,
+                                    sl_simulation *out_simulation);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -37,14 +37,10 @@
  * rule (rule.h); reads the decay flags of blocks; may run on the host lane, next to the states.
  * ON_COMM, ON_INPUT: runs on that lane.
  */
-#ifndef SLUICE_OP_LIST_H
-#define SLUICE_OP_LIST_H
+#ifndef SL_PROGRAM_OP_LIST_H
+#define SL_PROGRAM_OP_LIST_H
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* clang-format off */
 #define SL_OP_LIST(X) \
@@ -379,7 +375,4 @@ typedef struct sl_step_control {
     uint32_t flags;   /* the union of all ranks' scalars.flags; 0 with one rank */
 } sl_step_control;
 
-#ifdef __cplusplus
-}
-#endif
 #endif
