@@ -45,13 +45,13 @@ static sl_status train(sl_session *session, uint64_t last)
     sl_status status = SL_OK;
     while (status == SL_OK && step.step < last) {
         status = sl_session_step(session, &step);
-        if (status == SL_OK && step.step % 20 == 0)
+        if (status == SL_OK && step.step % 8 == 0)
             printf("step %d  loss %.4f\n", (int)step.step, step.loss);
     }
     if (status == SL_OK)
         status = sl_session_evaluate(session, &loss);
     if (status == SL_OK)
-        printf("validation loss %.4f\n", loss);
+        printf("loss of the whole file %.4f\n", loss);
     return status == SL_OK ? sl_session_save(session) : status;
 }
 
@@ -59,9 +59,9 @@ int main(int argc, char **argv)
 {
     const char *file = argc > 1 ? argv[1] : "", *directory = argc > 2 ? argv[2] : "";
     const char *steps = argc > 3 ? argv[3] : "100";
-    const char *const settings[] = {"data",   file,    "save",   directory, "steps",
-                                    steps,    "split", "95,5,0", "resume",  "true",
-                                    "policy", "host",  "lr",     "1e-3",    NULL};
+    const char *const settings[] = {"data",    file,    "eval-data", file,     "save",
+                                    directory, "steps", steps,       "resume", "true",
+                                    "policy",  "host",  "lr",        "1e-3",   NULL};
     sl_options *options = NULL;
     sl_session *session = NULL;
     sl_status status = sl_options_open(&options);

@@ -13,8 +13,13 @@
  *         fprintf(stderr, "%s\n", sl_status_message());
  *
  * Several sessions may be open in a process, each with its own memory budgets ("device-memory",
- * "host-memory"); give them, because a session that has none takes what is free when it is planned.
- * One thread at a time calls the functions of a session, but for sl_session_stop.
+ * "host-memory"). A session without them plans with the memory that is free when it is opened; such
+ * sessions are opened one after the other, so no two plan the same bytes. One thread at a time calls
+ * the functions of a session, but for sl_session_stop; threads may call those of several sessions
+ * side by side.
+ *
+ * Nothing of the process is touched: no signal handler, no allocator, no standard stream. What the
+ * command prints as notes and warnings goes to the callback of sluice/log.h.
  *
  * With ranks (`sluice launch -n 2 -- my_program`) each process opens one session, and all of them
  * make the same calls in the same order.

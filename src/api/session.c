@@ -1,7 +1,7 @@
 /* A session: options, a trainer, and the training that its caller drives step by step. */
 #include "session.h"
 
-#include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,11 +23,28 @@ static sl_status copy_options(const sl_options *options, sl_session *session)
     return SL_OK;
 }
 
+/* Held by a session that plans with all memory that is free, until it has taken what it planned: so
+ * no two of a process plan the same bytes. Between processes, sl_host_claim_open refuses. */
+static pthread_mutex_t free_memory = PTHREAD_MUTEX_INITIALIZER;
+
+static sl_status plan_and_open(sl_session *session)
+{
+    const sl_config *config = &session->config;
+    const bool is_bounded =
+        config->device_memory != SL_CONFIG_UNSET && config->host_memory != SL_CONFIG_UNSET;
+    if (!is_bounded)
+        pthread_mutex_lock(&free_memory);
+    const sl_status status = sl_opening_run(&session->config, &session->trainer, NULL);
+    if (!is_bounded)
+        pthread_mutex_unlock(&free_memory);
+    return status;
+}
+
 static sl_status open_parts(sl_session *session)
 {
     sl_trainer *trainer = &session->trainer;
     SL_TRY(sl_trainer_meet_ranks(trainer, session->config.rank_timeout, &session->stop));
-    SL_TRY(sl_opening_run(&session->config, trainer, NULL));
+    SL_TRY(plan_and_open(session));
     sl_training_begin(trainer, &session->stop, &session->training);
     SL_TRY(sl_full_tensors_open(trainer->runtime->tensors, trainer->runtime->tensor_count,
                                 &session->tensors));
