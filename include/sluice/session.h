@@ -14,9 +14,9 @@
  *
  * Several sessions may be open in a process, each with its own memory budgets ("device-memory",
  * "host-memory"). A session without them plans with the memory that is free when it is opened; such
- * sessions are opened one after the other, so no two plan the same bytes. One thread at a time calls
- * the functions of a session, but for sl_session_stop; threads may call those of several sessions
- * side by side.
+ * sessions are opened one after the other, so no two plan the same bytes. One thread at a time
+ * calls the functions of a session, but for sl_session_stop; threads may call those of several
+ * sessions side by side.
  *
  * Nothing of the process is touched: no signal handler, no allocator, no standard stream. What the
  * command prints as notes and warnings goes to the callback of sluice/log.h.
@@ -81,8 +81,23 @@ SL_API sl_status sl_session_evaluate(sl_session *session, double *out_loss);
  * "resume" read it. SL_ERROR_USAGE: there is no "save". */
 SL_API sl_status sl_session_save(sl_session *session);
 
-/* Asks the session to stop: a call under way ends with its step, evaluation (after a micro-batch)
- * or checkpoint, and no further one begins. From any thread, and from a signal handler. */
+/* Bytes of the text of a sample, as they are certain: whole characters of valid UTF-8. A failure
+ * ends the call; sl_status_set makes its message. */
+typedef sl_status (*sl_text)(void *user, uint32_t sample, const char *bytes, uint64_t byte_count);
+
+/* Continues a prompt with tokens sampled from the model as it is now. `settings` are options of
+ * `sluice generate`, as in sl_options_set_all, such as "tokens", "temperature" and "seed"; NULL:
+ * all defaults. Device, threads and precision are the session's unless they are given. The text is
+ * that of `sluice generate` from a checkpoint saved now. The call takes memory of its own for a
+ * copy of the parameters, under "device-memory" and "host-memory" of `settings`, and frees it.
+ * SL_ERROR_USAGE: a wrong setting, a model of the program's own, parameters spread over ranks, or a
+ * tokenizer that is not known. SL_ERROR_FIT. A set stop ends the text early. */
+SL_API sl_status sl_session_generate(sl_session *session, const char *const *settings,
+                                     const char *prompt, sl_text text, void *user);
+
+/* Asks the session to stop: a call under way ends with its step, token, checkpoint or
+ * micro-batch of an evaluation, and no further one begins. From any thread, and from a signal
+ * handler. */
 SL_API void sl_session_stop(sl_session *session);
 
 /* A tensor of the model, as checkpoints have it: row-major, without padding. */

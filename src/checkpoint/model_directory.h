@@ -1,6 +1,6 @@
 /* Where weights come from: a directory that `train --save` filled, one checkpoint in it, a
  * Hugging Face GPT-2 directory, or Megatron-LM's pieces. What is in the directory says which of
- * them it is. */
+ * them it is. Or, without a directory, a model that is open. */
 #ifndef SL_CHECKPOINT_MODEL_DIRECTORY_H
 #define SL_CHECKPOINT_MODEL_DIRECTORY_H
 
@@ -11,6 +11,9 @@ typedef struct sl_model_directory {
     char *directory;                  /* of a Hugging Face model, else NULL */
     sl_checkpoint *checkpoint;        /* else NULL */
     struct sl_megatron_model *pieces; /* else NULL */
+    const sl_tensor_io *open_io;      /* of a model that is open, and its tensors; else NULL */
+    const sl_tensor_spec *open_tensors;
+    uint32_t open_count;
     sl_model_shape shape;
     const char *tokenizer; /* of the checkpoint; NULL: not known, as of a Hugging Face model */
     const char *path; /* of the checkpoint or model itself: a vocabulary may lie there; NULL: none

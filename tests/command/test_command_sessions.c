@@ -53,6 +53,40 @@ static void train(sl_session *session, uint32_t steps, double *out_losses)
 
 /* ---- beside the command ---- */
 
+static sl_status keep_text(void *user, uint32_t sample, const char *bytes, uint64_t byte_count)
+{
+    char *text = user;
+    assert_int_equal(sample, 0);
+    assert_true(strlen(text) + byte_count < TEXT_BYTES);
+    strncat(text, bytes, byte_count);
+    return SL_OK;
+}
+
+static sl_status refuse_text(void *user, uint32_t sample, const char *bytes, uint64_t byte_count)
+{
+    (void)user, (void)sample, (void)bytes, (void)byte_count;
+    return sl_status_set(SL_ERROR_IO, "nobody listens");
+}
+
+/* A text of the session as it is now, and of a checkpoint saved now. */
+static void compare_text(sl_session *session)
+{
+    static const char *const settings[] = {"tokens", "40", "seed", "3", "temperature", "1.5", NULL};
+    static const char *const wrong[] = {"tokns", "40", NULL};
+    static char text[TEXT_BYTES];
+    text[0] = '\0';
+    must(sl_session_generate(session, settings, "the ", keep_text, text));
+    assert_code(sluice("generate own --prompt 'the ' --tokens 40 --seed 3 --temperature 1.5 "
+                       "--threads 1 --quiet"),
+                0);
+    strcat(text, "\n");
+    assert_string_equal(text, output);
+    assert_refused(sl_session_generate(session, wrong, "the ", keep_text, text), SL_ERROR_USAGE,
+                   "tokens");
+    assert_refused(sl_session_generate(session, settings, "the ", refuse_text, NULL), SL_ERROR_IO,
+                   "nobody listens");
+}
+
 static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void **state)
 {
     (void)state;
@@ -68,8 +102,12 @@ static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void 
     must(sl_options_set_all(options, more));
     must(sl_session_open(options, &session));
     sl_options_close(options);
-    train(session, STEPS, losses);
+    train(session, 2, losses);
     must(sl_session_save(session));
+    compare_text(session);
+    train(session, 2, losses + 2);
+    must(sl_session_save(session));
+    compare_text(session);
     must(sl_session_evaluate(session, &loss));
     assert_has(sl_session_account(session), "\"predicted_step_ms\"");
     assert_has(sl_session_options(session), "\"policy\"");
@@ -91,7 +129,6 @@ static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void 
     }
     assert_int_equal(evaluations, 1);
     json_decref(events);
-    assert_code(sluice("generate own --prompt the --tokens 3 --quiet"), 0);
 }
 
 static void session_when_resumed_goes_on_with_the_same_bits(void **state)

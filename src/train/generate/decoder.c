@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/stop.h"
 #include "session/runtime.h"
 #include "tensors/elements.h"
 
@@ -271,7 +272,7 @@ static sl_status read_rest(sl_decoder *self, const volatile sig_atomic_t *stop, 
     const uint32_t last = self->count - 1;
     self->read = self->read < last ? self->read : last;
     while (self->read < last) {
-        if (*stop)
+        if (sl_stop_is_set(stop))
             return SL_OK;
         SL_TRY(read_piece(self, last));
     }

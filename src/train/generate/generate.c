@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/stop.h"
 #include "decoder.h"
 #include "held_text.h"
 #include "sampler.h"
@@ -152,12 +153,23 @@ static sl_status open_tokenizer(sl_generator *self)
     return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 
+static sl_status open_source(sl_generator *self)
+{
+    const sl_generate_args *args = &self->args;
+    if (!args->source) {
+        SL_TRY(sl_model_directory_open(args->config->checkpoint, args->config->checks_checkpoints,
+                                       &self->source));
+        return open_tokenizer(self);
+    }
+    self->source = *args->source;
+    self->vocabulary = args->vocabulary;
+    return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
+}
+
 static sl_status open_generator(sl_generator *self, sl_refusal *out_refusal)
 {
     const sl_generate_args *args = &self->args;
-    SL_TRY(sl_model_directory_open(args->config->checkpoint, args->config->checks_checkpoints,
-                                   &self->source));
-    SL_TRY(open_tokenizer(self));
+    SL_TRY(open_source(self));
     SL_TRY(open_samples(self));
     SL_TRY(encode_prompt(self, args->prompt, args->prompt_bytes));
     warn_of_length(self);
@@ -200,8 +212,10 @@ void sl_generator_close(sl_generator *generator)
     sl_sampler_close(&generator->sampler);
     sl_ids_free(&generator->prompt);
     sl_decoder_close(generator->decoder);
-    sl_vocabulary_close(generator->vocabulary);
-    sl_model_directory_close(&generator->source);
+    if (generator->vocabulary != generator->args.vocabulary)
+        sl_vocabulary_close(generator->vocabulary);
+    if (!generator->args.source)
+        sl_model_directory_close(&generator->source);
     free(generator);
 }
 
@@ -321,7 +335,8 @@ static sl_status draw_all(sl_generator *self)
     const uint64_t wanted = self->args.config->tokens, start_ns = sl_clock_now_ns();
     const uint64_t read_before = sl_decoder_read_count(self->decoder);
     uint64_t first_ns = start_ns, new_before = 0;
-    for (uint64_t i = 0; i < wanted && !are_all_over(self) && !*self->args.stop; i++) {
+    for (uint64_t i = 0; i < wanted && !are_all_over(self) && !sl_stop_is_set(self->args.stop);
+         i++) {
         bool is_whole;
         SL_TRY(sl_decoder_read(self->decoder, self->args.stop, &is_whole));
         if (!is_whole)

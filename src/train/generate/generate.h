@@ -4,8 +4,10 @@
 
 #include <signal.h>
 
+#include "checkpoint/model_directory.h"
 #include "config/config.h"
 #include "search/search.h"
+#include "text/vocabulary.h"
 
 /* Receives what the samples say. A failure of `text` ends the run. */
 typedef struct sl_generate_sink {
@@ -19,6 +21,8 @@ typedef struct sl_generate_args {
     sl_config *config;  /* checked; borrowed, as all pointers here */
     const char *prompt; /* the text to continue; of an interactive run the first one */
     uint64_t prompt_bytes;
+    const sl_model_directory *source; /* NULL: the one that the configuration names */
+    sl_vocabulary *vocabulary;        /* of `source`; NULL: its text is bytes */
     sl_generate_sink sink;
     const volatile sig_atomic_t *stop; /* ends early when not 0 */
 } sl_generate_args;
