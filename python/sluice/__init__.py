@@ -1,0 +1,40 @@
+"""sluice: trains GPT-2 models whose states are larger than the memory that you have.
+
+    import sluice
+
+    with sluice.Session(model="gpt2", data="book.txt", policy="host", device_memory="2G") as session:
+        print(session.step().loss)
+
+A layer over the C library by ctypes, without a compiler. python/README.md explains every call,
+include/sluice/*.h the C functions behind them. numpy is needed only to read and write tensors.
+"""
+
+from ._errors import (
+    DataError,
+    Error,
+    FitError,
+    MissingError,
+    NonfiniteError,
+    StoppedError,
+    UsageError,
+)
+from ._generate import generate
+from ._library import commit, version as __version__
+from ._session import Moves, Session, Step, Tensor, Tiers
+
+__all__ = [
+    "DataError",
+    "Error",
+    "FitError",
+    "MissingError",
+    "Moves",
+    "NonfiniteError",
+    "Session",
+    "Step",
+    "StoppedError",
+    "Tensor",
+    "Tiers",
+    "UsageError",
+    "commit",
+    "generate",
+]

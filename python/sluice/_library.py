@@ -1,0 +1,145 @@
+"""The C library: where it is found, its functions, and its log.
+
+Functions, structs and enumerations are those of include/sluice/*.h. What they mean stands there.
+"""
+
+import ctypes
+import ctypes.util
+import glob
+import logging
+import os
+
+SL_OK = 0
+SL_LOG_WARNING = 1
+
+ROWS = ctypes.CFUNCTYPE(
+    ctypes.c_int,  # sl_status
+    ctypes.c_void_p,  # user
+    ctypes.c_uint64,  # first_row
+    ctypes.c_uint32,  # row_count
+    ctypes.c_uint32,  # token_count
+    ctypes.POINTER(ctypes.c_int32),  # out_tokens
+)
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+
+class StepResult(ctypes.Structure):
+    """sl_step_result"""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("step", ctypes.c_uint64),
+        ("tokens", ctypes.c_uint64),
+        ("tokens_total", ctypes.c_uint64),
+        ("loss", ctypes.c_double),
+        ("grad_norm", ctypes.c_double),
+        ("learning_rate", ctypes.c_double),
+        ("loss_scale", ctypes.c_double),
+        ("seconds", ctypes.c_double),
+        ("peak_bytes", ctypes.c_uint64 * 3),
+        ("moved_bytes", ctypes.c_uint64 * 4),
+        ("is_skipped", ctypes.c_int),
+    ]
+
+
+class TensorInfo(ctypes.Structure):
+    """sl_tensor_info"""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dim_count", ctypes.c_uint32),
+        ("dims", ctypes.c_uint64 * 2),
+        ("element_count", ctypes.c_uint64),
+        ("is_trained", ctypes.c_int),
+    ]
+
+
+HANDLE = ctypes.c_void_p
+OUT_HANDLE = ctypes.POINTER(ctypes.c_void_p)
+TEXT = ctypes.c_char_p
+STATUS = ctypes.c_int
+FLOATS = ctypes.POINTER(ctypes.c_float)
+
+# name: what it returns, what it takes
+FUNCTIONS = {
+    "sl_version_text": (TEXT, []),
+    "sl_version_commit": (TEXT, []),
+    "sl_status_message": (TEXT, []),
+    "sl_status_set": (STATUS, [STATUS, TEXT]),
+    "sl_status_exit_code": (ctypes.c_int, [STATUS]),
+    "sl_log_set_callback": (None, [LOG, ctypes.c_void_p]),
+    "sl_options_open": (STATUS, [OUT_HANDLE]),
+    "sl_options_close": (None, [HANDLE]),
+    "sl_options_set": (STATUS, [HANDLE, TEXT, TEXT]),
+    "sl_options_add": (STATUS, [HANDLE, TEXT, TEXT]),
+    "sl_options_read": (STATUS, [HANDLE, TEXT]),
+    "sl_options_set_rows": (None, [HANDLE, ROWS, ctypes.c_void_p]),
+    "sl_options_set_eval_rows": (None, [HANDLE, ROWS, ctypes.c_void_p, ctypes.c_uint64]),
+    "sl_session_open": (STATUS, [HANDLE, OUT_HANDLE]),
+    "sl_session_close": (STATUS, [HANDLE]),
+    "sl_session_step": (STATUS, [HANDLE, ctypes.POINTER(StepResult)]),
+    "sl_session_evaluate": (STATUS, [HANDLE, ctypes.POINTER(ctypes.c_double)]),
+    "sl_session_save": (STATUS, [HANDLE]),
+    "sl_session_stop": (None, [HANDLE]),
+    "sl_session_tensor": (
+        ctypes.c_int,
+        [HANDLE, ctypes.c_uint32, ctypes.POINTER(TensorInfo)],
+    ),
+    "sl_session_read": (STATUS, [HANDLE, TEXT, ctypes.c_int, FLOATS, ctypes.c_uint64]),
+    "sl_session_write": (STATUS, [HANDLE, TEXT, ctypes.c_int, FLOATS, ctypes.c_uint64]),
+    "sl_session_account": (TEXT, [HANDLE]),
+    "sl_session_options": (TEXT, [HANDLE]),
+}
+
+
+def list_candidates():
+    """Where the library may be, the first choice first."""
+    given = os.environ.get("SLUICE_LIBRARY")
+    if given:
+        yield given
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    yield from sorted(glob.glob(os.path.join(here, "libsluice.so*")))
+    yield "libsluice.so.0"
+    found = ctypes.util.find_library("sluice")
+    if found:
+        yield found
+
+
+def load():
+    """The library, with the types of its functions, and its path or its bare name."""
+    failures = []
+    for path in list_candidates():
+        try:
+            library = ctypes.CDLL(path)
+            for name, (returned, taken) in FUNCTIONS.items():
+                function = getattr(library, name)
+                function.restype = returned
+                function.argtypes = taken
+            return library, path
+        except (OSError, AttributeError) as error:
+            failures.append(f"  {path}: {error}")
+    raise ImportError(
+        "the library of sluice cannot be loaded; set SLUICE_LIBRARY to the path of libsluice.so\n"
+        + "\n".join(failures)
+    )
+
+
+library, library_path = load()
+version = library.sl_version_text().decode()
+commit = library.sl_version_commit().decode()
+
+logger = logging.getLogger("sluice")
+
+
+@LOG
+def pass_line(level, line, user):
+    """One line of the library's log; from any thread of the library."""
+    del user
+    is_warning = level == SL_LOG_WARNING
+    logger.log(
+        logging.WARNING if is_warning else logging.INFO, "%s", line.decode("utf-8", "replace")
+    )
+
+
+library.sl_log_set_callback(pass_line, None)

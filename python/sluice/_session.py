@@ -1,0 +1,328 @@
+"""Sessions: options in, a trained model out. Over include/sluice/options.h and session.h.
+
+A session lives until close(), the end of its `with` block or the end of the process, whichever comes
+first. It is not closed when the last reference to it is gone: the garbage collector may run on any
+thread, also on one that close() waits for.
+"""
+
+import atexit
+import ctypes
+import json
+import logging
+import numbers
+import os
+import threading
+from typing import NamedTuple, Tuple
+
+from . import _library
+from ._errors import SL_ERROR_DATA, SL_ERROR_USAGE, Error, check, make_error
+from ._library import ROWS, SL_OK, StepResult, TensorInfo, library
+from ._rows import Rows
+
+logger = logging.getLogger("sluice")
+
+STATES = {"parameter": 0, "moment1": 1, "moment2": 2}
+
+
+class Tiers(NamedTuple):
+    """Bytes in each tier."""
+
+    device: int
+    host: int
+    disk: int
+
+
+class Moves(NamedTuple):
+    """Bytes that moved between tiers."""
+
+    host_to_device: int
+    device_to_host: int
+    disk_read: int
+    disk_written: int
+
+
+class Step(NamedTuple):
+    """What one step did."""
+
+    step: int  # from 1; a resumed session goes on from its checkpoint
+    tokens: int  # of this step, on all ranks
+    tokens_total: int  # since step 1
+    loss: float  # mean over the tokens, before the update
+    grad_norm: float  # before clipping
+    learning_rate: float
+    loss_scale: float  # 1 where there is none
+    seconds: float
+    peak_bytes: Tiers  # measured so far
+    moved_bytes: Moves  # of this step
+    is_skipped: bool  # gradients were not finite, and nothing was updated
+
+
+class Tensor(NamedTuple):
+    """A tensor of the model, as checkpoints have it."""
+
+    name: str
+    shape: Tuple[int, ...]
+    element_count: int
+    is_trained: bool  # False: "freeze"
+
+
+# ---- options
+
+
+def encode(value):
+    """An option's value as on the command line."""
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, numbers.Real):
+        return str(value).encode()
+    return os.fsencode(value)  # str, bytes or a path; also names of files that are not UTF-8
+
+
+def set_option(handle, name, value):
+    if value is None:
+        return
+    name = name.encode()
+    if not isinstance(value, (list, tuple)):
+        check(library.sl_options_set(handle, name, encode(value)))
+        return
+    check(library.sl_options_set(handle, name, b""))
+    for item in value:
+        check(library.sl_options_add(handle, name, encode(item)))
+
+
+def set_options(handle, options):
+    """The configuration file first: what is given beside it goes before it, as on the command line."""
+    config = options.pop("config", None)
+    if config is not None:
+        check(library.sl_options_read(handle, os.fsencode(config)))
+    for name, value in options.items():
+        set_option(handle, name, value)
+
+
+# ---- sessions
+
+open_sessions = set()
+borrowed_for_ever = []  # rows of sessions whose threads did not end
+
+
+class Session:
+    """A model in training.
+
+    `options` (a dict) and keywords are the options of `sluice train`, with "_" or "-" in their names:
+    str, int, float, bool, a path, a list of these, or None for the default. "config" names a file of
+    options.
+
+    `rows(first_row, row_count, token_count)` returns training rows instead of "data": integers of
+    shape [row_count, token_count]. The same row must always be the same tokens. `eval_rows` is the
+    same for evaluate(), for rows 0 to `eval_row_count` - 1. Both are called on a thread of the
+    library, one call at a time, and must not call this session.
+
+    Calls of several threads wait for each other, except stop().
+    """
+
+    def __init__(self, options=None, *, rows=None, eval_rows=None, eval_row_count=0, **more):
+        self._calls = threading.RLock()  # held during each call but stop()
+        self._handles = threading.RLock()  # held while _handle is used by stop(), or taken away
+        self._handle = None
+        self._rows = Rows(rows) if rows else None
+        self._eval_rows = Rows(eval_rows) if eval_rows else None
+        self._open({**(options or {}), **more}, eval_row_count)
+        open_sessions.add(self)
+        self._tensors = {tensor.name: tensor for tensor in self._list_tensors()}
+
+    def _open(self, options, eval_row_count):
+        handle = ctypes.c_void_p()
+        session = ctypes.c_void_p()
+        check(library.sl_options_open(ctypes.byref(handle)))
+        try:
+            set_options(handle, options)
+            if self._rows:
+                library.sl_options_set_rows(handle, self._rows.callback, None)
+            if self._eval_rows:
+                library.sl_options_set_eval_rows(
+                    handle, self._eval_rows.callback, None, eval_row_count
+                )
+            self._check(library.sl_session_open(handle, ctypes.byref(session)))
+            self._handle = session
+        finally:
+            library.sl_options_close(handle)
+
+    def _list_sources(self):
+        return [source for source in (self._rows, self._eval_rows) if source]
+
+    def _check(self, status):
+        """Raises what a call's status means; where a function for rows failed, its own exception."""
+        if status == SL_OK:
+            return
+        error = make_error(status)
+        exceptions = [source.take_exception() for source in self._list_sources()]
+        for exception in exceptions:
+            if exception is not None and status == SL_ERROR_DATA:
+                raise exception
+        raise error
+
+    def _ask(self, function, *arguments):
+        """What a function of the library returns; calls of other threads wait."""
+        if any(source.is_calling_thread() for source in self._list_sources()):
+            raise make_error(SL_ERROR_USAGE, "a function for rows must not call its session")
+        with self._calls:
+            if self._handle is None:
+                raise make_error(SL_ERROR_USAGE, "the session is closed")
+            return function(self._handle, *arguments)
+
+    def _call(self, function, *arguments):
+        """The same of a function that returns a status."""
+        self._check(self._ask(function, *arguments))
+
+    # ---- training
+
+    def step(self):
+        """Trains one step and returns a Step. StoppedError: stop() was called, no step was made."""
+        result = StepResult(size=ctypes.sizeof(StepResult))
+        self._call(library.sl_session_step, ctypes.byref(result))
+        return Step(
+            step=result.step,
+            tokens=result.tokens,
+            tokens_total=result.tokens_total,
+            loss=result.loss,
+            grad_norm=result.grad_norm,
+            learning_rate=result.learning_rate,
+            loss_scale=result.loss_scale,
+            seconds=result.seconds,
+            peak_bytes=Tiers(*result.peak_bytes),
+            moved_bytes=Moves(*result.moved_bytes),
+            is_skipped=bool(result.is_skipped),
+        )
+
+    def evaluate(self):
+        """The mean loss of a token over "eval-data", the validation share of "split", or
+        `eval_rows`."""
+        loss = ctypes.c_double()
+        self._call(library.sl_session_evaluate, ctypes.byref(loss))
+        return loss.value
+
+    def save(self):
+        """Writes a checkpoint under "save", whole or not at all."""
+        self._call(library.sl_session_save)
+
+    def stop(self):
+        """Asks the session to stop, from any thread: the call under way ends with its step, and no
+        further one begins. Does not wait."""
+        with self._handles:
+            if self._handle is not None:
+                library.sl_session_stop(self._handle)
+
+    # ---- tensors
+
+    def _list_tensors(self):
+        info = TensorInfo()
+        tensors = []
+        while self._ask(library.sl_session_tensor, len(tensors), ctypes.byref(info)):
+            shape = tuple(info.dims[: info.dim_count])
+            tensors.append(
+                Tensor(info.name.decode(), shape, info.element_count, bool(info.is_trained))
+            )
+        return tensors
+
+    def tensors(self):
+        """A Tensor for each tensor of the model, in the order of names."""
+        return list(self._tensors.values())
+
+    def names(self):
+        """The names of the tensors."""
+        return list(self._tensors)
+
+    def _find(self, name, state):
+        if name not in self._tensors:
+            raise make_error(SL_ERROR_USAGE, f"the model has no tensor {name!r}; see names()")
+        if state not in STATES:
+            raise make_error(SL_ERROR_USAGE, f"no state {state!r}; there are {', '.join(STATES)}")
+        return self._tensors[name], STATES[state]
+
+    def read(self, name, state="parameter"):
+        """A tensor as a new numpy array of float32: its "parameter", or AdamW's "moment1" or
+        "moment2". The elements are copied once."""
+        import numpy
+
+        tensor, state_index = self._find(name, state)
+        elements = numpy.empty(tensor.shape, numpy.float32)
+        pointer = elements.ctypes.data_as(_library.FLOATS)
+        self._call(
+            library.sl_session_read, name.encode(), state_index, pointer, tensor.element_count
+        )
+        return elements
+
+    def write(self, name, array, state="parameter"):
+        """The other way: copies an array of the tensor's shape into the tensor."""
+        import numpy
+
+        tensor, state_index = self._find(name, state)
+        elements = numpy.ascontiguousarray(array, numpy.float32)
+        if elements.shape != tensor.shape:
+            raise make_error(
+                SL_ERROR_USAGE, f"{name} has the shape {tensor.shape}, not {elements.shape}"
+            )
+        pointer = elements.ctypes.data_as(_library.FLOATS)
+        self._call(
+            library.sl_session_write, name.encode(), state_index, pointer, tensor.element_count
+        )
+
+    # ---- what the session says of itself
+
+    def _read_json(self, function):
+        text = self._ask(function)
+        if text is None:
+            raise MemoryError("no memory for a text of the library")
+        return json.loads(text)
+
+    @property
+    def account(self):
+        """The plan of the session, as `sluice plan --json` prints it."""
+        return self._read_json(library.sl_session_account)
+
+    @property
+    def options(self):
+        """The options of the session, all of them resolved, as checkpoints record them."""
+        return self._read_json(library.sl_session_options)
+
+    # ---- the end
+
+    def close(self):
+        """Ends what runs and frees all memory. What was not saved is gone. A second call does
+        nothing."""
+        if any(source.is_calling_thread() for source in self._list_sources()):
+            raise make_error(SL_ERROR_USAGE, "a function for rows must not close its session")
+        with self._calls:
+            with self._handles:
+                handle, self._handle = self._handle, None
+                open_sessions.discard(self)
+            if handle is None:
+                return
+            status = library.sl_session_close(handle)
+            if status != SL_OK:
+                borrowed_for_ever.append(self._list_sources())
+            self._check(status)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, exception, traceback):
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except Error as error:  # the block's own exception is the one to tell
+            logger.warning("the session did not close well: %s", error)
+
+
+@atexit.register
+def close_all():
+    """No thread of the library may call Python when the interpreter is gone."""
+    for session in list(open_sessions):
+        session.stop()
+        try:
+            session.close()
+        except Exception as error:
+            logger.warning("a session did not close well: %s", error)
+    library.sl_log_set_callback(_library.LOG(), None)
