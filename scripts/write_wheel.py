@@ -3,9 +3,10 @@
 
 usage: write_wheel.py STAGE ROOT OUT
 
-STAGE holds sluice/ (the package, with its library and command), packages (the system's packages that
-the library needs, one a line; none where the package has libs/) and perhaps licenses/. Times of files
-are those of the format's beginning, and names are in order: the same STAGE gives the same bytes."""
+STAGE holds sluice/ (the package, with its library and command), packages (the system's packages
+that the library needs, one a line; none where the package has libs/) and perhaps licenses/. Each
+file has the first time that the format knows, and names are in order: the same STAGE gives the same
+bytes."""
 
 import base64
 import ctypes
@@ -44,7 +45,7 @@ def find_version(package):
 
 
 def find_platform(files, is_bundled):
-    """The platform's tag: with all libraries inside, the newest glibc that a name in them asks for."""
+    """The tag of the platform: with all libraries inside, the newest glibc that one asks for."""
     machine = platform.machine()
     if not is_bundled:
         return f"linux_{machine}"
@@ -116,7 +117,8 @@ def main():
     version = find_version(package)
     tag = f"py3-none-{find_platform(files, not packages)}"
     info = f"sluice-{version}.dist-info"
-    files[f"sluice-{version}.data/scripts/sluice"] = read(os.path.join(root, "python/scripts/sluice"))
+    script = read(os.path.join(root, "python/scripts/sluice"))
+    files[f"sluice-{version}.data/scripts/sluice"] = script
     files[f"{info}/licenses/LICENSE"] = read(os.path.join(root, "LICENSE"))
     files.update(list_files(os.path.join(stage, "licenses"), f"{info}/licenses/libs"))
     files[f"{info}/METADATA"] = make_metadata(version, describe(root, packages))

@@ -2,7 +2,7 @@
 
     import sluice
 
-    with sluice.Session(model="gpt2", data="book.txt", policy="host", device_memory="2G") as session:
+    with sluice.Session(model="gpt2", data="book.txt", policy="host") as session:
         print(session.step().loss)
 
 A layer over the C library by ctypes, without a compiler. python/README.md explains every call,

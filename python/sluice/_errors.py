@@ -1,4 +1,4 @@
-"""Failures of the library as exceptions: one class for each status that a caller may want to catch."""
+"""Failures of the library as exceptions: a class for each status that callers may want to catch."""
 
 from ._library import SL_OK, library
 

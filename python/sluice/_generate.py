@@ -25,7 +25,7 @@ def list_words(name, value):
     if value is True:
         return [option]
     values = value if isinstance(value, (list, tuple)) else [value]
-    return [f"{option}={os.fspath(item) if hasattr(item, '__fspath__') else item}" for item in values]
+    return [f"{option}={item}" for item in values]
 
 
 def make_command_error(code, message):

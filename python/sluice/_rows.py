@@ -6,6 +6,7 @@ failed.
 """
 
 import array
+import ctypes
 import functools
 import itertools
 import threading
@@ -41,7 +42,7 @@ def copy_lists(rows, shape, out_tokens):
     if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
         raise ValueError(f"rows of lengths {[len(row) for row in rows]} were returned, not {shape}")
     tokens = array.array("i", itertools.chain.from_iterable(rows))
-    out_tokens[: len(tokens)] = tokens  # type: ignore
+    ctypes.memmove(out_tokens, tokens.buffer_info()[0], len(tokens) * tokens.itemsize)
 
 
 def copy_rows(rows, shape, out_tokens):

@@ -1,8 +1,8 @@
 """Sessions: options in, a trained model out. Over include/sluice/options.h and session.h.
 
-A session lives until close(), the end of its `with` block or the end of the process, whichever comes
-first. It is not closed when the last reference to it is gone: the garbage collector may run on any
-thread, also on one that close() waits for.
+A session lives until close(), the end of its `with` block or the end of the process, whichever
+comes first. It is not closed when the last reference to it is gone: the garbage collector may run
+on any thread, also on one that close() waits for.
 """
 
 import atexit
@@ -91,7 +91,7 @@ def set_option(handle, name, value):
 
 
 def set_options(handle, options):
-    """The configuration file first: what is given beside it goes before it, as on the command line."""
+    """The configuration file first: options beside it overrule it, as on the command line."""
     config = options.pop("config", None)
     if config is not None:
         check(library.sl_options_read(handle, os.fsencode(config)))
@@ -108,9 +108,9 @@ borrowed_for_ever = []  # rows of sessions whose threads did not end
 class Session:
     """A model in training.
 
-    `options` (a dict) and keywords are the options of `sluice train`, with "_" or "-" in their names:
-    str, int, float, bool, a path, a list of these, or None for the default. "config" names a file of
-    options.
+    `options` (a dict) and keywords are the options of `sluice train`, with "_" or "-" in their
+    names: str, int, float, bool, a path, a list of these, or None for the default. "config" names a
+    file of options.
 
     `rows(first_row, row_count, token_count)` returns training rows instead of "data": integers of
     shape [row_count, token_count]. The same row must always be the same tokens. `eval_rows` is the
@@ -151,7 +151,7 @@ class Session:
         return [source for source in (self._rows, self._eval_rows) if source]
 
     def _check(self, status):
-        """Raises what a call's status means; where a function for rows failed, its own exception."""
+        """Raises what a status means; where a function for rows failed, its own exception."""
         if status == SL_OK:
             return
         error = make_error(status)
