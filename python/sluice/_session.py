@@ -75,7 +75,10 @@ def encode(value):
         return b"true" if value else b"false"
     if isinstance(value, numbers.Real):
         return str(value).encode()
-    return os.fsencode(value)  # str, bytes or a path; also names of files that are not UTF-8
+    text = os.fsencode(value)  # str, bytes or a path; also names of files that are not UTF-8
+    if b"\0" in text:
+        raise ValueError(f"a zero byte in {text!r}")
+    return text
 
 
 def set_option(handle, name, value):
@@ -124,8 +127,8 @@ class Session:
         self._calls = threading.RLock()  # held during each call but stop()
         self._handles = threading.RLock()  # held while _handle is used by stop(), or taken away
         self._handle = None
-        self._rows = Rows(rows) if rows else None
-        self._eval_rows = Rows(eval_rows) if eval_rows else None
+        self._rows = Rows(rows) if rows is not None else None
+        self._eval_rows = Rows(eval_rows) if eval_rows is not None else None
         self._open({**(options or {}), **more}, eval_row_count)
         open_sessions.add(self)
         self._tensors = {tensor.name: tensor for tensor in self._list_tensors()}

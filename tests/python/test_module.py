@@ -217,6 +217,11 @@ class Options(InFolder):
             sluice.Session(tiny(polcy="host"), rows=give_rows)
         self.assertEqual((caught.exception.status, caught.exception.exit_code), (-1, 64))
 
+    def test_set_when_a_value_is_no_text_then_it_is_refused(self):
+        for value, kind in (({}, TypeError), ("policy\0", ValueError), (b"host\0", ValueError)):
+            with self.assertRaises(kind):
+                sluice.Session(tiny(policy=value), rows=give_rows)
+
     def test_open_when_the_budget_is_too_small_then_fit_is_raised_with_one_that_fits(self):
         fitting = "this fits: --device-memory [0-9]+K"
         with self.assertRaisesRegex(sluice.FitError, fitting) as caught:
