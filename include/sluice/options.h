@@ -11,6 +11,7 @@
 #ifndef SLUICE_OPTIONS_H
 #define SLUICE_OPTIONS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sluice/model.h"
@@ -34,6 +35,20 @@ SL_API sl_status sl_options_set(sl_options *options, const char *name, const cha
 
 /* The same for name, value, name, value ... up to a NULL. Those before a failure are set. */
 SL_API sl_status sl_options_set_all(sl_options *options, const char *const *settings);
+
+/* An option, as `sluice train --help-all` explains it: set `size` to sizeof(sl_option_info) before
+ * the call. Texts are the library's, and valid for ever. */
+typedef struct sl_option_info {
+    size_t size;
+    const char *name;    /* "device-memory" */
+    const char *initial; /* its default, as text; NULL: none, or it follows from other options */
+    const char *values;  /* what it takes, such as "SIZE" or "fp32|bf16|fp16|auto"; NULL: a flag */
+    const char *help;
+    int is_list;
+} sl_option_info;
+
+/* The option of that index from 0. False: there are no more. */
+SL_API int sl_options_at(uint32_t index, sl_option_info *out_info);
 
 /* Adds one item to a list, such as "data". SL_ERROR_USAGE: as above. */
 SL_API sl_status sl_options_add(sl_options *options, const char *name, const char *item);

@@ -67,7 +67,8 @@ typedef struct sl_step_result {
     int is_skipped;          /* gradients were not finite, and nothing was updated */
 } sl_step_result;
 
-/* Trains one step. `out_step` may be NULL. SL_ERROR_STOPPED: sl_session_stop was called; no step
+/* Trains one step. Steps behind the option "steps" are trained, too, with the smallest learning
+ * rate. `out_step` may be NULL. SL_ERROR_STOPPED: sl_session_stop was called; no step
  * was made. SL_ERROR_NONFINITE: see --nonfinite. After another failure the session can only be
  * closed. */
 SL_API sl_status sl_session_step(sl_session *session, sl_step_result *out_step);
@@ -100,8 +101,10 @@ SL_API sl_status sl_session_generate(sl_session *session, const char *const *set
  * handler. */
 SL_API void sl_session_stop(sl_session *session);
 
-/* A tensor of the model, as checkpoints have it: row-major, without padding. */
+/* A tensor of the model, as checkpoints have it: row-major, without padding. Set `size` to
+ * sizeof(sl_tensor_info) before the call. */
 typedef struct sl_tensor_info {
+    size_t size;
     const char *name; /* of the session */
     uint32_t dim_count;
     uint64_t dims[2];
@@ -133,8 +136,13 @@ SL_API uint32_t sl_session_rank(const sl_session *session);
 SL_API uint32_t sl_session_rank_count(const sl_session *session);
 
 /* The plan of the session as the JSON text that `sluice plan --json` prints: what is placed where,
- * peaks and traffic in bytes, the predicted time of a step. The session's. NULL: no memory. */
-SL_API const char *sl_session_account(sl_session *session);
+ * peaks and traffic in bytes, the predicted time of a step. The text is the session's.
+ * SL_ERROR_SYSTEM: no memory. */
+SL_API sl_status sl_session_account(sl_session *session, const char **out_text);
+
+/* The same of options, without taking memory for the model: what sl_session_open would plan. The
+ * caller frees the text with free(). SL_ERROR_FIT and others: as sl_session_open. */
+SL_API sl_status sl_session_plan(const sl_options *options, char **out_text);
 
 /* The options of the session, all of them resolved, as JSON text: what a checkpoint records. The
  * session's. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "foreign/deepspeed/config_file.h"
+#include "session.h"
 
 sl_status sl_options_open(sl_options **out_options)
 {
@@ -42,6 +43,23 @@ sl_status sl_options_set_all(sl_options *options, const char *const *settings)
         SL_TRY(sl_options_set(options, settings[0], settings[1]));
     }
     return SL_OK;
+}
+
+int sl_options_at(uint32_t index, sl_option_info *out_info)
+{
+    const sl_config_row *rows = sl_config_rows();
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        if (!(rows[row].commands & SL_CONFIG_TRAIN) || index-- > 0)
+            continue;
+        const sl_option_info info = {.name = rows[row].name,
+                                     .initial = rows[row].initial,
+                                     .values = rows[row].hint,
+                                     .help = rows[row].help,
+                                     .is_list = rows[row].kind == SL_CONFIG_LIST_OF};
+        sl_api_give(out_info, &info, sizeof info);
+        return 1;
+    }
+    return 0;
 }
 
 sl_status sl_options_add(sl_options *options, const char *name, const char *item)

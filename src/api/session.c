@@ -11,6 +11,7 @@
 #include "options.h"
 #include "search/plan_json.h"
 #include "train/opening.h"
+#include "train/preparation.h"
 
 /* ---- opening ---- */
 
@@ -140,8 +141,7 @@ sl_status sl_session_check(const sl_session *session)
 static void give_step(const sl_step_report *report, const sl_end_report *so_far,
                       sl_step_result *out_step)
 {
-    sl_step_result step = {.size = out_step->size,
-                           .step = report->step,
+    sl_step_result step = {.step = report->step,
                            .tokens = report->tokens,
                            .tokens_total = report->tokens_total,
                            .loss = report->loss,
@@ -156,7 +156,7 @@ static void give_step(const sl_step_report *report, const sl_end_report *so_far,
     step.moved_bytes[1] = report->moved_bytes[SL_LANE_D2H];
     step.moved_bytes[2] = report->moved_bytes[SL_LANE_READ];
     step.moved_bytes[3] = report->moved_bytes[SL_LANE_WRITE];
-    memcpy(out_step, &step, step.size < sizeof step ? step.size : sizeof step);
+    sl_api_give(out_step, &step, sizeof step);
 }
 
 static sl_status run_step(sl_session *session, sl_step_report *report)
@@ -207,15 +207,48 @@ sl_status sl_session_save(sl_session *session)
 
 /* ---- what a session says of itself ---- */
 
-const char *sl_session_account(sl_session *session)
+static sl_status format_plan(const sl_blueprint *blueprint, char **out_text)
 {
     json_t *plan = NULL;
-    if (session->account)
-        return session->account;
-    if (sl_plan_json_format(session->trainer.runtime->blueprint, &plan) == SL_OK)
-        session->account = sl_json_file_dump(plan, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    SL_TRY(sl_plan_json_format(blueprint, &plan));
+    *out_text = sl_json_file_dump(plan, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(plan);
-    return session->account;
+    if (!*out_text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan as JSON");
+    return SL_OK;
+}
+
+sl_status sl_session_account(sl_session *session, const char **out_text)
+{
+    if (!session->account)
+        SL_TRY(format_plan(session->trainer.runtime->blueprint, &session->account));
+    *out_text = session->account;
+    return SL_OK;
+}
+
+static sl_status plan(sl_session *session, char **out_text)
+{
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    SL_TRY(sl_preparation_run(&session->config, SL_CONFIG_PLAN, &session->trainer));
+    SL_TRY(sl_search_find(&session->trainer.search, &blueprint, &refusal));
+    const sl_status status = format_plan(blueprint, out_text);
+    sl_blueprint_close(blueprint);
+    return status;
+}
+
+sl_status sl_session_plan(const sl_options *options, char **out_text)
+{
+    sl_session *session = calloc(1, sizeof *session);
+    if (!session)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");
+    sl_first_failure failure = {0};
+    sl_status status = copy_options(options, session);
+    if (status == SL_OK)
+        status = plan(session, out_text);
+    sl_first_failure_keep(&failure, status);
+    (void)free_session(session);
+    return sl_first_failure_return(&failure);
 }
 
 uint32_t sl_session_rank(const sl_session *session)

@@ -2,6 +2,8 @@
 #ifndef SL_API_SESSION_H
 #define SL_API_SESSION_H
 
+#include <string.h>
+
 #include "base/status.h"
 #include "sluice/session.h"
 #include "tensors/full_tensors.h"
@@ -17,6 +19,17 @@ struct sl_session {
     sl_full_tensors *tensors; /* of the model, by name */
     char *account;            /* NULL: not asked for yet */
 };
+
+/* Copies as much of a struct whose first field is its size as the caller's holds; that size stays.
+ */
+static inline void sl_api_give(void *to, const void *from, size_t bytes)
+{
+    size_t size;
+    memcpy(&size, to, sizeof size);
+    if (size > sizeof size)
+        memcpy((char *)to + sizeof size, (const char *)from + sizeof size,
+               (size < bytes ? size : bytes) - sizeof size);
+}
 
 /* SL_OK, or the failure after which nothing more is done. */
 sl_status sl_session_check(const sl_session *session);

@@ -87,6 +87,40 @@ static void compare_text(sl_session *session)
                    "nobody listens");
 }
 
+static json_t *parse(const char *text)
+{
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    return object;
+}
+
+/* The plan of the session, of its options before it was opened, and of the command. */
+static void compare_plan(sl_session *session, const sl_options *options)
+{
+    const char *account = NULL;
+    char *planned = NULL;
+    must(sl_session_account(session, &account));
+    must(sl_session_plan(options, &planned));
+    assert_code(sluice("plan " TINY
+                       "--threads 1 --device-memory 64M --host-memory 64M --policy host "
+                       "--eval-data text --data text --steps 4 --json"),
+                0);
+    json_t *of_session = parse(account), *of_options = parse(planned), *of_command = parse(output);
+    assert_true(json_equal(of_session, of_options));
+    const char *const keys[] = {"tiers", "moved_bytes_per_step", "predicted_step_ms", "choice"};
+    uint32_t compared = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(of_session, keys[i]);
+        compared += value != NULL;
+        assert_true(!value || json_equal(value, json_object_get(of_command, keys[i])));
+    }
+    assert_true(compared == 4);
+    json_decref(of_session);
+    json_decref(of_options);
+    json_decref(of_command);
+    free(planned);
+}
+
 static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void **state)
 {
     (void)state;
@@ -101,6 +135,9 @@ static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void 
                 0);
     must(sl_options_set_all(options, more));
     must(sl_session_open(options, &session));
+    must(sl_options_set(options, "log-json", ""));
+    must(sl_options_set(options, "save", "elsewhere"));
+    compare_plan(session, options);
     sl_options_close(options);
     train(session, 2, losses);
     must(sl_session_save(session));
@@ -109,7 +146,6 @@ static void session_when_stepped_has_the_log_and_checkpoint_of_the_command(void 
     must(sl_session_save(session));
     compare_text(session);
     must(sl_session_evaluate(session, &loss));
-    assert_has(sl_session_account(session), "\"predicted_step_ms\"");
     assert_has(sl_session_options(session), "\"policy\"");
     must(sl_session_close(session));
     assert_same_steps("own.json", "command.json", 1, STEPS);
@@ -312,7 +348,7 @@ static void tensors_when_written_are_what_is_read_and_what_trains(void **state)
     static float all[VOCAB * 32], half[VOCAB * 32];
     double losses[STEPS], again[STEPS];
     sl_session *session = NULL, *copy = NULL;
-    sl_tensor_info info;
+    sl_tensor_info info = {.size = sizeof info};
     uint32_t count = 0;
     uint64_t elements = 0;
     sl_options *options = tiny_options("text");
@@ -416,7 +452,15 @@ static void options_when_wrong_are_refused_with_a_way_out(void **state)
 {
     (void)state;
     sl_session *session = NULL;
+    sl_option_info info = {.size = sizeof info};
+    uint32_t count = 0, lists = 0;
     sl_options *options = tiny_options(NULL);
+    for (; sl_options_at(count, &info); count++) {
+        assert_true(*info.name && *info.help && info.size == sizeof info);
+        lists += strcmp(info.name, "data") == 0 && info.is_list;
+        lists += strcmp(info.name, "policy") == 0 && !info.is_list && strstr(info.values, "nvme");
+    }
+    assert_true(count > 60 && lists == 2);
     assert_refused(sl_options_set(options, "polcy", "host"), SL_ERROR_USAGE, "policy");
     assert_refused(sl_options_set(options, "policy", "hots"), SL_ERROR_USAGE, "host");
     assert_refused(sl_options_add(options, "policy", "host"), SL_ERROR_USAGE, "no list");

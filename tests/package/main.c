@@ -28,6 +28,7 @@ int main(void)
     sl_device_info info; /* of a device, for which the whole backend is linked */
     uint32_t count = 0;
     step.size = sizeof step;
+    tensor.size = sizeof tensor;
     if (sl_options_open(&options) != SL_OK || sl_options_set_all(options, settings) != SL_OK ||
         sl_device_query(SL_DEVICE_CPU, 0, &info) != SL_OK) {
         fprintf(stderr, "%s\n", sl_status_message());
