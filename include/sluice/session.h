@@ -96,6 +96,11 @@ typedef sl_status (*sl_text)(void *user, uint32_t sample, const char *bytes, uin
 SL_API sl_status sl_session_generate(sl_session *session, const char *const *settings,
                                      const char *prompt, sl_text text, void *user);
 
+/* The same of a checkpoint or another model that `sluice generate` reads: the setting "checkpoint"
+ * names its directory. Statuses as above, and those of reading it. */
+SL_API sl_status sl_generate(const char *const *settings, const char *prompt, sl_text text,
+                             void *user);
+
 /* Asks the session to stop: a call under way ends with its step, token, checkpoint or
  * micro-batch of an evaluation, and no further one begins. From any thread, and from a signal
  * handler. */

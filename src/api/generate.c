@@ -1,4 +1,4 @@
-/* Text from an open session: a generator over a copy of its parameters. */
+/* Text of a checkpoint, or of an open session: a generator over a copy of its parameters. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "config/config_list.h"
 #include "session.h"
 #include "train/generate/generate.h"
+#include "train/loading.h"
 
 /* Who hears of the text. */
 typedef struct listener {
@@ -36,6 +37,51 @@ static sl_status read_settings(const char *const *settings, sl_config *config)
     }
     return SL_OK;
 }
+
+static sl_status run(const sl_generate_args *args)
+{
+    sl_refusal refusal;
+    sl_generator *generator = NULL;
+    SL_TRY(sl_generator_open(args, &refusal, &generator));
+    const sl_status status = sl_generator_run(generator);
+    sl_generator_close(generator);
+    return status;
+}
+
+/* ---- of a checkpoint ---- */
+
+typedef struct reading {
+    const char *prompt;
+    listener listens;
+} reading;
+
+static sl_status generate_from(sl_config *config, void *user)
+{
+    static const volatile sig_atomic_t never = 0;
+    reading *self = user;
+    const sl_generate_args args = {.config = config,
+                                   .prompt = self->prompt,
+                                   .prompt_bytes = strlen(self->prompt),
+                                   .sink = {pass_text, pass_end, &self->listens},
+                                   .stop = &never};
+    return run(&args);
+}
+
+sl_status sl_generate(const char *const *settings, const char *prompt, sl_text text, void *user)
+{
+    reading self = {prompt, {text, user}};
+    sl_config config;
+    SL_TRY(sl_config_init(&config));
+    sl_status status = read_settings(settings, &config);
+    if (status == SL_OK)
+        status = sl_config_check(&config, SL_CONFIG_GENERATE);
+    if (status == SL_OK)
+        status = sl_loading_run(&config, generate_from, &self);
+    sl_config_clear(&config);
+    return status;
+}
+
+/* ---- of a session ---- */
 
 static sl_status take_over(uint32_t row, const char *text, sl_config *config)
 {
@@ -88,12 +134,7 @@ static sl_status generate(sl_session *session, sl_config *config, const char *pr
                                    .vocabulary = trainer->vocabulary,
                                    .sink = {pass_text, pass_end, listens},
                                    .stop = &session->stop};
-    sl_refusal refusal;
-    sl_generator *generator = NULL;
-    SL_TRY(sl_generator_open(&args, &refusal, &generator));
-    const sl_status status = sl_generator_run(generator);
-    sl_generator_close(generator);
-    return status;
+    return run(&args);
 }
 
 sl_status sl_session_generate(sl_session *session, const char *const *settings, const char *prompt,

@@ -72,6 +72,8 @@ static sl_status refuse_text(void *user, uint32_t sample, const char *bytes, uin
 static void compare_text(sl_session *session)
 {
     static const char *const settings[] = {"tokens", "40", "seed", "3", "temperature", "1.5", NULL};
+    static const char *const of_checkpoint[] = {"checkpoint",  "own", "tokens",  "40", "seed", "3",
+                                                "temperature", "1.5", "threads", "1",  NULL};
     static const char *const wrong[] = {"tokns", "40", NULL};
     static char text[TEXT_BYTES];
     text[0] = '\0';
@@ -81,6 +83,11 @@ static void compare_text(sl_session *session)
                 0);
     strcat(text, "\n");
     assert_string_equal(text, output);
+    text[0] = '\0';
+    must(sl_generate(of_checkpoint, "the ", keep_text, text));
+    strcat(text, "\n");
+    assert_string_equal(text, output);
+    assert_refused(sl_generate(settings, "the ", keep_text, text), SL_ERROR_USAGE, "checkpoint");
     assert_refused(sl_session_generate(session, wrong, "the ", keep_text, text), SL_ERROR_USAGE,
                    "tokens");
     assert_refused(sl_session_generate(session, settings, "the ", refuse_text, NULL), SL_ERROR_IO,
