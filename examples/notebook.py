@@ -34,7 +34,7 @@ for _ in range(step_count):
         print(f"step {step.step:4}  loss {step.loss:.4f}  {1e3 * step.seconds:.1f} ms")
 print(f"device {step.peak_bytes.device / 2**20:.2f} MiB measured at most")
 
-# %% a checkpoint, and what the model has learnt
+# %% what the model has learnt, and a checkpoint
+print("The " + session.generate("The ", tokens=60, seed=1))
 session.save()
 session.close()
-print(sluice.generate(folder.name, "The ", tokens=60, device="cpu", seed=1))

@@ -1,4 +1,4 @@
-"""sluice: trains GPT-2 models whose states are larger than the memory that you have.
+"""sluice: trains models whose states are larger than the memory that you have.
 
     import sluice
 
@@ -20,15 +20,18 @@ from ._errors import (
 )
 from ._generate import generate
 from ._library import commit, version as __version__
-from ._session import Moves, Session, Step, Tensor, Tiers
+from ._model import Model
+from ._session import Moves, Option, Session, Step, Tensor, Tiers, list_options, plan
 
 __all__ = [
     "DataError",
     "Error",
     "FitError",
     "MissingError",
+    "Model",
     "Moves",
     "NonfiniteError",
+    "Option",
     "Session",
     "Step",
     "StoppedError",
@@ -37,4 +40,6 @@ __all__ = [
     "UsageError",
     "commit",
     "generate",
+    "list_options",
+    "plan",
 ]

@@ -1,57 +1,65 @@
-"""Text of a trained model, by the command: the C library has no call for it yet."""
+"""Text from a checkpoint or from a session: sl_generate and sl_session_generate."""
 
-import os
-import shutil
-import subprocess
+import ctypes
 
-from ._errors import CLASSES, Error, make_error
-from ._library import library_path
+from ._errors import SL_ERROR_DATA, check, make_error
+from ._library import SL_OK, TEXT_SINK, encode, library
 
 
-def find_command():
-    """The command beside the library, else on the path; None: there is none."""
-    folder = os.path.dirname(library_path)
-    beside = os.path.join(os.path.realpath(folder), "sluice") if folder else None
-    if beside and os.access(beside, os.X_OK) and os.path.isfile(beside):
-        return beside
-    return shutil.which("sluice")
+class Text:
+    """Takes the text of samples; `on_text(sample, text)` hears of it as it comes."""
+
+    def __init__(self, on_text):
+        self._on_text = on_text
+        self._exception = None
+        self.bytes = {}
+        self.callback = TEXT_SINK(self._call)
+
+    def _call(self, user, sample, data, count):
+        del user
+        try:
+            piece = ctypes.string_at(data, count)
+            self.bytes[sample] = self.bytes.get(sample, b"") + piece
+            if self._on_text:
+                self._on_text(sample, piece.decode("utf-8", "replace"))
+            return SL_OK
+        except BaseException as exception:  # C has no other way to learn of it
+            self._exception = exception
+            return library.sl_status_set(SL_ERROR_DATA, b"the function for text failed")
+
+    def check(self, status):
+        if status != SL_OK and self._exception is not None:
+            raise self._exception
+        check(status)
 
 
-def list_words(name, value):
-    """An option as words of a command line."""
-    option = "--" + name.replace("_", "-")
-    if value is None or value is False:
-        return []
-    if value is True:
-        return [option]
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return [f"{option}={item}" for item in values]
-
-
-def make_command_error(code, message):
-    """The first status with this exit code, as an exception; exit codes are fewer than statuses."""
-    for status in CLASSES:
-        error = make_error(status, message)
-        if error.exit_code == code:
-            return error
-    return Error(-5, message)
-
-
-def generate(checkpoint, prompt, **options):
-    """Continues `prompt` by the model of a checkpoint and returns the text, the prompt included.
-
-    There is no C function for this yet, so it runs the command `sluice generate` as a process: the
-    model is loaded anew by each call. Options are those of the command, such as tokens=100,
-    temperature=0.8, seed=1, device="cpu".
-    """
-    command = find_command()
-    if command is None:
-        raise FileNotFoundError("the command sluice is neither beside the library nor on the path")
-    words = [command, "generate", os.fspath(checkpoint), f"--prompt={prompt}"]
+def list_settings(options):
+    """Options as C takes them: name, value, name, value ... NULL."""
+    words = []
     for name, value in options.items():
-        words += list_words(name, value)
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
-        raise make_command_error(done.returncode, lines[-1].removeprefix("sluice: "))
-    return done.stdout.decode("utf-8", "replace").removesuffix("\n")
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if item is not None:
+                words += [name.encode(), encode(item)]
+    return (ctypes.c_char_p * (len(words) + 1))(*words)
+
+
+def run(function, prompt, on_text, options):
+    """The text behind a prompt; a list of texts with several samples."""
+    prompt = prompt.encode() if isinstance(prompt, str) else prompt
+    if b"\0" in prompt:
+        raise ValueError("a zero byte in the prompt")
+    text = Text(on_text)
+    text.check(function(list_settings(options), prompt, text.callback, None))
+    count = int(options.get("samples") or 1)
+    texts = [text.bytes.get(i, b"").decode("utf-8", "replace") for i in range(count)]
+    return texts if count > 1 else texts[0]
+
+
+def generate(checkpoint, prompt, *, on_text=None, **options):
+    """What the model of a checkpoint says behind `prompt`; a list with samples=2 or more.
+
+    Options are those of `sluice generate`, such as tokens=100, temperature=0.8, seed=1. The model
+    is loaded anew by each call. `on_text(sample, text)` is called with each piece as it comes.
+    """
+    options = {"checkpoint": checkpoint, **options}
+    return run(library.sl_generate, prompt, on_text, options)

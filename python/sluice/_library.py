@@ -7,6 +7,7 @@ import ctypes
 import ctypes.util
 import glob
 import logging
+import numbers
 import os
 
 SL_OK = 0
@@ -19,6 +20,14 @@ ROWS = ctypes.CFUNCTYPE(
     ctypes.c_uint32,  # row_count
     ctypes.c_uint32,  # token_count
     ctypes.POINTER(ctypes.c_int32),  # out_tokens
+)
+BUILD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)  # model, user
+TEXT_SINK = ctypes.CFUNCTYPE(
+    ctypes.c_int,  # sl_status
+    ctypes.c_void_p,  # user
+    ctypes.c_uint32,  # sample
+    ctypes.c_void_p,  # bytes
+    ctypes.c_uint64,  # byte_count
 )
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -46,6 +55,7 @@ class TensorInfo(ctypes.Structure):
     """sl_tensor_info"""
 
     _fields_ = [
+        ("size", ctypes.c_size_t),
         ("name", ctypes.c_char_p),
         ("dim_count", ctypes.c_uint32),
         ("dims", ctypes.c_uint64 * 2),
@@ -54,11 +64,55 @@ class TensorInfo(ctypes.Structure):
     ]
 
 
+class OptionInfo(ctypes.Structure):
+    """sl_option_info"""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("initial", ctypes.c_char_p),
+        ("values", ctypes.c_char_p),
+        ("help", ctypes.c_char_p),
+        ("is_list", ctypes.c_int),
+    ]
+
+
+class Tensor(ctypes.Structure):
+    """sl_tensor: an activation of a model that is built"""
+
+    _fields_ = [("index", ctypes.c_uint32)]
+
+
+class Embedding(ctypes.Structure):
+    """sl_embedding"""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("ids", ctypes.c_uint64),
+        ("width", ctypes.c_uint64),
+        ("positions", ctypes.c_char_p),
+        ("context", ctypes.c_uint64),
+        ("deviation", ctypes.c_float),
+    ]
+
+
+class LinearSpec(ctypes.Structure):
+    """sl_linear_spec"""
+
+    _fields_ = [
+        ("out", ctypes.c_uint64),
+        ("parallel", ctypes.c_int),
+        ("heads", ctypes.c_uint64),
+        ("deviation", ctypes.c_float),
+    ]
+
+
 HANDLE = ctypes.c_void_p
 OUT_HANDLE = ctypes.POINTER(ctypes.c_void_p)
 TEXT = ctypes.c_char_p
 STATUS = ctypes.c_int
 FLOATS = ctypes.POINTER(ctypes.c_float)
+SETTINGS = ctypes.POINTER(ctypes.c_char_p)
 
 # name: what it returns, what it takes
 FUNCTIONS = {
@@ -87,7 +141,22 @@ FUNCTIONS = {
     ),
     "sl_session_read": (STATUS, [HANDLE, TEXT, ctypes.c_int, FLOATS, ctypes.c_uint64]),
     "sl_session_write": (STATUS, [HANDLE, TEXT, ctypes.c_int, FLOATS, ctypes.c_uint64]),
-    "sl_session_account": (TEXT, [HANDLE]),
+    "sl_session_account": (STATUS, [HANDLE, ctypes.POINTER(TEXT)]),
+    "sl_session_plan": (STATUS, [HANDLE, OUT_HANDLE]),
+    "sl_session_generate": (STATUS, [HANDLE, SETTINGS, TEXT, TEXT_SINK, ctypes.c_void_p]),
+    "sl_generate": (STATUS, [SETTINGS, TEXT, TEXT_SINK, ctypes.c_void_p]),
+    "sl_options_at": (ctypes.c_int, [ctypes.c_uint32, ctypes.POINTER(OptionInfo)]),
+    "sl_options_set_model": (None, [HANDLE, BUILD, ctypes.c_void_p]),
+    "sl_block": (None, [HANDLE, TEXT, ctypes.c_uint32]),
+    "sl_block_end": (None, [HANDLE]),
+    "sl_embed": (Tensor, [HANDLE, ctypes.POINTER(Embedding)]),
+    "sl_norm": (Tensor, [HANDLE, TEXT, Tensor]),
+    "sl_linear": (Tensor, [HANDLE, TEXT, Tensor, ctypes.POINTER(LinearSpec)]),
+    "sl_attention": (Tensor, [HANDLE, TEXT, Tensor, ctypes.c_uint64]),
+    "sl_gelu": (Tensor, [HANDLE, TEXT, Tensor]),
+    "sl_drop": (Tensor, [HANDLE, TEXT, Tensor]),
+    "sl_drop_add": (Tensor, [HANDLE, TEXT, Tensor, Tensor]),
+    "sl_head": (None, [HANDLE, TEXT, Tensor]),
     "sl_session_options": (TEXT, [HANDLE]),
 }
 
@@ -130,6 +199,18 @@ version = library.sl_version_text().decode()
 commit = library.sl_version_commit().decode()
 
 logger = logging.getLogger("sluice")
+
+
+def encode(value):
+    """An option's value as on the command line."""
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, numbers.Real):
+        return str(value).encode()
+    text = os.fsencode(value)  # str, bytes or a path; also names of files that are not UTF-8
+    if b"\0" in text:
+        raise ValueError(f"a zero byte in {text!r}")
+    return text
 
 
 @LOG

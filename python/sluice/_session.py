@@ -6,20 +6,26 @@ on any thread, also on one that close() waits for.
 """
 
 import atexit
+import contextlib
 import ctypes
 import json
 import logging
-import numbers
 import os
 import threading
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from . import _library
 from ._errors import SL_ERROR_DATA, SL_ERROR_USAGE, Error, check, make_error
-from ._library import ROWS, SL_OK, StepResult, TensorInfo, library
+from ._generate import run as run_generation
+from ._library import SL_OK, OptionInfo, StepResult, TensorInfo, encode, library
+from ._model import Build
 from ._rows import Rows
 
 logger = logging.getLogger("sluice")
+
+free = ctypes.CDLL(None).free
+free.argtypes = [ctypes.c_void_p]
+free.restype = None
 
 STATES = {"parameter": 0, "moment1": 1, "moment2": 2}
 
@@ -69,18 +75,6 @@ class Tensor(NamedTuple):
 # ---- options
 
 
-def encode(value):
-    """An option's value as on the command line."""
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, numbers.Real):
-        return str(value).encode()
-    text = os.fsencode(value)  # str, bytes or a path; also names of files that are not UTF-8
-    if b"\0" in text:
-        raise ValueError(f"a zero byte in {text!r}")
-    return text
-
-
 def set_option(handle, name, value):
     if value is None:
         return
@@ -102,6 +96,52 @@ def set_options(handle, options):
         set_option(handle, name, value)
 
 
+@contextlib.contextmanager
+def open_options(options):
+    handle = ctypes.c_void_p()
+    check(library.sl_options_open(ctypes.byref(handle)))
+    try:
+        set_options(handle, options)
+        yield handle
+    finally:
+        library.sl_options_close(handle)
+
+
+class Option(NamedTuple):
+    """An option of `sluice train`."""
+
+    name: str
+    default: Optional[str]  # None: there is none, or it follows from other options
+    values: Optional[str]  # what it takes; None: a flag
+    help: str
+    is_list: bool
+
+
+def list_options():
+    """All options of a Session, in the order of `sluice train --help-all`."""
+    info = OptionInfo(size=ctypes.sizeof(OptionInfo))
+    options = []
+    while library.sl_options_at(len(options), ctypes.byref(info)):
+        texts = [text and text.decode() for text in (info.name, info.initial, info.values)]
+        options.append(Option(*texts, info.help.decode(), bool(info.is_list)))
+    return options
+
+
+def plan(options=None, *, build=None, **more):
+    """The account of the session that these options would open, as a dict. Takes no memory for the
+    model. FitError: it does not fit; the message says what would."""
+    text = ctypes.c_void_p()
+    built = Build(build) if build is not None else None
+    with open_options({**(options or {}), **more}) as handle:
+        if built:
+            library.sl_options_set_model(handle, built.callback, None)
+        check(library.sl_session_plan(handle, ctypes.byref(text)))
+    try:
+        return json.loads(ctypes.string_at(text.value))
+    finally:
+        free(text)
+
+
 # ---- sessions
 
 open_sessions = set()
@@ -120,25 +160,27 @@ class Session:
     same for evaluate(), for rows 0 to `eval_row_count` - 1. Both are called on a thread of the
     library, one call at a time, and must not call this session.
 
+    `build(model)` describes a model of your own by layers (sluice.Model) instead of GPT-2.
+
     Calls of several threads wait for each other, except stop().
     """
 
-    def __init__(self, options=None, *, rows=None, eval_rows=None, eval_row_count=0, **more):
+    def __init__(self, options=None, *, rows=None, eval_rows=None, eval_row_count=0, build=None, **more):
         self._calls = threading.RLock()  # held during each call but stop()
         self._handles = threading.RLock()  # held while _handle is used by stop(), or taken away
         self._handle = None
         self._rows = Rows(rows) if rows is not None else None
         self._eval_rows = Rows(eval_rows) if eval_rows is not None else None
+        self._build = Build(build) if build is not None else None
         self._open({**(options or {}), **more}, eval_row_count)
         open_sessions.add(self)
         self._tensors = {tensor.name: tensor for tensor in self._list_tensors()}
 
     def _open(self, options, eval_row_count):
-        handle = ctypes.c_void_p()
         session = ctypes.c_void_p()
-        check(library.sl_options_open(ctypes.byref(handle)))
-        try:
-            set_options(handle, options)
+        with open_options(options) as handle:
+            if self._build:
+                library.sl_options_set_model(handle, self._build.callback, None)
             if self._rows:
                 library.sl_options_set_rows(handle, self._rows.callback, None)
             if self._eval_rows:
@@ -147,20 +189,18 @@ class Session:
                 )
             self._check(library.sl_session_open(handle, ctypes.byref(session)))
             self._handle = session
-        finally:
-            library.sl_options_close(handle)
 
     def _list_sources(self):
-        return [source for source in (self._rows, self._eval_rows) if source]
+        return [source for source in (self._rows, self._eval_rows, self._build) if source]
 
     def _check(self, status):
-        """Raises what a status means; where a function for rows failed, its own exception."""
+        """Raises what a status means; where a function of the caller failed, its own exception."""
         if status == SL_OK:
             return
         error = make_error(status)
         exceptions = [source.take_exception() for source in self._list_sources()]
         for exception in exceptions:
-            if exception is not None and status == SL_ERROR_DATA:
+            if exception is not None and status in (SL_ERROR_DATA, SL_ERROR_USAGE):
                 raise exception
         raise error
 
@@ -208,6 +248,17 @@ class Session:
         """Writes a checkpoint under "save", whole or not at all."""
         self._call(library.sl_session_save)
 
+    def generate(self, prompt, *, on_text=None, **options):
+        """What the model says behind `prompt`, as it is now; a list with samples=2 or more.
+
+        Options are those of `sluice generate`, such as tokens=100, temperature=0.8, seed=1. Takes
+        memory for a copy of the parameters. `on_text(sample, text)` is called with each piece."""
+
+        def call(*arguments):
+            return self._ask(library.sl_session_generate, *arguments)
+
+        return run_generation(call, prompt, on_text, options)
+
     def stop(self):
         """Asks the session to stop, from any thread: the call under way ends with its step, and no
         further one begins. Does not wait."""
@@ -218,7 +269,7 @@ class Session:
     # ---- tensors
 
     def _list_tensors(self):
-        info = TensorInfo()
+        info = TensorInfo(size=ctypes.sizeof(TensorInfo))
         tensors = []
         while self._ask(library.sl_session_tensor, len(tensors), ctypes.byref(info)):
             shape = tuple(info.dims[: info.dim_count])
@@ -272,21 +323,17 @@ class Session:
 
     # ---- what the session says of itself
 
-    def _read_json(self, function):
-        text = self._ask(function)
-        if text is None:
-            raise MemoryError("no memory for a text of the library")
-        return json.loads(text)
-
     @property
     def account(self):
         """The plan of the session, as `sluice plan --json` prints it."""
-        return self._read_json(library.sl_session_account)
+        text = ctypes.c_char_p()
+        self._call(library.sl_session_account, ctypes.byref(text))
+        return json.loads(text.value)
 
     @property
     def options(self):
         """The options of the session, all of them resolved, as checkpoints record them."""
-        return self._read_json(library.sl_session_options)
+        return json.loads(self._ask(library.sl_session_options))
 
     # ---- the end
 

@@ -14,7 +14,7 @@ import threading
 import unittest
 
 import sluice
-from sluice._generate import find_command
+from sluice._library import library_path
 
 try:
     import numpy
@@ -23,6 +23,7 @@ except ImportError:
 
 needs_numpy = unittest.skipUnless(numpy, "numpy is not installed")
 
+COMMAND = os.path.join(os.path.dirname(os.path.realpath(library_path)), "sluice")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TEXT = os.path.join(ROOT, "LICENSE")
 ROW_TOKENS = 65  # of a row: one more than "seq"
@@ -67,7 +68,7 @@ def train(step_count, rows=give_rows, **changes):
 def run_command(command, options, *more):
     """What the command wrote to its standard output."""
     words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-    words = [find_command(), command, *words, *more]
+    words = [COMMAND, command, *words, *more]
     return subprocess.run(words, check=True, capture_output=True).stdout
 
 
@@ -179,10 +180,37 @@ class Beside(InFolder):
         self.train_by_command()
         checkpoint = self.path("command")
         options = {"prompt": "The", "tokens": 20, "device": "cpu"}
-        said = run_command("generate", options, checkpoint)
+        said = run_command("generate", options, "--quiet", checkpoint).decode("utf-8", "replace")
+        pieces = []
         text = sluice.generate(checkpoint, "The", tokens=20, device="cpu")
-        self.assertEqual(text + "\n", said.decode("utf-8", "replace"))
-        self.assertTrue(text.startswith("The"))
+        self.assertEqual(text + "\n", said)
+        two = sluice.generate(
+            checkpoint,
+            "The",
+            tokens=20,
+            samples=2,
+            seed=4,
+            device="cpu",
+            on_text=lambda sample, piece: pieces.append((sample, piece)),
+        )
+        for i in range(2):
+            self.assertEqual("".join(piece for sample, piece in pieces if sample == i), two[i])
+        self.assertNotEqual(two[0], two[1])
+
+    def test_generate_when_a_session_is_open_then_text_is_that_of_its_checkpoint(self):
+        with sluice.Session(tiny(save=self.path("own")), data=TEXT) as session:
+            session.step()
+            session.save()
+            text = session.generate("The", tokens=20, seed=2, temperature=1.3)
+            again = sluice.generate(
+                self.path("own"), "The", tokens=20, seed=2, temperature=1.3, device="cpu", threads=1
+            )
+            self.assertEqual(text, again)
+            with self.assertRaises(ZeroDivisionError):
+                session.generate("The", tokens=5, on_text=lambda sample, piece: 1 / 0)
+            with self.assertRaises(sluice.UsageError):
+                session.generate("The", tokns=5)
+            self.assertGreater(session.step().loss, 0)
 
     def test_generate_when_there_is_no_checkpoint_then_missing_is_raised(self):
         with self.assertRaises(sluice.MissingError) as caught:
@@ -190,7 +218,62 @@ class Beside(InFolder):
         self.assertIn("no such", str(caught.exception))
 
 
+def build_mlp(model):
+    """Two blocks without attention."""
+    x = model.embed("bytes", ids=257, width=32)
+    for i in range(2):
+        with model.block("block", i):
+            y = model.linear("up", model.norm("norm", x), 64)
+            y = model.linear("down", model.gelu("gelu", y), 32, split="rows")
+            x = model.drop_add("drop", y, x)
+    model.head("bytes", model.norm("last", x))
+
+
+class OwnModels(InFolder):
+    def options(self, **changes):
+        sizes = dict.fromkeys(("layers", "width", "heads", "context", "vocab"))
+        return {**tiny(**changes), **sizes, "seq": 64, "lr": 0.01}
+
+    def test_build_when_of_layers_then_it_trains_alike_on_each_policy(self):
+        losses = []
+        for policy in ("device", "host"):
+            options = self.options(policy=policy)
+            with sluice.Session(options, rows=give_rows, build=build_mlp) as session:
+                self.assertIn("block.1.up.weight", session.names())
+                losses.append([session.step().loss for _ in range(3)])
+        self.assertEqual(losses[0], losses[1])
+        self.assertLess(losses[0][2], losses[0][0])
+
+    def test_build_when_it_raises_then_the_exception_comes_back(self):
+        def build(model):
+            raise KeyError("not finished")
+
+        with self.assertRaises(KeyError):
+            sluice.Session(self.options(), rows=give_rows, build=build)
+
+    def test_build_when_layers_do_not_fit_then_usage_is_raised(self):
+        def build(model):
+            x = model.embed("bytes", ids=257, width=32)
+            model.head("bites", x)
+
+        with self.assertRaises(sluice.UsageError):
+            sluice.Session(self.options(), rows=give_rows, build=build)
+
+    def test_plan_when_not_opened_then_it_is_the_account_of_the_session(self):
+        planned = sluice.plan(self.options(), data=TEXT, build=build_mlp)
+        with sluice.Session(self.options(), data=TEXT, build=build_mlp) as session:
+            self.assertEqual(session.account["tiers"], planned["tiers"])
+        with self.assertRaises(sluice.FitError):
+            sluice.plan(tiny(device_memory="64K"), data=TEXT)
+
+
 class Options(InFolder):
+    def test_options_when_listed_then_each_is_explained(self):
+        options = {option.name: option for option in sluice.list_options()}
+        self.assertGreater(len(options), 60)
+        self.assertTrue(options["data"].is_list)
+        self.assertIn("nvme", options["policy"].values)
+
     def test_set_when_values_have_types_then_they_are_those_of_the_text(self):
         with open(self.path("config.json"), "w", encoding="utf-8") as file:
             json.dump({"seed": 7, "lr": 0.5}, file)
@@ -468,7 +551,7 @@ class Process(InFolder):
         self.assertIn("The ", said)
 
     def test_version_when_asked_then_it_is_the_commands(self):
-        said = subprocess.run([find_command(), "--version"], capture_output=True, check=True)
+        said = subprocess.run([COMMAND, "--version"], capture_output=True, check=True)
         self.assertIn(f"sluice {sluice.__version__} (git {sluice.commit})", said.stdout.decode())
 
 
