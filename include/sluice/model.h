@@ -103,9 +103,13 @@ SL_API sl_tensor sl_drop(sl_model *model, const char *name, sl_tensor x);
 /* dropout(x) + residual. x, the output of a linear, is used up. */
 SL_API sl_tensor sl_drop_add(sl_model *model, const char *name, sl_tensor x, sl_tensor residual);
 
-/* The end of the model: the logits of x with the table of an embedding, and what the mode asks of
- * them. */
+/* The end of the model: the logits of x with the table of an embedding, and their loss. */
 SL_API void sl_head(sl_model *model, const char *table, sl_tensor x);
+
+/* The same with a table of its own, `name`.weight, [ids, features of x]: targets are below `ids`.
+ * `deviation` is that of the initial values. */
+SL_API void sl_head_untied(sl_model *model, const char *name, sl_tensor x, uint64_t ids,
+                           float deviation);
 
 #ifdef __cplusplus
 }

@@ -56,7 +56,8 @@ struct sl_model {
     uint32_t first_block, block_end; /* of this stage */
     uint32_t received, sent; /* the tensor that came from, and went to, another stage; or SL_NONE */
     bool has_head;
-    bool has_copies;                  /* the last stage has its copies of the tables */
+    bool has_copies;                  /* the last stage has its copy of the tied table */
+    uint32_t tied_table;              /* whose embedding and head are tied; SL_NONE: none */
     char prefix[SL_MODEL_NAME_BYTES]; /* of names in the block: "h.3." */
     uint32_t site_count;              /* places where elements may be dropped */
     uint32_t attention_count;
@@ -83,8 +84,9 @@ sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_t
  */
 sl_status sl_model_open_segment(sl_model *model);
 
-/* With stages, the last one has copies of the tables, for the head: adds them, once. */
-sl_status sl_model_add_copies(sl_model *model);
+/* With stages, the last one has a copy of the table that the head shares with the embedding: adds
+ * it, once. */
+sl_status sl_model_add_copy(sl_model *model);
 
 /* The handle of a layer's output, if all went well. */
 sl_tensor sl_model_return(sl_model *model, sl_status status, const sl_model_tensor *made);

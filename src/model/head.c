@@ -210,25 +210,64 @@ static sl_status emit_last_logits(sl_model *model, const sl_model_table *table, 
     return SL_OK;
 }
 
-static sl_status make_head(sl_model *model, const char *name, sl_tensor x)
+/* What both heads do first. */
+static sl_status begin_head(sl_model *model, sl_tensor x, sl_model_tensor *from)
+{
+    SL_TRY(sl_model_use(model, x, from));
+    if (model->region == SL_REGION_BLOCK || model->has_head)
+        SL_FAIL(SL_ERROR_USAGE, "a head in a block, or a second one");
+    if (from->local != from->features)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the head: each rank has some features of %s: a linear by rows, or "
+                "gathered, comes before it",
+                from->name);
+    model->has_head = true;
+    return SL_OK;
+}
+
+static sl_status emit_head(sl_model *model, const sl_model_table *table, uint32_t x)
+{
+    return sl_model_has_targets(model) ? emit_loss(model, table, x)
+                                       : emit_last_logits(model, table, x);
+}
+
+static sl_status make_tied(sl_model *model, const char *name, sl_tensor x)
 {
     const sl_model_table *table = sl_table_find(model, name);
     sl_model_tensor from;
-    SL_TRY(sl_model_use(model, x, &from));
-    if (table == NULL || from.features != table->width || from.local != from.features)
+    SL_TRY(begin_head(model, x, &from));
+    if (table == NULL || from.features != table->width)
         SL_FAIL(SL_ERROR_USAGE, "the head: no embedding is called %s and is %llu wide, as %s is",
                 name, (unsigned long long)from.features, from.name);
-    if (model->region == SL_REGION_BLOCK || model->has_head)
-        SL_FAIL(SL_ERROR_USAGE, "a head in a block, or a second one");
-    model->has_head = true;
+    if (model->only_counts)
+        model->tied_table = (uint32_t)(table - model->tables);
     if (!sl_model_is_here(model))
         return SL_OK;
-    SL_TRY(sl_model_add_copies(model));
-    return sl_model_has_targets(model) ? emit_loss(model, table, from.value)
-                                       : emit_last_logits(model, table, from.value);
+    SL_TRY(sl_model_add_copy(model));
+    return emit_head(model, table, from.value);
 }
 
 void sl_head(sl_model *model, const char *table, sl_tensor x)
 {
-    sl_model_note(model, model->status == SL_OK ? make_head(model, table, x) : model->status);
+    sl_model_note(model, model->status == SL_OK ? make_tied(model, table, x) : model->status);
+}
+
+static sl_status make_untied(sl_model *model, const sl_embedding *spec, sl_tensor x)
+{
+    sl_embedding sized = *spec;
+    sl_model_tensor from;
+    sl_model_table *table;
+    SL_TRY(begin_head(model, x, &from));
+    sized.width = from.features;
+    SL_TRY(sl_table_open(model, &sized, &table));
+    if (!sl_model_is_here(model))
+        return SL_OK;
+    SL_TRY(sl_table_add_panels(model, table));
+    return emit_head(model, table, from.value);
+}
+
+void sl_head_untied(sl_model *model, const char *name, sl_tensor x, uint64_t ids, float deviation)
+{
+    const sl_embedding spec = {.name = name, .ids = ids, .deviation = deviation};
+    sl_model_note(model, model->status == SL_OK ? make_untied(model, &spec, x) : model->status);
 }

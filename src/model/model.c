@@ -139,14 +139,13 @@ sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_t
 
 /* ---- regions ---- */
 
-sl_status sl_model_add_copies(sl_model *model)
+sl_status sl_model_add_copy(sl_model *model)
 {
-    if (model->region != SL_REGION_LAST || model->has_copies || !sl_model_has_stages(model))
+    if (model->region != SL_REGION_LAST || model->has_copies || !sl_model_has_stages(model) ||
+        model->tied_table == SL_NONE)
         return SL_OK;
     model->has_copies = true;
-    for (uint32_t t = 0; t < model->table_count; t++)
-        SL_TRY(sl_table_add_panels(model, &model->tables[t]));
-    return SL_OK;
+    return sl_table_add_panels(model, &model->tables[model->tied_table]);
 }
 
 sl_status sl_model_open_segment(sl_model *model)
@@ -156,7 +155,7 @@ sl_status sl_model_open_segment(sl_model *model)
     if (model->has_segment)
         return SL_OK;
     model->has_segment = true;
-    SL_TRY(sl_model_add_copies(model));
+    SL_TRY(sl_model_add_copy(model));
     return sl_program_add_segment(model->program, &segment);
 }
 
@@ -239,6 +238,7 @@ static sl_model start_model(const sl_model_options *options)
                       .by_columns =
                           options->split_layout == SL_SPLIT_COLOSSAL && options->tp_size > 1,
                       .cache_rows = options->cache_rows,
+                      .tied_table = SL_NONE,
                       .received = SL_NONE,
                       .sent = SL_NONE,
                       .tokens = SL_NONE,
@@ -251,14 +251,16 @@ static sl_model start_model(const sl_model_options *options)
     return model;
 }
 
-static sl_status count_blocks(sl_build build, const void *user, const sl_model_options *options,
-                              uint32_t *out_count)
+/* What stages need to know before the first layer: how many blocks there are, and which table the
+ * head shares. */
+static sl_status look_ahead(sl_model *model, sl_build build, const void *user, uint32_t *out_blocks)
 {
-    sl_model model = start_model(options);
-    model.only_counts = true;
-    const sl_status status = call_build(&model, build, user);
-    *out_count = model.block_count;
-    free_model(&model);
+    sl_model counted = start_model(model->options);
+    counted.only_counts = true;
+    const sl_status status = call_build(&counted, build, user);
+    *out_blocks = counted.block_count;
+    model->tied_table = counted.tied_table;
+    free_model(&counted);
     return status;
 }
 
@@ -268,9 +270,11 @@ static sl_status find_blocks(sl_model *model, sl_build build, const void *user)
     uint32_t count = 0;
     model->first_block = options->first_layer;
     model->block_end = options->layer_end;
-    if (!sl_model_has_stages(model) || options->layer_end > 0)
+    if (!sl_model_has_stages(model))
         return SL_OK;
-    SL_TRY(count_blocks(build, user, options, &count));
+    SL_TRY(look_ahead(model, build, user, &count));
+    if (options->layer_end > 0)
+        return SL_OK;
     if (count < options->stage_count)
         SL_FAIL(SL_ERROR_USAGE, "%u layers are too few for %u stages (--pp): each takes one", count,
                 options->stage_count);
@@ -372,12 +376,15 @@ static sl_status build_program(sl_model *model, sl_build build, const void *user
 static sl_status note_sizes(const sl_model *model, sl_model_shape *shape)
 {
     const sl_model_table *table = &model->tables[0];
+    uint64_t ids = table->ids; /* those that may be a token and a target */
+    for (uint32_t t = 1; t < model->table_count; t++)
+        ids = sl_bits_min(ids, model->tables[t].ids);
     if (table->ids > INT32_MAX || table->width > INT32_MAX || model->cache_rows > INT32_MAX)
         SL_FAIL(SL_ERROR_USAGE, "%s: %llu ids, %llu wide, %llu positions: at most %d", table->name,
                 (unsigned long long)table->ids, (unsigned long long)table->width,
                 (unsigned long long)model->cache_rows, INT32_MAX);
     shape->layers = model->block_count;
-    shape->vocab = (uint32_t)table->ids;
+    shape->vocab = (uint32_t)ids;
     shape->width = (uint32_t)table->width;
     shape->context = (uint32_t)model->cache_rows;
     return SL_OK;

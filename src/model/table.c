@@ -111,7 +111,7 @@ static sl_status add_panel(sl_model *model, sl_model_table *table, uint32_t pane
         .split = model->options->tp_size > 1 ? SL_SPLIT_ROWS : SL_SPLIT_NONE,
         .decay = true,
         .init_deviation = table->deviation,
-        .is_tied = sl_model_has_stages(model),
+        .is_tied = model->tied_table != SL_NONE && table == &model->tables[model->tied_table],
     };
     snprintf(spec.name, sizeof spec.name, "%.32s.weight", table->name);
     if (model->by_columns)

@@ -267,10 +267,16 @@ static void rows_when_the_program_gives_them_are_trained_on_as_those_of_a_file(v
     sl_options_close(options);
 }
 
-/* A model without attention; `user` is its width. */
+typedef struct own_model {
+    uint32_t width;
+    bool is_untied;
+} own_model;
+
+/* A model without attention. */
 static sl_status build_mlp(sl_model *model, const void *user)
 {
-    const uint32_t width = *(const uint32_t *)user;
+    const own_model *own = user;
+    const uint32_t width = own->width;
     const sl_embedding bytes = {.name = "bytes", .ids = VOCAB, .width = width, .deviation = 0.05f};
     const sl_linear_spec up = {.out = 2 * width, .parallel = SL_COLUMNS, .deviation = 0.05f};
     const sl_linear_spec down = {.out = width, .parallel = SL_ROWS, .deviation = 0.05f};
@@ -281,11 +287,15 @@ static sl_status build_mlp(sl_model *model, const void *user)
         x = sl_drop_add(model, "drop", sl_linear(model, "down", y, &down), x);
         sl_block_end(model);
     }
-    sl_head(model, "bytes", sl_norm(model, "last", x));
+    x = sl_norm(model, "last", x);
+    if (own->is_untied)
+        sl_head_untied(model, "ids", x, VOCAB + 3, 0.05f);
+    else
+        sl_head(model, "bytes", x);
     return SL_OK;
 }
 
-static sl_options *own_options(const uint32_t *width)
+static sl_options *own_options(const own_model *own)
 {
     static const char *const settings[] = {
         "seq",  "32",   "micro-batch", "2", "accumulate",    "2",   "steps",       "4",
@@ -294,23 +304,23 @@ static sl_options *own_options(const uint32_t *width)
     sl_options *options = NULL;
     must(sl_options_open(&options));
     must(sl_options_set_all(options, settings));
-    sl_options_set_model(options, build_mlp, width);
+    sl_options_set_model(options, build_mlp, own);
     return options;
 }
 
-static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes(void **state)
+static const char *const policies[] = {"device", "host", "nvme", "auto"};
+
+/* Trains on each policy, and saves under its name behind step 2. */
+static void train_everywhere(const own_model *own, double losses[4][STEPS])
 {
-    (void)state;
-    static const char *const policies[] = {"device", "host", "nvme", "auto"};
-    const uint32_t width = 24, other = 32;
-    double losses[4][STEPS], rest[2];
     sl_session *session = NULL;
     for (uint32_t p = 0; p < 4; p++) {
-        sl_options *options = own_options(&width);
+        sl_options *options = own_options(own);
         must(sl_options_set(options, "policy", policies[p]));
         must(sl_options_set(options, "disk-dir", "."));
         must(sl_options_set(options, "disk-space", "64M"));
         must(sl_options_set(options, "save", policies[p]));
+        must(sl_options_set(options, "overwrite", "true"));
         must(sl_session_open(options, &session));
         train(session, 2, losses[p]);
         must(sl_session_save(session));
@@ -320,8 +330,19 @@ static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes
         assert_memory_equal(losses[p], losses[0], sizeof losses[0]);
     }
     assert_true(losses[0][3] < losses[0][0]);
+}
 
-    sl_options *options = own_options(&width);
+static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes(void **state)
+{
+    (void)state;
+    const own_model own = {24, false}, untied = {24, true}, other = {32, false};
+    double losses[4][STEPS], of_untied[4][STEPS], rest[2];
+    sl_session *session = NULL;
+    train_everywhere(&untied, of_untied);
+    train_everywhere(&own, losses);
+    assert_true(of_untied[0][0] != losses[0][0]);
+
+    sl_options *options = own_options(&own);
     must(sl_options_set(options, "save", "host"));
     must(sl_options_set(options, "disk-dir", "."));
     must(sl_options_set(options, "resume", "true"));
@@ -341,7 +362,7 @@ static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes
     assert_code(sluice("convert --from host --to out.gguf"), 65);
     assert_has(complaint, "a program of its own");
 
-    options = own_options(&width);
+    options = own_options(&own);
     must(sl_options_set(options, "layers", "2"));
     assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "built by the program");
     sl_options_close(options);
