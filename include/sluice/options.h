@@ -50,6 +50,31 @@ typedef struct sl_option_info {
 /* The option of that index from 0. False: there are no more. */
 SL_API int sl_options_at(uint32_t index, sl_option_info *out_info);
 
+/* What happens in a call of a session, for people and progress bars. */
+typedef enum sl_event_kind {
+    SL_EVENT_IN_STEP,       /* micro-batches of the step have begun: `done` of `total` */
+    SL_EVENT_STEP,          /* a step is done; `value` is its loss */
+    SL_EVENT_IN_EVALUATION, /* `done` of `total` tokens are evaluated; `value` is the loss so far */
+    SL_EVENT_EVALUATION,    /* an evaluation is done; `value` is its loss */
+    SL_EVENT_SAVING,        /* a checkpoint is begun */
+    SL_EVENT_SAVED          /* and written */
+} sl_event_kind;
+
+typedef struct sl_event {
+    size_t size; /* sizeof(sl_event) of the library: later versions add fields behind these */
+    sl_event_kind kind;
+    uint64_t step; /* the last one that is done */
+    uint64_t done, total;
+    double value;
+} sl_event;
+
+/* Called by the thread that called the session, in that call; it may call sl_session_stop and no
+ * other function of the session. */
+typedef void (*sl_event_callback)(void *user, const sl_event *event);
+
+/* Tells `callback` of the events of a session; `user` is borrowed, as below. NULL: of none. */
+SL_API void sl_options_set_events(sl_options *options, sl_event_callback callback, void *user);
+
 /* Adds one item to a list, such as "data". SL_ERROR_USAGE: as above. */
 SL_API sl_status sl_options_add(sl_options *options, const char *name, const char *item);
 

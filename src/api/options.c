@@ -82,6 +82,12 @@ void sl_options_set_model(sl_options *options, sl_build build, const void *user)
     options->inputs.model = user;
 }
 
+void sl_options_set_events(sl_options *options, sl_event_callback callback, void *user)
+{
+    options->event = callback;
+    options->event_user = user;
+}
+
 void sl_options_set_rows(sl_options *options, sl_rows rows, void *user)
 {
     options->inputs.rows = (sl_own_rows){rows, user, UINT64_MAX};

@@ -9,6 +9,8 @@
 struct sl_options {
     sl_config config;
     sl_trainer_inputs inputs;
+    sl_event_callback event; /* NULL: nobody hears of events */
+    void *event_user;
 };
 
 #endif

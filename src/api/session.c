@@ -21,6 +21,8 @@ static sl_status copy_options(const sl_options *options, sl_session *session)
     session->config.has_own_rows = options->inputs.rows.call != NULL;
     session->config.has_own_eval_rows = options->inputs.eval_rows.call != NULL;
     session->trainer.inputs = options->inputs;
+    session->event = options->event;
+    session->event_user = options->event_user;
     return SL_OK;
 }
 
@@ -35,7 +37,9 @@ static sl_status plan_and_open(sl_session *session)
         config->device_memory != SL_CONFIG_UNSET && config->host_memory != SL_CONFIG_UNSET;
     if (!is_bounded)
         pthread_mutex_lock(&free_memory);
-    const sl_status status = sl_opening_run(&session->config, &session->trainer, NULL);
+    const sl_engine_progress within = sl_session_progress(session);
+    const sl_status status =
+        sl_opening_run(&session->config, &session->trainer, session->event ? &within : NULL);
     if (!is_bounded)
         pthread_mutex_unlock(&free_memory);
     return status;
@@ -50,6 +54,8 @@ static sl_status open_parts(sl_session *session)
     SL_TRY(sl_full_tensors_open(trainer->runtime->tensors, trainer->runtime->tensor_count,
                                 &session->tensors));
     SL_TRY(sl_ranks_begin(&trainer->ranks));
+    if (session->event)
+        sl_session_add_sink(session);
     SL_TRY(sl_opening_tell(trainer));
     session->has_begun = true;
     return SL_OK;

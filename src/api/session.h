@@ -14,11 +14,17 @@ struct sl_session {
     sl_trainer trainer; /* not moved: ranks and the engine point into it */
     sl_training training;
     volatile sig_atomic_t stop;
+    sl_event_callback event;
+    void *event_user;
     bool has_begun;           /* the sinks know of the start */
     sl_first_failure failure; /* after which the session can only be closed */
     sl_full_tensors *tensors; /* of the model, by name */
     char *account;            /* NULL: not asked for yet */
 };
+
+/* Events of a session that has a callback: of records, as a sink of the trainer; within a step. */
+void sl_session_add_sink(sl_session *session);
+sl_engine_progress sl_session_progress(sl_session *session);
 
 /* Copies as much of a struct whose first field is its size as the caller's holds; that size stays.
  */

@@ -445,6 +445,51 @@ static void sessions_when_side_by_side_have_the_bits_of_each_alone(void **state)
     }
 }
 
+typedef struct heard {
+    uint64_t counts[SL_EVENT_SAVED + 1];
+    sl_event last;
+    sl_session **stopped; /* stopped by the second step; NULL: never */
+} heard;
+
+static void hear(void *user, const sl_event *event)
+{
+    heard *self = user;
+    assert_int_equal(event->size, sizeof *event);
+    self->counts[event->kind]++;
+    self->last = *event;
+    if (self->stopped && event->kind == SL_EVENT_STEP && event->step == 2)
+        sl_session_stop(*self->stopped);
+}
+
+static void events_when_asked_for_tell_of_all_that_happens(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {
+        "accumulate", "3", "save", "heard", "eval-data", "text", "log-json", "heard.json", NULL};
+    heard self = {.last = {.kind = SL_EVENT_SAVED}};
+    sl_session *session = NULL;
+    sl_step_result step = {.size = sizeof step};
+    double loss = 0;
+    sl_options *options = tiny_options("text");
+    must(sl_options_set_all(options, settings));
+    sl_options_set_events(options, hear, &self);
+    must(sl_session_open(options, &session));
+    must(sl_session_step(session, &step));
+    assert_true(self.last.kind == SL_EVENT_STEP && self.last.value == step.loss);
+    assert_true(self.counts[SL_EVENT_IN_STEP] >= 3);
+    must(sl_session_evaluate(session, &loss));
+    assert_true(self.last.kind == SL_EVENT_EVALUATION && self.last.value == loss);
+    assert_true(self.counts[SL_EVENT_IN_EVALUATION] > 2);
+    must(sl_session_save(session));
+    assert_true(self.last.kind == SL_EVENT_SAVED && self.last.step == 1);
+    assert_int_equal(self.counts[SL_EVENT_SAVING], 1);
+    self.stopped = &session;
+    must(sl_session_step(session, NULL));
+    assert_refused(sl_session_step(session, NULL), SL_ERROR_STOPPED, "was stopped");
+    must(sl_session_close(session));
+    sl_options_close(options);
+}
+
 static void *stop_soon(void *argument)
 {
     const struct timespec pause = {.tv_nsec = 50000000};
@@ -515,6 +560,7 @@ int main(void)
         cmocka_unit_test(model_when_the_program_builds_it_trains_alike_everywhere_and_resumes),
         cmocka_unit_test(tensors_when_written_are_what_is_read_and_what_trains),
         cmocka_unit_test(sessions_when_side_by_side_have_the_bits_of_each_alone),
+        cmocka_unit_test(events_when_asked_for_tell_of_all_that_happens),
         cmocka_unit_test(stop_when_called_by_another_thread_ends_the_steps),
         cmocka_unit_test(options_when_wrong_are_refused_with_a_way_out),
     };
