@@ -21,11 +21,12 @@ from ._errors import (
 from ._generate import generate
 from ._library import commit, version as __version__
 from ._model import Model
-from ._session import Moves, Option, Session, Step, Tensor, Tiers, list_options, plan
+from ._session import Event, Moves, Option, Session, Step, Tensor, Tiers, list_options, plan
 
 __all__ = [
     "DataError",
     "Error",
+    "Event",
     "FitError",
     "MissingError",
     "Model",

@@ -107,6 +107,20 @@ class LinearSpec(ctypes.Structure):
     ]
 
 
+class Event(ctypes.Structure):
+    """sl_event"""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("kind", ctypes.c_int),
+        ("step", ctypes.c_uint64),
+        ("done", ctypes.c_uint64),
+        ("total", ctypes.c_uint64),
+        ("value", ctypes.c_double),
+    ]
+
+
+EVENTS = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(Event))
 HANDLE = ctypes.c_void_p
 OUT_HANDLE = ctypes.POINTER(ctypes.c_void_p)
 TEXT = ctypes.c_char_p
@@ -157,6 +171,8 @@ FUNCTIONS = {
     "sl_drop": (Tensor, [HANDLE, TEXT, Tensor]),
     "sl_drop_add": (Tensor, [HANDLE, TEXT, Tensor, Tensor]),
     "sl_head": (None, [HANDLE, TEXT, Tensor]),
+    "sl_head_untied": (None, [HANDLE, TEXT, Tensor, ctypes.c_uint64, ctypes.c_float]),
+    "sl_options_set_events": (None, [HANDLE, EVENTS, ctypes.c_void_p]),
     "sl_session_options": (TEXT, [HANDLE]),
 }
 

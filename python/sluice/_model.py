@@ -79,6 +79,10 @@ class Model:
         """The end: the logits of x with the table of an embedding, and their loss."""
         library.sl_head(self._handle, self._name(table), x)
 
+    def head_untied(self, name, x, ids, deviation=0.02):
+        """The same with a table of its own."""
+        library.sl_head_untied(self._handle, self._name(name), x, ids, deviation)
+
 
 class Build:
     """A Python function in the shape of C's. It must live as long as the session."""

@@ -107,6 +107,41 @@ def open_options(options):
         library.sl_options_close(handle)
 
 
+class Event(NamedTuple):
+    """What happens in a call of a session."""
+
+    kind: str  # "in step", "step", "in evaluation", "evaluation", "saving", "saved"
+    step: int  # the last one that is done
+    done: int  # of `total`: micro-batches of a step that have begun, tokens that are evaluated
+    total: int
+    value: float  # the loss of a step; of an evaluation, so far or of all
+
+
+EVENT_KINDS = ("in step", "step", "in evaluation", "evaluation", "saving", "saved")
+
+
+class Events:
+    """A Python function in the shape of C's. An exception is raised again by the call."""
+
+    def __init__(self, function):
+        self._function = function
+        self._exception = None
+        self.callback = _library.EVENTS(self._call)
+
+    def _call(self, user, event):
+        del user
+        it = event.contents
+        try:
+            kind = EVENT_KINDS[it.kind] if it.kind < len(EVENT_KINDS) else str(it.kind)
+            self._function(Event(kind, it.step, it.done, it.total, it.value))
+        except BaseException as exception:  # C has no other way to learn of it
+            self._exception = self._exception or exception
+
+    def take_exception(self):
+        exception, self._exception = self._exception, None
+        return exception
+
+
 class Option(NamedTuple):
     """An option of `sluice train`."""
 
@@ -162,15 +197,30 @@ class Session:
 
     `build(model)` describes a model of your own by layers (sluice.Model) instead of GPT-2.
 
+    `on_event(event)` hears of steps, evaluations and saves, and how far each has come (Event), in
+    the call that makes them. It may call stop(). If it raises, the call raises the same when it is
+    complete.
+
     Calls of several threads wait for each other, except stop().
     """
 
-    def __init__(self, options=None, *, rows=None, eval_rows=None, eval_row_count=0, build=None, **more):
+    def __init__(
+        self,
+        options=None,
+        *,
+        rows=None,
+        eval_rows=None,
+        eval_row_count=0,
+        build=None,
+        on_event=None,
+        **more,
+    ):
         self._calls = threading.RLock()  # held during each call but stop()
         self._handles = threading.RLock()  # held while _handle is used by stop(), or taken away
         self._handle = None
         self._rows = Rows(rows) if rows is not None else None
         self._eval_rows = Rows(eval_rows) if eval_rows is not None else None
+        self._events = Events(on_event) if on_event is not None else None
         self._build = Build(build) if build is not None else None
         self._open({**(options or {}), **more}, eval_row_count)
         open_sessions.add(self)
@@ -179,6 +229,8 @@ class Session:
     def _open(self, options, eval_row_count):
         session = ctypes.c_void_p()
         with open_options(options) as handle:
+            if self._events:
+                library.sl_options_set_events(handle, self._events.callback, None)
             if self._build:
                 library.sl_options_set_model(handle, self._build.callback, None)
             if self._rows:
@@ -216,6 +268,9 @@ class Session:
     def _call(self, function, *arguments):
         """The same of a function that returns a status."""
         self._check(self._ask(function, *arguments))
+        exception = self._events.take_exception() if self._events else None
+        if exception is not None:
+            raise exception
 
     # ---- training
 

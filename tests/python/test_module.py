@@ -267,6 +267,37 @@ class OwnModels(InFolder):
             sluice.plan(tiny(device_memory="64K"), data=TEXT)
 
 
+    def test_head_when_untied_then_it_has_a_table_of_its_own(self):
+        def build(model):
+            x = model.embed("bytes", ids=257, width=32)
+            model.head_untied("classes", model.norm("last", x), ids=300)
+
+        with sluice.Session(self.options(), rows=give_rows, build=build) as session:
+            shapes = {tensor.name: tensor.shape for tensor in session.tensors()}
+            self.assertEqual(shapes["classes.weight"], (300, 32))
+            first = session.step().loss
+            self.assertLess(session.step().loss, first)
+
+
+class Events(InFolder):
+    def test_events_when_heard_then_they_tell_of_the_call(self):
+        events = []
+        options = tiny(save=self.path("run"), eval_data=TEXT)
+        with sluice.Session(options, data=TEXT, on_event=events.append) as session:
+            step = session.step()
+            self.assertEqual((events[-1].kind, events[-1].value), ("step", step.loss))
+            loss = session.evaluate()
+            self.assertEqual((events[-1].kind, events[-1].value), ("evaluation", loss))
+            session.save()
+        self.assertEqual([event.kind for event in events[-2:]], ["saving", "saved"])
+        self.assertIn("in step", [event.kind for event in events])
+
+    def test_events_when_the_function_raises_then_the_call_does(self):
+        with sluice.Session(tiny(), data=TEXT, on_event=lambda event: 1 / 0) as session:
+            with self.assertRaises(ZeroDivisionError):
+                session.step()
+
+
 class Options(InFolder):
     def test_options_when_listed_then_each_is_explained(self):
         options = {option.name: option for option in sluice.list_options()}
