@@ -43,7 +43,7 @@ static sl_status train(sl_session *session, uint64_t last)
     sl_step_result step = {.size = sizeof step};
     double loss = 0;
     sl_status status = SL_OK;
-    while (status == SL_OK && step.step < last) {
+    while (status == SL_OK && sl_session_step_count(session) < last) {
         status = sl_session_step(session, &step);
         if (status == SL_OK && step.step % 8 == 0)
             printf("step %d  loss %.4f\n", (int)step.step, step.loss);

@@ -136,6 +136,9 @@ SL_API sl_status sl_session_read(sl_session *session, const char *tensor, sl_ten
 SL_API sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_state state,
                                   const float *elements, uint64_t count);
 
+/* Steps that are done; those of the checkpoint that a session resumed are among them. */
+SL_API uint64_t sl_session_step_count(const sl_session *session);
+
 /* Which rank this process is, and of how many; 0 and 1 without others. */
 SL_API uint32_t sl_session_rank(const sl_session *session);
 SL_API uint32_t sl_session_rank_count(const sl_session *session);

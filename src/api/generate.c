@@ -8,7 +8,7 @@
 #include "train/generate/generate.h"
 #include "train/loading.h"
 
-/* Who hears of the text. */
+/* The function that takes the text. */
 typedef struct listener {
     sl_text text;
     void *user;
@@ -17,7 +17,10 @@ typedef struct listener {
 static sl_status pass_text(void *user, uint32_t sample, const char *bytes, uint64_t byte_count)
 {
     const listener *self = user;
-    return self->text(self->user, sample, bytes, byte_count);
+    sl_status_guard guard;
+    sl_status_guard_begin(&guard);
+    return sl_status_guard_end(&guard, self->text(self->user, sample, bytes, byte_count),
+                               "the function that takes text");
 }
 
 static void pass_end(void *user, uint32_t sample)
@@ -38,6 +41,16 @@ static sl_status read_settings(const char *const *settings, sl_config *config)
     return SL_OK;
 }
 
+/* What has no meaning where the prompt is an argument. */
+static sl_status refuse(const sl_config *config, const uint32_t *rows, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (config->given[rows[i]])
+            SL_FAIL(SL_ERROR_USAGE, "%s is no setting of this call",
+                    sl_config_rows()[rows[i]].name);
+    return SL_OK;
+}
+
 static sl_status run(const sl_generate_args *args)
 {
     sl_refusal refusal;
@@ -52,7 +65,7 @@ static sl_status run(const sl_generate_args *args)
 
 typedef struct reading {
     const char *prompt;
-    listener listens;
+    listener to;
 } reading;
 
 static sl_status generate_from(sl_config *config, void *user)
@@ -62,17 +75,21 @@ static sl_status generate_from(sl_config *config, void *user)
     const sl_generate_args args = {.config = config,
                                    .prompt = self->prompt,
                                    .prompt_bytes = strlen(self->prompt),
-                                   .sink = {pass_text, pass_end, &self->listens},
+                                   .sink = {pass_text, pass_end, &self->to},
                                    .stop = &never};
     return run(&args);
 }
 
 sl_status sl_generate(const char *const *settings, const char *prompt, sl_text text, void *user)
 {
-    reading self = {prompt, {text, user}};
+    static const uint32_t of_prompt[] = {SL_CONFIG_ROW_prompt, SL_CONFIG_ROW_prompt_file,
+                                         SL_CONFIG_ROW_interactive};
+    reading self = {prompt ? prompt : "", {text, user}};
     sl_config config;
     SL_TRY(sl_config_init(&config));
     sl_status status = read_settings(settings, &config);
+    if (status == SL_OK)
+        status = refuse(&config, of_prompt, sizeof of_prompt / sizeof *of_prompt);
     if (status == SL_OK)
         status = sl_config_check(&config, SL_CONFIG_GENERATE);
     if (status == SL_OK)
@@ -93,7 +110,11 @@ static sl_status settle(const sl_session *session, const char *const *settings, 
     const sl_task *task = &session->trainer.runtime->blueprint->task;
     char threads[32];
     snprintf(threads, sizeof threads, "%" PRIu32, task->target.worker_count);
+    static const uint32_t of_model[] = {SL_CONFIG_ROW_prompt, SL_CONFIG_ROW_prompt_file,
+                                        SL_CONFIG_ROW_interactive, SL_CONFIG_ROW_checkpoint,
+                                        SL_CONFIG_ROW_tokenizer};
     SL_TRY(read_settings(settings, config));
+    SL_TRY(refuse(config, of_model, sizeof of_model / sizeof *of_model));
     SL_TRY(take_over(SL_CONFIG_ROW_device, session->config.device, config));
     SL_TRY(take_over(SL_CONFIG_ROW_threads, threads, config));
     SL_TRY(take_over(SL_CONFIG_ROW_precision, sl_type_name(task->type), config));
@@ -119,8 +140,7 @@ static sl_status check_model(const sl_session *session)
     return SL_OK;
 }
 
-static sl_status generate(sl_session *session, sl_config *config, const char *prompt,
-                          listener *listens)
+static sl_status generate(sl_session *session, sl_config *config, const char *prompt, listener *to)
 {
     const sl_trainer *trainer = &session->trainer;
     const sl_model_directory source = {.open_io = &trainer->runtime->io,
@@ -132,7 +152,7 @@ static sl_status generate(sl_session *session, sl_config *config, const char *pr
                                    .prompt_bytes = strlen(prompt),
                                    .source = &source,
                                    .vocabulary = trainer->vocabulary,
-                                   .sink = {pass_text, pass_end, listens},
+                                   .sink = {pass_text, pass_end, to},
                                    .stop = &session->stop};
     return run(&args);
 }
@@ -140,14 +160,14 @@ static sl_status generate(sl_session *session, sl_config *config, const char *pr
 sl_status sl_session_generate(sl_session *session, const char *const *settings, const char *prompt,
                               sl_text text, void *user)
 {
-    listener listens = {text, user};
+    listener to = {text, user};
     sl_config config;
     SL_TRY(sl_session_check(session));
     SL_TRY(check_model(session));
     SL_TRY(sl_config_init(&config));
     sl_status status = settle(session, settings, &config);
     if (status == SL_OK)
-        status = generate(session, &config, prompt, &listens);
+        status = generate(session, &config, prompt ? prompt : "", &to);
     sl_config_clear(&config);
     return status;
 }

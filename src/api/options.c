@@ -31,17 +31,16 @@ void sl_options_close(sl_options *options)
 sl_status sl_options_set(sl_options *options, const char *name, const char *value)
 {
     uint32_t row;
+    if (!name || !value)
+        SL_FAIL(SL_ERROR_USAGE, "an option needs a name and a value");
     SL_TRY(sl_config_find(SL_CONFIG_TRAIN, name, &row));
     return sl_config_set(&options->config, row, value);
 }
 
 sl_status sl_options_set_all(sl_options *options, const char *const *settings)
 {
-    for (; settings[0]; settings += 2) {
-        if (!settings[1])
-            SL_FAIL(SL_ERROR_USAGE, "%.64s has no value", settings[0]);
+    for (; settings[0]; settings += 2)
         SL_TRY(sl_options_set(options, settings[0], settings[1]));
-    }
     return SL_OK;
 }
 

@@ -95,6 +95,18 @@ sl_status sl_session_open(const sl_options *options, sl_session **out_session)
     return sl_first_failure_return(&failure);
 }
 
+/* Keeps a failure after which the session can only be closed, and tells the other ranks at once. */
+static sl_status note(sl_session *session, sl_status status, sl_first_failure *also)
+{
+    if (status == SL_OK)
+        return status;
+    sl_first_failure_keep(&session->failure, status);
+    if (also)
+        sl_first_failure_keep(also, status);
+    sl_trainer_leave_ranks(&session->trainer, status);
+    return status;
+}
+
 /* ---- closing ---- */
 
 /* The logs end as those of the command do. */
@@ -102,12 +114,15 @@ static sl_status tell_end(sl_session *session)
 {
     sl_training *training = &session->training;
     const bool has_failed = session->failure.status != SL_OK;
+    const char *otherwise = sl_stop_is_set(&session->stop) ? "signal" : "done";
     if (!session->has_begun)
         return SL_OK;
-    training->end.reason = has_failed ? "error" : "done";
+    training->end.reason = has_failed ? "error" : otherwise;
     sl_status status = sl_training_count_end(training, has_failed);
     if (status == SL_OK && !has_failed)
         status = sl_training_draw(training);
+    if (status == SL_OK && !has_failed)
+        status = sl_drawing_end(&session->trainer.drawing);
     const sl_status told = sl_sinks_end(&session->trainer.sinks, &training->end);
     return status == SL_OK ? told : status;
 }
@@ -118,12 +133,10 @@ sl_status sl_session_close(sl_session *session)
     if (!session)
         return SL_OK;
     if (session->has_begun && session->failure.status == SL_OK)
-        sl_first_failure_keep(&failure, sl_engine_drain(session->trainer.runtime->engine));
-    if (session->failure.status == SL_OK)
-        session->failure = failure;
+        (void)note(session, sl_engine_drain(session->trainer.runtime->engine), &failure);
     sl_first_failure_keep(&failure, tell_end(session));
     sl_first_failure_keep(&failure, sl_first_failure_return(&session->trainer.sinks.failure));
-    sl_trainer_leave_ranks(&session->trainer, session->failure.status);
+    sl_trainer_leave_ranks(&session->trainer, sl_first_failure_return(&failure));
     if (!free_session(session))
         SL_FAIL(SL_ERROR_SYSTEM, "a thread of the engine did not end");
     return sl_first_failure_return(&failure);
@@ -177,8 +190,7 @@ sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
     SL_TRY(sl_session_check(session));
     if (sl_training_must_stop(&session->training))
         SL_FAIL(SL_ERROR_STOPPED, "the session was stopped");
-    const sl_status status = run_step(session, &report);
-    sl_first_failure_keep(&session->failure, status);
+    const sl_status status = note(session, run_step(session, &report), NULL);
     if (status == SL_OK && out_step)
         give_step(&report, &session->training.end, out_step);
     return status;
@@ -191,9 +203,7 @@ sl_status sl_session_evaluate(sl_session *session, double *out_loss)
     if (!session->trainer.eval_loader.row)
         SL_FAIL(SL_ERROR_USAGE, "there are no data to evaluate on: set eval-data or split, or give "
                                 "rows by sl_options_set_eval_rows");
-    const sl_status status = sl_training_validate(&session->training, &report);
-    sl_first_failure_keep(&session->failure, status);
-    SL_TRY(status);
+    SL_TRY(note(session, sl_training_validate(&session->training, &report), NULL));
     if (report.is_partial)
         SL_FAIL(SL_ERROR_STOPPED, "the session was stopped in an evaluation");
     *out_loss = report.loss;
@@ -207,7 +217,7 @@ sl_status sl_session_save(sl_session *session)
         SL_FAIL(SL_ERROR_USAGE, "there is nowhere to save to: set the option save");
     const sl_status status = sl_training_save(&session->training);
     if (session->training.has_others) /* one rank alone would wait for the others */
-        sl_first_failure_keep(&session->failure, status);
+        (void)note(session, status, NULL);
     return status;
 }
 
@@ -255,6 +265,11 @@ sl_status sl_session_plan(const sl_options *options, char **out_text)
     sl_first_failure_keep(&failure, status);
     (void)free_session(session);
     return sl_first_failure_return(&failure);
+}
+
+uint64_t sl_session_step_count(const sl_session *session)
+{
+    return session->trainer.state.step;
 }
 
 uint32_t sl_session_rank(const sl_session *session)

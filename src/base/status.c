@@ -106,3 +106,18 @@ sl_status sl_status_set(sl_status status, const char *text)
 {
     return sl_status_fail(status, "%s", text);
 }
+
+void sl_status_guard_begin(sl_status_guard *guard)
+{
+    memcpy(guard->message, message, sizeof message);
+    message[0] = '\0';
+}
+
+sl_status sl_status_guard_end(const sl_status_guard *guard, sl_status status, const char *what)
+{
+    if (status == SL_OK)
+        memcpy(message, guard->message, sizeof message);
+    else if (message[0] == '\0')
+        SL_FAIL(status, "%s failed, and did not say why", what);
+    return status;
+}

@@ -32,6 +32,18 @@ void sl_first_failure_keep(sl_first_failure *first, sl_status status);
 /* Returns the kept failure and sets this thread's message to its message; SL_OK without one. */
 sl_status sl_first_failure_return(const sl_first_failure *first);
 
+/* Around a call of a program's own function, which may return a failure and set no message. */
+typedef struct sl_status_guard {
+    char message[SL_STATUS_MESSAGE_BYTES];
+} sl_status_guard;
+
+/* Keeps this thread's message, and clears it. */
+void sl_status_guard_begin(sl_status_guard *guard);
+
+/* Returns `status`. Of a failure without a message, the message becomes "WHAT failed, and did not
+ * say why"; of a success, the one from before. */
+sl_status sl_status_guard_end(const sl_status_guard *guard, sl_status status, const char *what);
+
 /* SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno)) makes the message where it is decided. */
 #define SL_FAIL(status, ...)                                                                       \
     do {                                                                                           \

@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "train/loading.h"
 #include "meter.h"
 #include "terminal.h"
 #include "train/data/tokenizer.h"
+#include "train/loading.h"
 
 enum { MB = 1000000 };
 

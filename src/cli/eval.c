@@ -4,11 +4,11 @@
 #include <stdio.h>
 
 #include "command.h"
-#include "train/loading.h"
 #include "meter.h"
 #include "terminal.h"
 #include "train/evaluate/evaluate.h"
 #include "train/evaluate/last_word.h"
+#include "train/loading.h"
 
 /* JSON knows no other numbers. */
 static void print_number(const char *name, double value)

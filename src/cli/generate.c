@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "train/loading.h"
 #include "prompt.h"
 #include "signals.h"
 #include "terminal.h"
+#include "train/loading.h"
 
 /* What a sample said before its turn to be printed came. */
 typedef struct waiting_text {

@@ -550,7 +550,10 @@ static sl_status check_evaluation(const sl_config *config)
     double of_data[SL_CONFIG_SHARES];
     SL_TRY(sl_config_split(config, of_data));
     bool has_share = of_data[SL_CONFIG_VALIDATION_SHARE] > 0;
-    bool has_any = has_share || config->eval_data.count > 0;
+    bool has_any = has_share || config->eval_data.count > 0 || config->has_own_eval_rows;
+    if (has_share && config->has_own_eval_rows)
+        SL_FAIL(SL_ERROR_USAGE, "the program gives the rows to evaluate on: make the validation "
+                                "share of --split 0");
     if (has_share && config->eval_data.count > 0)
         SL_FAIL(SL_ERROR_USAGE, "--eval-data and a validation share of --split are one too many: "
                                 "leave --eval-data out, or make the share 0");

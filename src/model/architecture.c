@@ -77,17 +77,6 @@ const char *sl_architecture_name(sl_architecture_kind kind)
     return architectures[kind].name;
 }
 
-bool sl_architecture_find(const char *name, sl_architecture_kind *out_kind)
-{
-    for (int kind = 0; kind < SL_ARCHITECTURE_COUNT; kind++) {
-        if (strcmp(architectures[kind].name, name) != 0)
-            continue;
-        *out_kind = (sl_architecture_kind)kind;
-        return true;
-    }
-    return false;
-}
-
 const char *const *sl_architecture_names(void)
 {
     return architectures[SL_ARCHITECTURE_GPT2].names();

@@ -32,9 +32,6 @@ typedef struct sl_model_shape {
 /* "gpt2"; "own". */
 const char *sl_architecture_name(sl_architecture_kind kind);
 
-/* The architecture called `name`. False: there is none. */
-bool sl_architecture_find(const char *name, sl_architecture_kind *out_kind);
-
 /* Names of the built-in shapes, in order of size; NULL ends the list. */
 const char *const *sl_architecture_names(void);
 

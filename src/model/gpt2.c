@@ -7,9 +7,6 @@
 
 static const float weight_deviation = 0.02f;
 
-/* Limits of the counters that number dropout's random draws (kernels/dropout.h). */
-static const uint32_t dropout_seq_max = 1u << 20, dropout_heads_max = 1u << 12;
-
 /* ---- the model ---- */
 
 /* x + attention(norm(x)), then x + mlp(norm(x)). 2 * layers branches are added to the hidden
@@ -52,16 +49,6 @@ sl_status sl_gpt2_build(sl_model *model, const void *user)
 
 /* ---- what GPT-2's shape asks of the options ---- */
 
-static sl_status check_dropout(const sl_model_shape *shape, const sl_model_options *options)
-{
-    if (options->dropout > 0 &&
-        (options->seq > dropout_seq_max || shape->heads > dropout_heads_max))
-        SL_FAIL(SL_ERROR_USAGE,
-                "dropout takes rows of at most %u tokens and %u heads, not %u and %u",
-                dropout_seq_max, dropout_heads_max, options->seq, shape->heads);
-    return SL_OK;
-}
-
 static sl_status check_stages(const sl_model_shape *shape, const sl_model_options *options)
 {
     if (options->stage_count <= 1)
@@ -86,6 +73,5 @@ sl_status sl_gpt2_check_options(const sl_model_shape *shape, const sl_model_opti
     if (cache_rows < options->seq || cache_rows > shape->context)
         SL_FAIL(SL_ERROR_USAGE, "a cache of %u tokens: %u to %u", cache_rows, options->seq,
                 shape->context);
-    SL_TRY(check_stages(shape, options));
-    return check_dropout(shape, options);
+    return check_stages(shape, options);
 }

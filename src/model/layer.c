@@ -238,6 +238,9 @@ sl_tensor sl_linear(sl_model *model, const char *name, sl_tensor x, const sl_lin
 
 /* ---- attention ---- */
 
+/* Limits of the counters that number dropout's random draws (kernels/dropout.h). */
+enum { DROPOUT_SEQ_MAX = 1 << 20, DROPOUT_HEADS_MAX = 1 << 12 };
+
 static sl_status add_cache(sl_model *model, uint32_t index, uint64_t local_width,
                            uint32_t *out_cache)
 {
@@ -249,13 +252,19 @@ static sl_status add_cache(sl_model *model, uint32_t index, uint64_t local_width
 }
 
 /* Each rank draws for its own heads: the first one is number tp_rank * heads. */
-static void set_dropout(const sl_model *model, uint32_t site, sl_op_attrs *attrs)
+static sl_status set_dropout(const sl_model *model, uint32_t site, sl_op_attrs *attrs)
 {
     attrs->dropout = model->options->dropout;
     if (attrs->dropout == 0)
-        return;
+        return SL_OK;
+    if (attrs->seq > DROPOUT_SEQ_MAX || attrs->heads * model->options->tp_size > DROPOUT_HEADS_MAX)
+        SL_FAIL(SL_ERROR_USAGE,
+                "dropout takes rows of at most %u tokens and %u heads, not %llu and %llu",
+                DROPOUT_SEQ_MAX, DROPOUT_HEADS_MAX, (unsigned long long)attrs->seq,
+                (unsigned long long)(attrs->heads * model->options->tp_size));
     attrs->dropout_site = site;
     attrs->rank_index = (uint16_t)model->options->tp_rank;
+    return SL_OK;
 }
 
 static sl_status emit_cached_attention(sl_model *model, const char *name, sl_op_attrs attrs,
@@ -276,7 +285,7 @@ static sl_status emit_attention(sl_model *model, const char *name, sl_op_attrs a
     uint32_t lse;
     SL_TRY(sl_layer_add_activation(model, name, "", model->program->type, attrs.in, &made->value));
     SL_TRY(sl_layer_add_activation(model, name, ".lse", SL_TYPE_FP32, attrs.heads, &lse));
-    set_dropout(model, site, &attrs);
+    SL_TRY(set_dropout(model, site, &attrs));
     const uint32_t operands[] = {qkv->value, made->value, lse, model->positions};
     return sl_layer_add_op(model, SL_OP_ATTENTION, &attrs, operands, 4);
 }

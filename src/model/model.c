@@ -213,7 +213,10 @@ const sl_model_options *sl_model_options_of(const sl_model *model)
 
 static sl_status call_build(sl_model *model, sl_build build, const void *user)
 {
-    const sl_status status = build(model, user);
+    sl_status_guard guard;
+    sl_status_guard_begin(&guard);
+    const sl_status status =
+        sl_status_guard_end(&guard, build(model, user), "the build function of the model");
     if (model->status != SL_OK)
         SL_FAIL(model->status, "%s", model->message);
     SL_TRY(status);

@@ -85,11 +85,18 @@ sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
     if (it->gradient == SL_NONE)
         SL_TRY(start_gradient(diff, forward_value, contribution));
     if (it->gradient_is_partial != contribution->is_partial)
-        SL_FAIL(SL_ERROR_INTERNAL, "%s is read by both split and replicated ops", value->name);
+        SL_FAIL(
+            SL_ERROR_USAGE,
+            "%s is read by a linear that is split over ranks and by other layers: put a norm in "
+            "front of that linear",
+            value->name);
     if (contribution->type == value->type)
         SL_TRY(round_gradient(diff, forward_value));
     if (diff->tape->program->values[it->gradient].type != contribution->type)
-        SL_FAIL(SL_ERROR_INTERNAL, "%s is read by the head and by ops before it", value->name);
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s is read by the head and by layers before it: put a norm in "
+                "front of the head",
+                value->name);
     *out_gradient = it->gradient;
     return extend_rows(it, value->name, contribution, out_adds);
 }

@@ -20,6 +20,19 @@ static sl_status open_resume(sl_trainer *trainer)
     return sl_resume_open(trainer->config, trainer->command, &trainer->resume);
 }
 
+/* Rows of a program's own take the place of the data that a checkpoint names. */
+static sl_status drop_recorded_data(sl_trainer *trainer)
+{
+    sl_config *config = trainer->config;
+    static const uint32_t of_rows[] = {SL_CONFIG_ROW_data, SL_CONFIG_ROW_split};
+    for (int i = 0; config->has_own_rows && i < 2; i++)
+        if (!config->given[of_rows[i]])
+            SL_TRY(sl_config_resolve(config, of_rows[i], ""));
+    if (config->has_own_eval_rows && !config->given[SL_CONFIG_ROW_eval_data])
+        SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_eval_data, ""));
+    return SL_OK;
+}
+
 static sl_status share_cores(sl_trainer *trainer)
 {
     return trainer->command == SL_CONFIG_PLAN
@@ -236,7 +249,7 @@ static sl_status open_shares(sl_trainer *trainer)
 static sl_status check_ids(const sl_trainer *trainer)
 {
     const bool is_chosen = trainer->config->given[SL_CONFIG_ROW_vocab] || trainer->vocabulary ||
-                           find_base_shape(trainer) != NULL;
+                           trainer->inputs.build || find_base_shape(trainer) != NULL;
     SL_TRY(sl_origin_check(trainer->tokens, trainer->shape.vocab, !is_chosen));
     return sl_origin_check(trainer->eval_tokens, trainer->shape.vocab, false);
 }
@@ -341,6 +354,10 @@ static sl_status find_end_of_text(sl_trainer *trainer)
         sl_tokenizer_end_of_text(trainer->config, &trainer->origin, trainer->vocabulary);
     if (trainer->end_of_text < (int32_t)trainer->shape.vocab)
         return SL_OK;
+    if (trainer->inputs.build)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the model of this program has %u ids, and the end of text is id %d",
+                trainer->shape.vocab, trainer->end_of_text);
     if (trainer->config->end_of_text == SL_CONFIG_UNSET)
         SL_FAIL(SL_ERROR_USAGE,
                 "the model has %u ids, and the tokenizer's end of text is id %d: --vocab %d at "
@@ -437,7 +454,8 @@ static const struct step {
     sl_status (*take)(sl_trainer *trainer);
     unsigned commands;
 } steps[] = {
-    {open_resume, ALL},              /* the options of the checkpoint: a given one wins over them */
+    {open_resume, ALL}, /* the options of the checkpoint: a given one wins over them */
+    {drop_recorded_data, ALL},
     {share_cores, ALL},              /* fills in --threads, which is checked next */
     {check_options, ALL},            /* all that files, command line and checkpoint gave */
     {divide_ranks, SL_CONFIG_TRAIN}, /* by checked --tp, --pp, --zero; fills in --dp */

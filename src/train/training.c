@@ -289,9 +289,10 @@ static sl_status run_evaluation(sl_training *training, const evaluation *what,
 sl_status sl_training_validate(sl_training *training, sl_eval_report *out_report)
 {
     const sl_trainer *trainer = training->trainer;
-    const evaluation what = {.set = trainer->eval_tokens ? "eval" : "validation",
-                             .loader = &trainer->eval_loader,
-                             .range = trainer->eval_range};
+    const evaluation what = {
+        .set = trainer->eval_tokens || trainer->inputs.eval_rows.call ? "eval" : "validation",
+        .loader = &trainer->eval_loader,
+        .range = trainer->eval_range};
     return run_evaluation(training, &what, out_report);
 }
 

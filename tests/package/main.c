@@ -11,7 +11,7 @@ static sl_status give_rows(void *user, uint64_t first_row, uint32_t row_count, u
 {
     (void)user;
     for (uint32_t i = 0; i < row_count * token_count; i++)
-        out_tokens[i] = (int32_t)((first_row + i) % 257);
+        out_tokens[i] = (int32_t)((first_row + i / token_count + i % token_count) % 257);
     return SL_OK;
 }
 

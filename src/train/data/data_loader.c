@@ -215,9 +215,11 @@ static sl_status call_own(const sl_data_loader *loader, sl_row_range rows)
     if (rows.count > loader->args.own_batch)
         SL_FAIL(SL_ERROR_INTERNAL, "%u rows at once of %u", rows.count, loader->args.own_batch);
     read->rows.count = 0;
-    sl_status_fail(SL_OK, "the function that gives rows failed, and said nothing");
-    const sl_status status =
-        own->call(own->user, rows.first, rows.count, loader->seq + 1, read->tokens);
+    sl_status_guard guard;
+    sl_status_guard_begin(&guard);
+    const sl_status status = sl_status_guard_end(
+        &guard, own->call(own->user, rows.first, rows.count, loader->seq + 1, read->tokens),
+        "the function that gives rows");
     if (status != SL_OK)
         return sl_status_prefix(status, "rows %llu to %llu", (unsigned long long)rows.first,
                                 (unsigned long long)(rows.first + rows.count - 1));

@@ -1,6 +1,6 @@
 /* Forward passes only. Rows that do not fill a micro-batch have a program of their own. */
-#include "base/stop.h"
 #include "evaluate.h"
+#include "base/stop.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -159,6 +159,7 @@ static sl_status open_source(sl_generator *self)
     if (!args->source) {
         SL_TRY(sl_model_directory_open(args->config->checkpoint, args->config->checks_checkpoints,
                                        &self->source));
+        SL_TRY(sl_model_shape_check(&self->source.shape, 1));
         return open_tokenizer(self);
     }
     self->source = *args->source;
