@@ -72,7 +72,9 @@ check_format()
 
 check_documents()
 {
-    scripts/check_docs && scripts/check_docs --self-test
+    scripts/check_docs && scripts/check_docs --self-test || return
+    need python3 || return
+    scripts/make_reference --check
 }
 
 check_sizes()

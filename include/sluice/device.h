@@ -11,22 +11,26 @@
 extern "C" {
 #endif
 
+/* Kinds of devices; SL_DEVICE_KIND_COUNT is their number. */
 typedef enum sl_device_kind { SL_DEVICE_CPU, SL_DEVICE_CUDA, SL_DEVICE_KIND_COUNT } sl_device_kind;
 
 /* Properties of a device. Bytes are as the operating system or the driver counts them now. */
 typedef struct sl_device_info {
-    char name[128];      /* "NVIDIA H200"; "" for the cpu */
-    char detail[256];    /* "sm_90, 132 multiprocessors, driver 13.0, runtime 13.0"; "" */
-    uint64_t free_bytes; /* for an arena, once the device is open */
-    uint64_t total_bytes;
+    char name[128];          /* "NVIDIA H200"; "" for the cpu */
+    char detail[256];        /* "sm_90, 132 multiprocessors, driver 13.0, runtime 13.0"; "" for the
+                                cpu */
+    uint64_t free_bytes;     /* of memory, while the device is open: what a session may plan with */
+    uint64_t total_bytes;    /* of memory */
     uint64_t overhead_bytes; /* taken by creating the device's context, without modules that are
                                 loaded later; 0: none or unknown */
     uint32_t multiprocessor_count; /* 0 on the cpu */
     int numa_node;                 /* nearest to the device; -1: unknown */
 } sl_device_info;
 
-/* Choices of the cuda device; all false by default. Other devices ignore them. own_products and
- * no_epilogue change the order of sums, and so the last bits of results. */
+/* Choices of the cuda device; all false by default. Other devices ignore them. No call of the
+ * public headers takes them: a session has them as the options "cuda-products", "cuda-epilogue"
+ * and "cuda-wait-value". own_products and no_epilogue change the order of sums, and so the last
+ * bits of results. */
 typedef struct sl_cuda_options {
     bool own_products;  /* matrix products by sluice's own kernels; cuBLASLt is not opened */
     bool no_epilogue;   /* GELU's gradient by a kernel of its own, never in cuBLASLt's epilogue */
@@ -34,8 +38,11 @@ typedef struct sl_cuda_options {
                            (cuStreamWaitValue32) */
 } sl_cuda_options;
 
-/* Opens device `index` of a kind, reads its properties, and closes it. SL_ERROR_SYSTEM: this build
- * has no such kind, or the machine no such device; the message says which and what to do. */
+/* Opens device `index` of a kind, from 0, reads its properties, and closes it. The caller owns
+ * `out_info`. On a GPU the first call creates the context of CUDA in this process, which takes
+ * memory and stays. SL_ERROR_SYSTEM: this build has no such kind, or the machine no such GPU, or it
+ * is older than compute capability 8.0; the message says what to do. SL_ERROR_USAGE: a cpu other
+ * than 0. */
 SL_API sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_info);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* The library never prints. It passes its notes and warnings to one callback. */
+/* Notes and warnings of the library. It never prints: it passes them to one callback. */
 #ifndef SLUICE_LOG_H
 #define SLUICE_LOG_H
 
@@ -8,13 +8,16 @@
 extern "C" {
 #endif
 
+/* A note tells what the library chose; a warning, what the user may want to change. */
 typedef enum sl_log_level { SL_LOG_NOTE, SL_LOG_WARNING } sl_log_level;
 
-/* Called with one line without its line end, from any thread, by one thread at a time. `line` is
- * valid during the call. */
+/* Called with one line without its line end, at most 1023 bytes, from any thread, by one thread at
+ * a time. `line` is valid during the call. Must return soon, and must call nothing of the library.
+ */
 typedef void (*sl_log_callback)(sl_log_level level, const char *line, void *user);
 
-/* Sets the callback; NULL (the default) drops all lines. Not to be called while an engine runs. */
+/* Sets the callback of the process and its `user`, which is borrowed until the next call; NULL (the
+ * default) drops all lines. Not to be called while a session is open. */
 SL_API void sl_log_set_callback(sl_log_callback callback, void *user);
 
 #ifdef __cplusplus

@@ -1,12 +1,14 @@
 /* Options of a run: those of `sluice train`, by name, and what only a program can give.
  *
- * `sluice train --help-all` explains every option. A value is text, as on the command line:
+ * `sluice train --help-all` explains every option. A value is text, as on the command line;
+ * sizes are bytes, or have a unit of K, M, G or T, powers of 1024:
  *
  *     sl_options_set(options, "policy", "host");
  *     sl_options_set(options, "device-memory", "2G");
  *
  * Options that were not set have the command's defaults. What they mean together is checked by
- * sl_session_open, which copies them.
+ * sl_session_open, which copies them. Every text given to a call is copied. One thread at a time
+ * may use an sl_options.
  */
 #ifndef SLUICE_OPTIONS_H
 #define SLUICE_OPTIONS_H
@@ -20,20 +22,23 @@
 extern "C" {
 #endif
 
+/* The options of one run or of several. sl_options_open makes them, sl_options_close frees them. */
 typedef struct sl_options sl_options;
 
-/* All defaults; close them with sl_options_close. SL_ERROR_SYSTEM: no memory. */
+/* Makes options that all have their defaults. SL_ERROR_SYSTEM: no memory. */
 SL_API sl_status sl_options_open(sl_options **out_options);
 
-/* NULL is fine. */
+/* Frees the options. Sessions that were opened with them stay open. NULL is fine. */
 SL_API void sl_options_close(sl_options *options);
 
-/* Sets an option from its text; "-" and "_" in names are the same. A list ("data") becomes this one
- * item, or empty if `value` is "". A flag is "true" or "false". SL_ERROR_USAGE: there is no such
- * option (the message names the nearest one), or no such value. */
+/* Sets an option from its text; "-" and "_" in names are the same. The last call wins. A list
+ * ("data") becomes this one item, or empty if `value` is "". A flag is "true" or "false".
+ * SL_ERROR_USAGE: there is no such option (the message names the nearest one), or no such value;
+ * the option keeps its earlier value. */
 SL_API sl_status sl_options_set(sl_options *options, const char *name, const char *value);
 
-/* The same for name, value, name, value ... up to a NULL. Those before a failure are set. */
+/* Sets several options: name, value, name, value ... up to a NULL. Options before a failure are
+ * set. Errors as of sl_options_set; SL_ERROR_USAGE also for a last name without a value. */
 SL_API sl_status sl_options_set_all(sl_options *options, const char *const *settings);
 
 /* An option, as `sluice train --help-all` explains it: set `size` to sizeof(sl_option_info) before
@@ -75,30 +80,39 @@ typedef void (*sl_event_callback)(void *user, const sl_event *event);
 /* Tells `callback` of the events of a session; `user` is borrowed, as below. NULL: of none. */
 SL_API void sl_options_set_events(sl_options *options, sl_event_callback callback, void *user);
 
-/* Adds one item to a list, such as "data". SL_ERROR_USAGE: as above. */
+/* Adds one item to a list, such as "data". SL_ERROR_USAGE: there is no such option, or it is not a
+ * list. */
 SL_API sl_status sl_options_add(sl_options *options, const char *name, const char *item);
 
-/* Reads a configuration file, as --config does: JSON, or "name = value" lines. SL_ERROR_MISSING,
- * SL_ERROR_DATA, SL_ERROR_USAGE. */
+/* Sets the options that a configuration file of at most 1 MiB names, as --config does. The file
+ * holds one JSON object: names and values of options, or the configuration of DeepSpeed.
+ * SL_ERROR_MISSING: there is no such file. SL_ERROR_DATA: it is not JSON. SL_ERROR_USAGE: an option
+ * or a value of it is wrong. SL_ERROR_IO. */
 SL_API sl_status sl_options_read(sl_options *options, const char *path);
 
-/* Trains a model of the program's own instead of the one that "model" or the sizes name. `user` is
- * borrowed for as long as a session of these options is open. The build function may be called by
- * several sessions at once. */
+/* Trains a model of the program's own. `user` is passed to `build`; it is borrowed for as long as a
+ * session of these options is open. Several sessions may call the build function at the same time.
+ * The model has its sizes from `build`: sl_session_open refuses "model", "layers", "width",
+ * "heads", "context" and "vocab" then. `build` NULL: GPT-2 again. */
 SL_API void sl_options_set_model(sl_options *options, sl_build build, const void *user);
 
-/* Writes rows [first_row, first_row + row_count) of the data: `token_count` ids of each, one row
- * behind the other. A row has one token more than "seq": targets are the tokens one later. The
- * same row must always be the same tokens: a row may be asked for more than once, rows of a step in
- * any order, and a resumed run asks for the rows that come next. One thread calls at a time, not
- * always the same. A failure ends the step; sl_status_set makes its message. */
+/* Writes rows [first_row, first_row + row_count) of the data: `out_tokens` is
+ * [row_count, token_count], row-major. Rows count from 0. `row_count` is at most "micro-batch".
+ * `token_count` is "seq" plus 1: targets are the tokens one later. Ids are at least 0 and less than
+ * the vocabulary of the model; others end the step with SL_ERROR_DATA. The same row must always be
+ * the same tokens: a row may be asked for more than once, rows of a step in any order, and a
+ * resumed run asks for the rows that come next. Each rank asks for the rows that it trains on. One
+ * thread of a session calls at a time, not always the same. A failure ends the step with the same
+ * status; sl_status_set makes its message. */
 typedef sl_status (*sl_rows)(void *user, uint64_t first_row, uint32_t row_count,
                              uint32_t token_count, int32_t *out_tokens);
 
-/* Training rows from the program instead of "data". `user` is borrowed, as above. */
+/* Takes training rows from the program instead of from "data". `user` is passed to `rows`; it is
+ * borrowed for as long as a session of these options is open. `rows` NULL: "data" again. */
 SL_API void sl_options_set_rows(sl_options *options, sl_rows rows, void *user);
 
-/* The same of an evaluation, instead of "eval-data": rows 0 to row_count - 1. */
+/* Takes the rows of sl_session_evaluate from the program instead of from "eval-data": rows 0 to
+ * row_count - 1. `user` and NULL as above. */
 SL_API void sl_options_set_eval_rows(sl_options *options, sl_rows rows, void *user,
                                      uint64_t row_count);
 

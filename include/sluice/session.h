@@ -13,16 +13,23 @@
  *         fprintf(stderr, "%s\n", sl_status_message());
  *
  * Several sessions may be open in a process, each with its own memory budgets ("device-memory",
- * "host-memory"). A session without them plans with the memory that is free when it is opened; such
- * sessions are opened one after the other, so no two plan the same bytes. One thread at a time
- * calls the functions of a session, but for sl_session_stop; threads may call those of several
- * sessions side by side.
+ * "host-memory"). A session without both budgets plans with the memory that is free when it is
+ * opened; such sessions are opened one after the other, so no two plan the same bytes.
+ *
+ * Threads: at most one thread at a time may call the functions of one session. sl_session_stop is
+ * the exception. Different threads may call functions of different sessions at the same time. All
+ * calls block until their work is done.
+ *
+ * Errors: sl_status_message explains the failure of a call, in the thread that made it. After a
+ * failed step or evaluation, other than by SL_ERROR_STOPPED or a wrong call, the session can only
+ * be closed: other calls return the same status again. With ranks that also holds for a failed
+ * save.
  *
  * Nothing of the process is touched: no signal handler, no allocator, no standard stream. What the
  * command prints as notes and warnings goes to the callback of sluice/log.h.
  *
  * With ranks (`sluice launch -n 2 -- my_program`) each process opens one session, and all of them
- * make the same calls in the same order.
+ * make the same calls in the same order. The numbers of a step are then those of all ranks.
  */
 #ifndef SLUICE_SESSION_H
 #define SLUICE_SESSION_H
@@ -35,64 +42,80 @@
 extern "C" {
 #endif
 
+/* An open session. sl_session_open makes it, sl_session_close frees it. */
 typedef struct sl_session sl_session;
 
 /* Checks the options, opens the data, plans, verifies the plan, takes memory, and sets the first
- * values: random ones, or those of "init", or with "resume" all that a checkpoint holds. The
- * options may be closed afterwards. SL_ERROR_FIT: the budgets are too small; the message says what
- * would fit. SL_ERROR_USAGE, SL_ERROR_DATA, SL_ERROR_MISSING, SL_ERROR_IO, SL_ERROR_SYSTEM,
- * SL_ERROR_RANK: as of the command. */
+ * values: random ones, or those of "init", or with "resume" all that a checkpoint holds. The caller
+ * closes the session. The options are copied and may be closed or changed afterwards.
+ * SL_ERROR_FIT: the budgets are too small; the message says what would fit. SL_ERROR_USAGE: an
+ * option is wrong or missing, options contradict each other, or a layer of the model is wrong.
+ * SL_ERROR_DATA, SL_ERROR_MISSING, SL_ERROR_DAMAGED, SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_RANK:
+ * as of the command. */
 SL_API sl_status sl_session_open(const sl_options *options, sl_session **out_session);
 
-/* Ends what runs and frees all memory. What was not saved is gone. NULL is fine. SL_ERROR_SYSTEM: a
- * thread of the engine did not end; then the memory stays taken, and what the options borrowed must
- * stay, too. */
+/* Waits for the work under way, ends the logs, and frees the session and its memory, also when it
+ * returns a failure. What was not saved is lost. NULL is fine. SL_ERROR_SYSTEM with the message "a
+ * thread of the engine did not end": the memory stays taken, and what the options borrowed must
+ * stay valid until the process ends. Other failures: a log could not be written, or work that was
+ * still under way failed. */
 SL_API sl_status sl_session_close(sl_session *session);
 
-/* One step: set `size` to sizeof(sl_step_result) before the call. Later versions add fields behind
- * these, and fill in as many as `size` holds. */
+/* What a step did. Set `size` to sizeof(sl_step_result) before the call. Later versions add fields
+ * behind these, and fill in as many as `size` holds. */
 typedef struct sl_step_result {
-    size_t size;
-    uint64_t step;         /* from 1; a resumed session goes on from its checkpoint */
-    uint64_t tokens;       /* of this step, on all ranks */
-    uint64_t tokens_total; /* since step 1 */
-    double loss;           /* mean over the tokens, before the update */
-    double grad_norm;      /* before clipping */
-    double learning_rate;
+    size_t size;             /* bytes of this struct, set by the caller */
+    uint64_t step;           /* from 1; a resumed session goes on from its checkpoint */
+    uint64_t tokens;         /* of this step, on all ranks */
+    uint64_t tokens_total;   /* since step 1, before a resume too */
+    double loss;             /* mean cross-entropy of a token in nats, before the update */
+    double grad_norm;        /* L2 norm of all gradients, before clipping */
+    double learning_rate;    /* of this step */
     double loss_scale;       /* 1 where there is none */
-    double seconds;          /* that the step took */
-    uint64_t peak_bytes[3];  /* device, host, disk: measured so far */
+    double seconds;          /* wall time of the step */
+    uint64_t peak_bytes[3];  /* device, host, disk: the most used since the session was opened; with
+                                ranks the largest of a rank */
     uint64_t moved_bytes[4]; /* of this step: host to device, device to host, read from disk,
-                                written to disk */
-    int is_skipped;          /* gradients were not finite, and nothing was updated */
+                                written to disk; with ranks the sum */
+    int is_skipped;          /* 1: a gradient was not finite, and nothing was updated; else 0 */
 } sl_step_result;
 
-/* Trains one step. Steps behind the option "steps" are trained, too, with the smallest learning
- * rate. `out_step` may be NULL. SL_ERROR_STOPPED: sl_session_stop was called; no step
- * was made. SL_ERROR_NONFINITE: see --nonfinite. After another failure the session can only be
- * closed. */
+/* Trains one step: "accumulate" micro-batches, then the update. `out_step` may be NULL. A session
+ * may take more steps than "steps", which only shapes the learning rate. SL_ERROR_STOPPED:
+ * sl_session_stop was called, and no step was made. SL_ERROR_NONFINITE: the loss or a gradient was
+ * not finite, with "nonfinite" stop, or in 50 steps in a row with skip. SL_ERROR_DATA: a token id
+ * outside of the vocabulary. SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_RANK; or the status of the
+ * function of sl_options_set_rows. */
 SL_API sl_status sl_session_step(sl_session *session, sl_step_result *out_step);
 
-/* Mean loss of a token over "eval-data", the validation share of "split", or the rows of
- * sl_options_set_eval_rows. SL_ERROR_USAGE: the options named none. SL_ERROR_STOPPED: it was
- * stopped before the end. */
+/* Mean cross-entropy of a token, in nats, over "eval-data", the validation share of "split", or the
+ * rows of sl_options_set_eval_rows. Trains nothing. SL_ERROR_USAGE: the options name no such data.
+ * SL_ERROR_STOPPED: sl_session_stop ended it before its last row. Other failures: as of
+ * sl_session_step. */
 SL_API sl_status sl_session_evaluate(sl_session *session, double *out_loss);
 
-/* Writes a checkpoint under "save", whole or not at all; `sluice generate`, `eval`, `convert` and
- * "resume" read it. SL_ERROR_USAGE: there is no "save". */
+/* Writes a checkpoint of the last step into a new folder of the directory "save", whole or not at
+ * all; `sluice generate`, `eval`, `convert` and "resume" read it. A checkpoint of the same step is
+ * replaced. A stopped session can be saved, too. SL_ERROR_USAGE: the option "save" is not set.
+ * SL_ERROR_IO: writing failed, or the disk is full; earlier checkpoints are untouched, and the
+ * session goes on. */
 SL_API sl_status sl_session_save(sl_session *session);
 
-/* Bytes of the text of a sample, as they are certain: whole characters of valid UTF-8. A failure
- * ends the call; sl_status_set makes its message. */
+/* Receives the next bytes of the text of sample `sample`, counted from 0: whole characters of valid
+ * UTF-8, without a zero byte at their end, valid during the call. A failure ends
+ * sl_session_generate with the same status; sl_status_set makes its message. Must not call
+ * functions of the session but sl_session_stop. */
 typedef sl_status (*sl_text)(void *user, uint32_t sample, const char *bytes, uint64_t byte_count);
 
-/* Continues a prompt with tokens sampled from the model as it is now. `settings` are options of
- * `sluice generate`, as in sl_options_set_all, such as "tokens", "temperature" and "seed"; NULL:
- * all defaults. Device, threads and precision are the session's unless they are given. The text is
- * that of `sluice generate` from a checkpoint saved now. The call takes memory of its own for a
- * copy of the parameters, under "device-memory" and "host-memory" of `settings`, and frees it.
- * SL_ERROR_USAGE: a wrong setting, a model of the program's own, parameters spread over ranks, or a
- * tokenizer that is not known. SL_ERROR_FIT. A set stop ends the text early. */
+/* Continues `prompt`, a string, with tokens sampled from the model as it is now. `text` receives
+ * what follows the prompt, in the thread of the caller, and `user` as its first argument.
+ * `settings` are options of `sluice generate`, as in sl_options_set_all, such as "tokens",
+ * "temperature" and "seed"; NULL: all defaults. Device, threads and precision are the session's
+ * unless they are given. The text is that of `sluice generate` from a checkpoint saved now. The
+ * call takes memory of its own for a copy of the parameters, under "device-memory" and
+ * "host-memory" of `settings`, and frees it. sl_session_stop ends the text early, with SL_OK.
+ * SL_ERROR_USAGE: a wrong setting, a model of the program's own, more than one rank, or a tokenizer
+ * that is not known. SL_ERROR_FIT: the copy does not fit. A failure leaves the session usable. */
 SL_API sl_status sl_session_generate(sl_session *session, const char *const *settings,
                                      const char *prompt, sl_text text, void *user);
 
@@ -101,45 +124,52 @@ SL_API sl_status sl_session_generate(sl_session *session, const char *const *set
 SL_API sl_status sl_generate(const char *const *settings, const char *prompt, sl_text text,
                              void *user);
 
-/* Asks the session to stop: a call under way ends with its step, token, checkpoint or
- * micro-batch of an evaluation, and no further one begins. From any thread, and from a signal
- * handler. */
+/* Asks the session to stop, for good: there is no call that undoes it. A call under way ends with
+ * its step, token, checkpoint or micro-batch of an evaluation. Later calls train, evaluate and
+ * generate nothing; the session can still be read, saved and closed. From any thread, and from a
+ * signal handler. With ranks it is enough to stop one: all of them make one more step and then
+ * stop, and an evaluation goes on to its end. */
 SL_API void sl_session_stop(sl_session *session);
 
 /* A tensor of the model, as checkpoints have it: row-major, without padding. Set `size` to
  * sizeof(sl_tensor_info) before the call. */
 typedef struct sl_tensor_info {
-    size_t size;
-    const char *name; /* of the session */
-    uint32_t dim_count;
-    uint64_t dims[2];
-    uint64_t element_count;
-    int is_trained; /* false: "freeze" */
+    size_t size;            /* bytes of this struct, set by the caller */
+    const char *name;       /* as "h.0.mlp.c_fc.weight"; valid until the session is closed */
+    uint32_t dim_count;     /* 1 or 2 */
+    uint64_t dims[2];       /* the first dim_count are valid */
+    uint64_t element_count; /* on all ranks together */
+    int is_trained;         /* 0: "freeze" keeps its values; else 1 */
 } sl_tensor_info;
 
-/* The tensor of that index from 0, in the order of names. False: there are no more. */
+/* Describes tensor `index`, from 0, in the order of names. Returns 1; or 0, and writes nothing, if
+ * there is no tensor `index`. */
 SL_API int sl_session_tensor(const sl_session *session, uint32_t index, sl_tensor_info *out_info);
 
 /* What is kept of a tensor. */
 typedef enum sl_tensor_state {
     SL_STATE_PARAMETER, /* in half precision its fp32 master */
-    SL_STATE_MOMENT1,   /* of AdamW */
-    SL_STATE_MOMENT2
+    SL_STATE_MOMENT1,   /* AdamW's mean of gradients; a frozen tensor has no moments */
+    SL_STATE_MOMENT2    /* AdamW's mean of squared gradients */
 } sl_tensor_state;
 
-/* Copies all elements of a tensor, `count` of them, as fp32. SL_ERROR_USAGE: no such tensor,
- * another count, a state that it does not have; or its elements are spread over ranks. */
+/* Copies all elements of the tensor of name `tensor` as fp32, row-major. `count` is the number of
+ * floats that `out_elements` holds, and must be the tensor's element_count. SL_ERROR_USAGE: no such
+ * tensor, another count, a state that the tensor does not have, or its elements are spread over
+ * ranks: save a checkpoint then. SL_ERROR_IO: the disk tier failed, and `out_elements` may be
+ * written in part. */
 SL_API sl_status sl_session_read(sl_session *session, const char *tensor, sl_tensor_state state,
                                  float *out_elements, uint64_t count);
 
-/* The other way; in half precision the parameter is the rounded element. */
+/* Replaces all elements of a tensor. The next step uses them. Errors as of sl_session_read. In half
+ * precision the master is the element, and the parameter is the element rounded. */
 SL_API sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_state state,
                                   const float *elements, uint64_t count);
 
 /* Steps that are done; those of the checkpoint that a session resumed are among them. */
 SL_API uint64_t sl_session_step_count(const sl_session *session);
 
-/* Which rank this process is, and of how many; 0 and 1 without others. */
+/* Which rank this process is, from 0, and how many ranks there are; 0 and 1 without others. */
 SL_API uint32_t sl_session_rank(const sl_session *session);
 SL_API uint32_t sl_session_rank_count(const sl_session *session);
 
@@ -152,8 +182,8 @@ SL_API sl_status sl_session_account(sl_session *session, const char **out_text);
  * caller frees the text with free(). SL_ERROR_FIT and others: as sl_session_open. */
 SL_API sl_status sl_session_plan(const sl_options *options, char **out_text);
 
-/* The options of the session, all of them resolved, as JSON text: what a checkpoint records. The
- * session's. */
+/* The options of the session, all of them resolved, as JSON text: what a checkpoint records. Owned
+ * by the session, valid until it is closed. */
 SL_API const char *sl_session_options(const sl_session *session);
 
 #ifdef __cplusplus

@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* The version, "0.1.0"; valid for ever. */
+/* The version, as "0.1.0". Valid until the process ends. */
 SL_API const char *sl_version_text(void);
 
-/* The commit of the build, with "-dirty" if files were changed; "unknown" outside of git. Valid for
- * ever. */
+/* The commit of the build, with "-dirty" if files were changed; "unknown" outside of git. Valid
+ * until the process ends. */
 SL_API const char *sl_version_commit(void);
 
 #ifdef __cplusplus

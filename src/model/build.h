@@ -103,6 +103,12 @@ static inline bool sl_model_splits_rows(const sl_model *model)
     return model->hidden_rows < model->rows;
 }
 
+/* Of initial values; a program that gives none means GPT-2's. */
+static inline float sl_model_deviation(float given)
+{
+    return given != 0 ? given : 0.02f;
+}
+
 static inline bool sl_model_has_stages(const sl_model *model)
 {
     return model->options->stage_count > 1;

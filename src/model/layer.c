@@ -144,7 +144,7 @@ static sl_status add_linear_parameters(sl_model *model, const local_linear *it,
                                     .whole_columns = it->spec->out,
                                     .split = it->split,
                                     .split_whole = it->split_whole,
-                                    .deviation = it->spec->deviation};
+                                    .deviation = sl_model_deviation(it->spec->deviation)};
     /* A vector's only axis is its last one, so it is split by columns. */
     const sl_layer_tensor bias = {it->name,
                                   "bias",

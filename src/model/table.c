@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "build.h"
 
-enum { ID_UNIT = 128, PANEL_UNIT = 128 };
+enum { NAME_BYTES = 32, ID_UNIT = 128, PANEL_UNIT = 128 };
 
 /* The head is computed in pieces: one range of rows times one panel. Each piece adds ops, and a
  * plan takes time and memory for each op; so the number of panels is bounded, however narrow the
@@ -37,6 +37,9 @@ sl_status sl_table_open(sl_model *model, const sl_embedding *embedding, sl_model
     if (model->table_count == SL_MODEL_TABLES_MAX)
         SL_FAIL(SL_ERROR_USAGE, "%s: a model has at most %d tables", embedding->name,
                 SL_MODEL_TABLES_MAX);
+    if (strlen(embedding->name) > NAME_BYTES)
+        SL_FAIL(SL_ERROR_USAGE, "%s: the name of a table has at most %d bytes", embedding->name,
+                NAME_BYTES);
     if (embedding->ids == 0 || embedding->width == 0)
         SL_FAIL(SL_ERROR_USAGE, "%s: a table of %llu ids, %llu wide", embedding->name,
                 (unsigned long long)embedding->ids, (unsigned long long)embedding->width);
@@ -44,7 +47,7 @@ sl_status sl_table_open(sl_model *model, const sl_embedding *embedding, sl_model
         (sl_model_table){.name = embedding->name,
                          .ids = embedding->ids,
                          .width = embedding->width,
-                         .deviation = embedding->deviation,
+                         .deviation = sl_model_deviation(embedding->deviation),
                          .columns = embedding->width,
                          .padded_ids = sl_bits_round_up(embedding->ids, (uint64_t)ID_UNIT * split)};
     if (model->by_columns)
@@ -244,7 +247,7 @@ static sl_status emit_embedding(sl_model *model, lookup *it, sl_model_tensor *ma
                                  .whole_columns = embedding->width,
                                  .split = model->by_columns ? SL_SPLIT_COLUMNS : SL_SPLIT_NONE,
                                  .split_whole = embedding->width,
-                                 .deviation = embedding->deviation};
+                                 .deviation = sl_model_deviation(embedding->deviation)};
     SL_TRY(sl_model_open_segment(model));
     SL_TRY(sl_table_add_panels(model, it->table));
     if (embedding->positions != NULL)
