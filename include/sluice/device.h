@@ -27,17 +27,6 @@ typedef struct sl_device_info {
     int numa_node;                 /* nearest to the device; -1: unknown */
 } sl_device_info;
 
-/* Choices of the cuda device; all false by default. Other devices ignore them. No call of the
- * public headers takes them: a session has them as the options "cuda-products", "cuda-epilogue"
- * and "cuda-wait-value". own_products and no_epilogue change the order of sums, and so the last
- * bits of results. */
-typedef struct sl_cuda_options {
-    bool own_products;  /* matrix products by sluice's own kernels; cuBLASLt is not opened */
-    bool no_epilogue;   /* GELU's gradient by a kernel of its own, never in cuBLASLt's epilogue */
-    bool no_wait_value; /* the control thread waits for host threads; without it a stream does
-                           (cuStreamWaitValue32) */
-} sl_cuda_options;
-
 /* Opens device `index` of a kind, from 0, reads its properties, and closes it. The caller owns
  * `out_info`. On a GPU the first call creates the context of CUDA in this process, which takes
  * memory and stays. SL_ERROR_SYSTEM: this build has no such kind, or the machine no such GPU, or it

@@ -65,6 +65,7 @@ typedef enum sl_event_kind {
     SL_EVENT_SAVED          /* and written */
 } sl_event_kind;
 
+/* One thing that happened. */
 typedef struct sl_event {
     size_t size; /* sizeof(sl_event) of the library: later versions add fields behind these */
     sl_event_kind kind;

@@ -1,7 +1,6 @@
 /* A session: options, a trainer, and the training that its caller drives step by step. */
 #include "session.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +17,9 @@
 static sl_status copy_options(const sl_options *options, sl_session *session)
 {
     SL_TRY(sl_config_copy(&options->config, &session->config));
+    if (session->config.report)
+        SL_FAIL(SL_ERROR_USAGE, "report is of the command: a session writes no page; log-json and "
+                                "sluice report make one");
     session->config.has_own_rows = options->inputs.rows.call != NULL;
     session->config.has_own_eval_rows = options->inputs.eval_rows.call != NULL;
     session->trainer.inputs = options->inputs;
@@ -26,30 +28,12 @@ static sl_status copy_options(const sl_options *options, sl_session *session)
     return SL_OK;
 }
 
-/* Held by a session that plans with all memory that is free, until it has taken what it planned: so
- * no two of a process plan the same bytes. Between processes, sl_host_claim_open refuses. */
-static pthread_mutex_t free_memory = PTHREAD_MUTEX_INITIALIZER;
-
-static sl_status plan_and_open(sl_session *session)
-{
-    const sl_config *config = &session->config;
-    const bool is_bounded =
-        config->device_memory != SL_CONFIG_UNSET && config->host_memory != SL_CONFIG_UNSET;
-    if (!is_bounded)
-        pthread_mutex_lock(&free_memory);
-    const sl_engine_progress within = sl_session_progress(session);
-    const sl_status status =
-        sl_opening_run(&session->config, &session->trainer, session->event ? &within : NULL);
-    if (!is_bounded)
-        pthread_mutex_unlock(&free_memory);
-    return status;
-}
-
 static sl_status open_parts(sl_session *session)
 {
     sl_trainer *trainer = &session->trainer;
     SL_TRY(sl_trainer_meet_ranks(trainer, session->config.rank_timeout, &session->stop));
-    SL_TRY(plan_and_open(session));
+    const sl_engine_progress within = sl_session_progress(session);
+    SL_TRY(sl_opening_run(&session->config, trainer, session->event ? &within : NULL));
     sl_training_begin(trainer, &session->stop, &session->training);
     SL_TRY(sl_full_tensors_open(trainer->runtime->tensors, trainer->runtime->tensor_count,
                                 &session->tensors));
@@ -79,11 +63,8 @@ sl_status sl_session_open(const sl_options *options, sl_session **out_session)
     if (!session)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
     sl_status status = copy_options(options, session);
-    if (status != SL_OK) {
-        free(session);
-        return status;
-    }
-    status = open_parts(session);
+    if (status == SL_OK)
+        status = open_parts(session);
     if (status == SL_OK) {
         *out_session = session;
         return SL_OK;

@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "chunk/chunk.h"
 #include "config_list.h"
+#include "device/cuda_options.h"
 #include "model/architecture.h"
 #include "sluice/device.h"
 

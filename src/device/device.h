@@ -21,6 +21,7 @@
 
 #include "base/queue.h"
 #include "base/status.h"
+#include "cuda_options.h"
 #include "sluice/device.h"
 
 typedef struct sl_device sl_device;               /* an open device */

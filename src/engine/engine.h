@@ -6,6 +6,7 @@
 #define SL_ENGINE_ENGINE_H
 
 #include "chunk/plan.h"
+#include "device/cuda_options.h"
 #include "sluice/device.h"
 
 typedef struct sl_engine sl_engine;

@@ -13,7 +13,7 @@
 enum { SL_MEASURE_WARM_UP = 1 }; /* steps before those that are measured */
 
 typedef struct sl_measure_args {
-    sl_trainer *trainer;     /* prepared for SL_CONFIG_PROFILE; gets the session, and closes it */
+    sl_trainer *trainer;     /* prepared for SL_CONFIG_PROFILE; gets the runtime, and closes it */
     sl_blueprint *blueprint; /* found by its search; taken over, also on failure */
     uint32_t step_count;     /* >= 1, without the warm-up */
     const volatile sig_atomic_t *stop;

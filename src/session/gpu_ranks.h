@@ -9,6 +9,7 @@
 #define SL_SESSION_GPU_RANKS_H
 
 #include "comm/comm.h"
+#include "device/cuda_options.h"
 #include "engine/engine.h"
 #include "sluice/device.h"
 

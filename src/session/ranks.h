@@ -5,7 +5,7 @@
  * In the order of a run: sl_ranks_open; sl_ranks_listen; sl_ranks_divide once the options are
  * known; sl_ranks_share before a plan is searched; sl_ranks_agree once it is found; the table goes
  * to sl_runtime_open and to the saves; sl_ranks_begin before the first step; sl_ranks_leave, which
- * tells the others of a failure; and sl_ranks_close after the session is closed.
+ * tells the others of a failure; and sl_ranks_close after the runtime is closed.
  */
 #ifndef SL_SESSION_RANKS_H
 #define SL_SESSION_RANKS_H
@@ -79,7 +79,7 @@ void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step);
  * step (SL_ERROR_STOPPED): all waits end then, also those of exchanges under way. */
 void sl_ranks_leave(sl_ranks *ranks, sl_status status);
 
-/* To be called when no exchange is on its way, so when the session is closed; by the thread that
+/* To be called when no exchange is on its way, so when the runtime is closed; by the thread that
  * listens. */
 void sl_ranks_close(sl_ranks *ranks);
 

@@ -231,7 +231,7 @@ static sl_status open_buffer(sl_runtime *runtime)
 {
     runtime->half = malloc(BUFFER_ELEMENTS * sizeof *runtime->half);
     if (!runtime->half)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a runtime");
     return SL_OK;
 }
 
@@ -242,7 +242,7 @@ static sl_status find_own_tensors(sl_runtime *runtime)
     const sl_program *program = runtime->blueprint->programs[0];
     runtime->own = malloc(((size_t)runtime->tensor_count + 1) * sizeof *runtime->own);
     if (!runtime->own)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session of %u tensors", runtime->tensor_count);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a runtime of %u tensors", runtime->tensor_count);
     for (uint32_t i = 0, next = 0; i < runtime->tensor_count; i++) {
         const sl_tensor_spec *it = &runtime->tensors[i];
         runtime->own[i] = SL_NONE;
@@ -278,7 +278,7 @@ sl_status sl_runtime_open(sl_blueprint *blueprint, const sl_runtime_hooks *hooks
     sl_runtime *runtime = calloc(1, sizeof *runtime);
     if (!runtime) {
         sl_blueprint_close(blueprint);
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a runtime");
     }
     runtime->blueprint = blueprint;
     runtime->io = (sl_tensor_io){read_elements, write_elements, runtime, find_own_elements,
@@ -288,13 +288,13 @@ sl_status sl_runtime_open(sl_blueprint *blueprint, const sl_runtime_hooks *hooks
     runtime->tensor_count = all->tensor_count;
     find_states(runtime);
     sl_status status;
-    SL_TRY_GOTO(status, open_buffer(runtime), close_session);
-    SL_TRY_GOTO(status, find_own_tensors(runtime), close_session);
-    SL_TRY_GOTO(status, open_engine(runtime, hooks), close_session);
+    SL_TRY_GOTO(status, open_buffer(runtime), close_runtime);
+    SL_TRY_GOTO(status, find_own_tensors(runtime), close_runtime);
+    SL_TRY_GOTO(status, open_engine(runtime, hooks), close_runtime);
     warn_of_doubt(&blueprint->task);
     *out_runtime = runtime;
     return SL_OK;
-close_session:
+close_runtime:
     (void)sl_runtime_close(runtime);
     return status;
 }

@@ -1,23 +1,4 @@
-/* Where the library starts: options in, a planned and opened engine out. A program that
- * trains, evaluates or generates calls, in this order:
- *
- *   sl_config_init, _read, _set           options of files and of a command line
- *   sl_config_restore                     those of a checkpoint that the run goes on from, if any
- *   sl_config_check                       what they mean together
- *   sl_model_directory_open               weights to start from, if any, and their shape
- *   sl_config_shape, sl_config_fit_model  the shape of the model and the length of a row
- *   sl_search_init                        what the options ask for, and what this machine has
- *   sl_search_find                        the plan: the fastest choice that fits, or a refusal that
- *                                         says what is missing and what would fit
- *   sl_runtime_open                       the engine: memory under that plan
- *   sl_runtime_initialise, or             first values of the parameters,
- *   sl_model_directory_load, or           those of a model,
- *   sl_checkpoint_load                    or everything that a checkpoint holds
- *   sl_engine_step ...                    the work itself, see engine/engine.h
- *   sl_checkpoint_save                    between steps, the engine drained
- *   sl_runtime_close
- *
- * Below is the opened session: the engine, and tensors by name and element. Tensors are reached
+/* A blueprint with its memory: the engine, and tensors by name and element. Tensors are reached
  * through sl_tensor_io, whatever chunk and tier they are in and whatever type they are stored in.
  *
  * In half precision a parameter is two numbers: an fp32 master and what the program computes with,
@@ -60,7 +41,7 @@ typedef struct sl_runtime_hooks {
 sl_status sl_runtime_open(sl_blueprint *blueprint, const sl_runtime_hooks *hooks,
                           sl_runtime **out_runtime);
 
-/* NULL is fine. False: a lane of the engine did not end (sl_engine_close). Then the session stays,
+/* NULL is fine. False: a lane of the engine did not end (sl_engine_close). Then the runtime stays,
  * and what its hooks use must stay, too. */
 bool sl_runtime_close(sl_runtime *runtime);
 

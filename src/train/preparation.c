@@ -11,6 +11,7 @@
 #include "config/config_json.h"
 #include "config/stages.h"
 #include "schedule.h"
+#include "search/free_memory.h"
 #include "train/data/tokenizer.h"
 
 /* ---- options ---- */
@@ -431,6 +432,12 @@ static sl_evaluate_range cover_loader(const sl_data_loader *loader, const sl_con
                              config->eval_iters);
 }
 
+static sl_status hold_free_memory(sl_trainer *trainer)
+{
+    trainer->holds_free_memory = sl_free_memory_begin(trainer->config);
+    return SL_OK;
+}
+
 static sl_status init_search(sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
@@ -480,8 +487,9 @@ static const struct step {
     {encode_text, ALL},       /* long; from here on the data are ids */
     {open_loaders, ALL},      /* rows of --seq ids, split by the end of text */
     {keep_given, ALL},
-    {tell_changes, ALL}, /* nothing can be refused any more but for memory */
-    {init_search, ALL},  /* of the shape, with the evaluation's rows */
+    {tell_changes, ALL},                 /* nothing can be refused any more but for memory */
+    {hold_free_memory, SL_CONFIG_TRAIN}, /* what is free is measured next */
+    {init_search, ALL},                  /* of the shape, with the evaluation's rows */
 };
 
 sl_status sl_preparation_run(sl_config *config, sl_config_command command, sl_trainer *trainer)

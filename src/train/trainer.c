@@ -230,7 +230,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     return open_sinks(trainer);
 }
 
-/* All but the session and the ranks. */
+/* All but the runtime and the ranks. */
 static void close_files(sl_trainer *trainer)
 {
     sl_drawing_close(&trainer->drawing);
@@ -259,7 +259,7 @@ bool sl_trainer_close(sl_trainer *trainer)
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
     const bool have_lanes_ended = sl_runtime_close(trainer->runtime);
-    sl_ranks_close(&trainer->ranks); /* after the session, whose lanes exchange with other ranks */
+    sl_ranks_close(&trainer->ranks); /* after the runtime, whose lanes exchange with other ranks */
     if (!have_lanes_ended)
         return false; /* a lane may still read what is left here, until the process ends */
     close_files(trainer);

@@ -1,4 +1,4 @@
-/* One run of `train`: data, checkpoints, session and sinks, opened in that order.
+/* One run of `train`: data, checkpoints, runtime and sinks, opened in that order.
  *
  * meet     the other ranks, if there are any
  * prepare  files are opened and the model's shape is known; nothing large is taken (preparation.h)
@@ -51,6 +51,7 @@ typedef struct sl_trainer {
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
     sl_common_inputs beginning;      /* to compare with other ranks; empty where there are none */
+    bool holds_free_memory;          /* see search/free_memory.h; until it is open */
     bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
     int32_t end_of_text;             /* the id between documents; -1: not known */
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */

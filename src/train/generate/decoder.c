@@ -11,6 +11,7 @@
 
 #include "base/bits.h"
 #include "base/stop.h"
+#include "search/free_memory.h"
 #include "session/runtime.h"
 #include "tensors/elements.h"
 
@@ -85,8 +86,8 @@ static sl_status open_arrays(sl_decoder *self)
     return SL_OK;
 }
 
-static sl_status open_session(sl_decoder *self, const sl_decoder_args *args,
-                              sl_refusal *out_refusal)
+static sl_status plan_and_open(sl_decoder *self, const sl_decoder_args *args,
+                               sl_refusal *out_refusal)
 {
     sl_search search;
     sl_blueprint *blueprint = NULL;
@@ -95,7 +96,17 @@ static sl_status open_session(sl_decoder *self, const sl_decoder_args *args,
     search.task.piece = self->piece;
     search.task.cache_rows = self->cache_rows;
     SL_TRY(sl_search_find(&search, &blueprint, out_refusal));
-    SL_TRY(sl_runtime_open(blueprint, NULL, &self->runtime));
+    return sl_runtime_open(blueprint, NULL, &self->runtime);
+}
+
+static sl_status open_runtime(sl_decoder *self, const sl_decoder_args *args,
+                              sl_refusal *out_refusal)
+{
+    const bool holds = sl_free_memory_begin(args->config);
+    const sl_status status = plan_and_open(self, args, out_refusal);
+    if (holds)
+        sl_free_memory_end();
+    SL_TRY(status);
     const sl_runtime *runtime = self->runtime;
     SL_TRY(sl_model_directory_load(args->source, runtime->tensors, runtime->tensor_count,
                                    &runtime->io));
@@ -112,7 +123,7 @@ sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
     choose_sizes(self, args);
     sl_status status = open_arrays(self);
     if (status == SL_OK)
-        status = open_session(self, args, out_refusal);
+        status = open_runtime(self, args, out_refusal);
     if (status != SL_OK) {
         sl_decoder_close(self);
         return status;
