@@ -168,7 +168,7 @@ def check(root, library, cc, cxx, flags):
 
 # A file, what stands there, what stands there then, and the start of what is said.
 PLANTS = [("include/sluice/options.h", '"policy", "host");', '"policy");', "include/sluice/options.h:"),
-          ("include/sluice/model.h", "128, .deviation = 0.02f};", "128, .deviation = 30};", "include/sluice/model.h:"),
+          ("include/sluice/model.h", "sl_gelu(model, ", "sl_gelo(model, ", "include/sluice/model.h:"),
           ("include/sluice/log.h", '#include "sluice/status.h"', "", "log.h as c:"),
           ("include/sluice/device.h", "int index, sl", "int class, sl", "device.h as cpp:"),
           ("include/sluice/version.h", "*/\nSL_API", "*/\n\nSL_API", "include/sluice/version.h:"),
