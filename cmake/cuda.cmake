@@ -14,7 +14,7 @@ file(GLOB SL_CUDA_C_SOURCES CONFIGURE_DEPENDS src/device/cuda*.c kernels/cuda/*.
 list(FILTER SL_CUDA_C_SOURCES EXCLUDE REGEX "absent\\.c$")
 file(GLOB SL_CUDA_SOURCES CONFIGURE_DEPENDS kernels/cuda/*.cu)
 
-if(SL_CUDA AND SL_CUDA_SOURCES AND EXISTS ${CMAKE_SOURCE_DIR}/kernels/cuda/table.c)
+if(SL_CUDA AND SL_CUDA_SOURCES AND EXISTS ${PROJECT_SOURCE_DIR}/kernels/cuda/table.c)
   check_language(CUDA)
 endif()
 if(CMAKE_CUDA_COMPILER)
@@ -63,18 +63,18 @@ if(CMAKE_CUDA_COMPILER)
   # Objects of another target, so that whoever links the library needs no C++ linker.
   add_library(sluice_cuda OBJECT ${SL_CUDA_SOURCES})
   target_compile_options(sluice_cuda PRIVATE ${SL_CUDA_FLAGS})
-  target_include_directories(sluice_cuda PRIVATE ${CMAKE_SOURCE_DIR}/include
-                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  target_include_directories(sluice_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include
+                             ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   add_library(sluice_cuda_c OBJECT ${SL_CUDA_C_SOURCES})
-  target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
-                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  target_include_directories(sluice_cuda_c PRIVATE ${PROJECT_SOURCE_DIR}/include
+                             ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda> $<TARGET_OBJECTS:sluice_cuda_c>)
   target_link_libraries(sluice PRIVATE CUDA::cudart_static)
   string(APPEND SL_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
 else()
   add_library(sluice_cuda_c OBJECT src/device/cuda_absent.c kernels/cuda/absent.c)
-  target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
-                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  target_include_directories(sluice_cuda_c PRIVATE ${PROJECT_SOURCE_DIR}/include
+                             ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda_c>)
 endif()

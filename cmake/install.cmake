@@ -6,8 +6,8 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # All of the static library, which is position independent; CMake wants one source beside it.
-file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/generated/shared.c CONTENT "/* see cmake/install.cmake */\n")
-add_library(sluice_shared SHARED ${CMAKE_BINARY_DIR}/generated/shared.c)
+file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/generated/shared.c CONTENT "/* see cmake/install.cmake */\n")
+add_library(sluice_shared SHARED ${PROJECT_BINARY_DIR}/generated/shared.c)
 target_link_libraries(sluice_shared PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,sluice>
                       PUBLIC Threads::Threads m)
 target_include_directories(sluice_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -25,11 +25,11 @@ install(DIRECTORY docs examples TYPE DOC)
 if(TARGET sluice_command)
   install(TARGETS sluice_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   # Manual pages and completions are what the command says of itself.
-  set(SL_PAGES ${CMAKE_BINARY_DIR}/pages)
+  set(SL_PAGES ${PROJECT_BINARY_DIR}/pages)
   add_custom_command(OUTPUT ${SL_PAGES}/man1/sluice.1
                      COMMAND ${CMAKE_COMMAND} -D COMMAND=$<TARGET_FILE:sluice_command>
-                             -D DIRECTORY=${SL_PAGES} -P ${CMAKE_SOURCE_DIR}/cmake/pages.cmake
-                     DEPENDS sluice_command ${CMAKE_SOURCE_DIR}/cmake/pages.cmake
+                             -D DIRECTORY=${SL_PAGES} -P ${PROJECT_SOURCE_DIR}/cmake/pages.cmake
+                     DEPENDS sluice_command ${PROJECT_SOURCE_DIR}/cmake/pages.cmake
                      COMMENT "Writing manual pages and completions")
   add_custom_target(sluice_pages ALL DEPENDS ${SL_PAGES}/man1/sluice.1)
   install(DIRECTORY ${SL_PAGES}/man1 ${SL_PAGES}/man7 TYPE MAN)

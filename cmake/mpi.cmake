@@ -12,7 +12,7 @@ foreach(mpi "openmpi ompi-c" "mpich mpich")
   endif()
   add_library(sluice_${name} MODULE src/comm/mpi/plugin.c)
   # Its headers are the system's, and do not follow this house's warnings.
-  target_include_directories(sluice_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(sluice_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(sluice_${name} SYSTEM PRIVATE ${MPI_${name}_INCLUDE_DIRS})
   target_link_directories(sluice_${name} PRIVATE ${MPI_${name}_LIBRARY_DIRS})
   list(GET MPI_${name}_LIBRARIES 0 library) # the first is MPI, the others are what it is made of

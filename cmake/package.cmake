@@ -5,7 +5,7 @@ set(CPACK_PACKAGE_DESCRIPTION
 device, the host's and disks. A policy, chosen for each run, says where. The plan of a run is known
 to the byte before it begins, and where things are never changes the numbers.")
 set(CPACK_STRIP_FILES ON)
-set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)

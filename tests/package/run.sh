@@ -19,6 +19,10 @@ trap '[ $? -eq 0 ] || tail -n 40 "$place/log" >&2; rm -rf "$place"' EXIT
     cmake --build "$place/build"
 } > "$place/log" 2>&1
 
+# With the sources in its tree a project is configured; it would take minutes to build it.
+cmake -G Ninja -S "$here/subproject" -B "$place/sources" -DSLUICE="$(cd "$root" && pwd)" > "$place/log" 2>&1
+ninja -C "$place/sources" -t targets all | grep -q '^with_sources: C_EXECUTABLE_LINKER'
+
 # pkg-config finds the place by where its file lies, so an install can be moved.
 mv "$place/installed" "$place/moved"
 libraries=$(dirname "$(find "$place/moved" -name libsluice.so)")
@@ -40,6 +44,8 @@ for program in build/with_static build/with_shared build/with_cpp with_pkg_confi
     LD_LIBRARY_PATH="$libraries" "$place/$program" | tee "$place/said"
     grep -q '^sluice [0-9.]*: 28 tensors, 2 steps$' "$place/said"
 done
+
+LD_LIBRARY_PATH="$libraries" "$place/build/embed" "$root/LICENSE" 20 | grep -q '^loss [0-9.]*; e is like a'
 
 # The engine steps, and in the same bits however it was linked.
 for program in build/train_with_static build/train_with_shared train_with_pkg_config \
