@@ -4,7 +4,6 @@
 #include "config/config_json.h"
 #include "loading.h"
 #include "preparation.h"
-#include "search/free_memory.h"
 #include "search/plan_json.h"
 
 typedef struct beginning {
@@ -12,27 +11,16 @@ typedef struct beginning {
     const sl_engine_progress *within;
 } beginning;
 
-static sl_status plan_and_open(const beginning *self)
+static sl_status prepare_and_open(sl_config *config, const beginning *self)
 {
     sl_trainer *trainer = self->trainer;
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
+    SL_TRY(sl_preparation_run(config, SL_CONFIG_TRAIN, trainer));
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     trainer->progress = self->within;
     sl_status status = sl_trainer_open(trainer, blueprint);
     trainer->progress = NULL;
-    return status;
-}
-
-static sl_status prepare_and_open(sl_config *config, const beginning *self)
-{
-    sl_trainer *trainer = self->trainer;
-    sl_status status = sl_preparation_run(config, SL_CONFIG_TRAIN, trainer);
-    if (status == SL_OK)
-        status = plan_and_open(self);
-    if (trainer->holds_free_memory)
-        sl_free_memory_end();
-    trainer->holds_free_memory = false;
     return status;
 }
 

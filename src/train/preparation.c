@@ -432,9 +432,11 @@ static sl_evaluate_range cover_loader(const sl_data_loader *loader, const sl_con
                              config->eval_iters);
 }
 
+/* Ranks wait for each other while they plan, so a rank must not wait for another thread. */
 static sl_status hold_free_memory(sl_trainer *trainer)
 {
-    trainer->holds_free_memory = sl_free_memory_begin(trainer->config);
+    if (!trainer->ranks.world)
+        trainer->holds_free_memory = sl_free_memory_begin(trainer->config);
     return SL_OK;
 }
 

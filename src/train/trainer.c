@@ -16,6 +16,7 @@
 #include "files/json_file.h"
 #include "kernels/kernels.h"
 #include "schedule.h"
+#include "search/free_memory.h"
 #include "train/data/tokenizer.h"
 
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
@@ -200,7 +201,14 @@ static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
     return SL_OK;
 }
 
-sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
+static void let_go_of_free_memory(sl_trainer *trainer)
+{
+    if (trainer->holds_free_memory)
+        sl_free_memory_end();
+    trainer->holds_free_memory = false;
+}
+
+static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, trainer};
     const bool is_first = sl_ranks_is_first(&trainer->ranks);
@@ -230,6 +238,13 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     return open_sinks(trainer);
 }
 
+sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
+{
+    const sl_status status = open_trainer(trainer, blueprint);
+    let_go_of_free_memory(trainer);
+    return status;
+}
+
 /* All but the runtime and the ranks. */
 static void close_files(sl_trainer *trainer)
 {
@@ -253,6 +268,7 @@ static void close_files(sl_trainer *trainer)
 
 bool sl_trainer_close(sl_trainer *trainer)
 {
+    let_go_of_free_memory(trainer);
     if (sl_drawing_end(&trainer->drawing) !=
         SL_OK) /* of a run that failed; the plan is open still */
         sl_log_write(SL_LOG_WARNING, "the timeline is lost: %s", sl_status_message());
@@ -284,6 +300,7 @@ void sl_trainer_look_at_data(sl_trainer *trainer)
 
 void sl_trainer_start_over(sl_trainer *trainer)
 {
+    let_go_of_free_memory(trainer);
     sl_sinks_close(&trainer->sinks);
     sl_rank_watch_close(trainer->watch);
     (void)sl_runtime_close(trainer->runtime); /* which has run no step */

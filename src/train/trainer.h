@@ -51,7 +51,8 @@ typedef struct sl_trainer {
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
     sl_common_inputs beginning;      /* to compare with other ranks; empty where there are none */
-    bool holds_free_memory;          /* see search/free_memory.h; until it is open */
+    bool holds_free_memory;          /* search/free_memory.h: from the preparation on, until it is
+                                        open or closed; all by one thread */
     bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
     int32_t end_of_text;             /* the id between documents; -1: not known */
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */
