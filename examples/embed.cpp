@@ -1,4 +1,5 @@
-// From C++: trains a small GPT-2 on the bytes of a file, and shows which letters it came to see alike.
+// From C++: trains a small GPT-2 on the bytes of a file, and shows which letters it came to see
+// alike.
 //
 //   embed FILE [STEPS]
 #include <cmath>
@@ -10,7 +11,8 @@
 
 #include "sluice/session.h"
 
-namespace {
+namespace
+{
 
 constexpr int width = 32, bytes = 257;
 
@@ -21,15 +23,22 @@ void check(sl_status status)
 }
 
 struct Close {
-    void operator()(sl_options *options) const { sl_options_close(options); }
-    void operator()(sl_session *session) const { sl_session_close(session); }
+    void operator()(sl_options *options) const
+    {
+        sl_options_close(options);
+    }
+    void operator()(sl_session *session) const
+    {
+        sl_session_close(session);
+    }
 };
 
 std::unique_ptr<sl_session, Close> open(const std::string &file, const std::string &steps)
 {
-    const char *const settings[] = {"data", file.c_str(), "steps", steps.c_str(), "layers", "1",
-                                    "width", "32", "heads", "2", "context", "32", "vocab", "257",
-                                    "micro-batch", "8", "lr", "1e-2", "policy", "host", nullptr};
+    const char *const settings[] = {
+        "data",        file.c_str(), "steps", steps.c_str(), "layers", "1",     "width",
+        "32",          "heads",      "2",     "context",     "32",     "vocab", "257",
+        "micro-batch", "8",          "lr",    "1e-2",        "policy", "host",  nullptr};
     sl_options *options = nullptr;
     sl_session *session = nullptr;
     check(sl_options_open(&options));
