@@ -56,33 +56,35 @@ static sl_status find_tensor(const sl_session *session, const char *name, sl_ten
     return SL_OK;
 }
 
-/* Panels have padding behind their rows; the tensor has none. */
+/* Reads to `to`, or without it writes from `from`. Panels have padding behind their rows; the
+ * tensor has none. */
+static sl_status carry(const sl_session *session, const sl_full_tensor *full, sl_group group,
+                       float *to, const float *from)
+{
+    const sl_tensor_io *io = &session->trainer.runtime->io;
+    for (uint32_t i = 0; i < full->panel_count; i++) {
+        const uint32_t index = full->panels[i];
+        const sl_tensor_spec *panel = &session->tensors->tensors[index];
+        const uint64_t first = panel->first_row * count_columns(full);
+        const uint64_t count = panel->valid_rows * count_columns(full);
+        SL_TRY(to ? io->read(io->user, group, index, 0, count, to + first)
+                  : io->write(io->user, group, index, 0, count, from + first));
+    }
+    return SL_OK;
+}
+
 sl_status sl_session_read(sl_session *session, const char *tensor, sl_tensor_state state,
                           float *out_elements, uint64_t count)
 {
-    const sl_tensor_io *io = &session->trainer.runtime->io;
     const sl_full_tensor *full;
     SL_TRY(find_tensor(session, tensor, state, count, &full));
-    for (uint32_t i = 0; i < full->panel_count; i++) {
-        const sl_tensor_spec *panel = &session->tensors->tensors[full->panels[i]];
-        const uint64_t columns = count_columns(full);
-        SL_TRY(io->read(io->user, groups[state], full->panels[i], 0, panel->valid_rows * columns,
-                        out_elements + panel->first_row * columns));
-    }
-    return SL_OK;
+    return carry(session, full, groups[state], out_elements, NULL);
 }
 
 sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_state state,
                            const float *elements, uint64_t count)
 {
-    const sl_tensor_io *io = &session->trainer.runtime->io;
     const sl_full_tensor *full;
     SL_TRY(find_tensor(session, tensor, state, count, &full));
-    for (uint32_t i = 0; i < full->panel_count; i++) {
-        const sl_tensor_spec *panel = &session->tensors->tensors[full->panels[i]];
-        const uint64_t columns = count_columns(full);
-        SL_TRY(io->write(io->user, groups[state], full->panels[i], 0, panel->valid_rows * columns,
-                         elements + panel->first_row * columns));
-    }
-    return SL_OK;
+    return carry(session, full, groups[state], NULL, elements);
 }
