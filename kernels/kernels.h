@@ -1,5 +1,5 @@
 /* Kernels by device kind: a table with a row for every op of program/op_list.h. INPUT and the
- * collectives have no kernel: the engine runs them.
+ * collectives have no kernel: the engine runs them. The cpu alone runs custom ops.
  *
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its
@@ -25,9 +25,12 @@ typedef struct sl_kernel_call {
     const sl_op_attrs *attrs;
     void *operand[SL_OPERAND_MAX]; /* NULL where absent */
     void *workspace;               /* 256-byte aligned, as long as the op's row says */
-    const uint8_t *block_flags;    /* updates: decay flags of the whole group, one byte a block;
-                                      BLOCK_NORM: blocks that count, NULL: all */
-    const sl_padding *padding;     /* CLEAR_PADDING: of the chunk, in host memory */
+    union {
+        const uint8_t *block_flags; /* updates: decay flags of the whole group, one byte a block;
+                                       BLOCK_NORM: blocks that count, NULL: all */
+        const struct sl_custom_op *custom; /* CUSTOM, CUSTOM_BACKWARD: of sluice/model.h */
+    };
+    const sl_padding *padding; /* CLEAR_PADDING: of the chunk, in host memory */
     uint64_t padding_count;
     sl_workers *workers;        /* cpu only */
     void *stream;               /* cuda only: the cudaStream_t to launch into */

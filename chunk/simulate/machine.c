@@ -189,6 +189,8 @@ void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_
 
 sl_op_kind sl_machine_rate_kind(sl_op_kind kind)
 {
+    if (sl_op_is_custom(kind))
+        return kind == SL_OP_CUSTOM ? SL_OP_GELU : SL_OP_GELU_BACKWARD;
     return sl_op_info_of(kind)->updates_chunk ? SL_OP_ADAMW : kind;
 }
 
@@ -211,5 +213,8 @@ double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const s
         seconds += (double)sl_op_flops(kind, attrs) / rate->flop_rate;
     if (rate->byte_rate > 0)
         seconds += (double)sl_op_traffic_bytes(kind, attrs) / rate->byte_rate;
+    if (sl_op_is_custom(kind))
+        seconds +=
+            (kind == SL_OP_CUSTOM ? 1 : 2) * (double)attrs->row_seconds * (double)attrs->row_count;
     return seconds;
 }

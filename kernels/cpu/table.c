@@ -76,6 +76,8 @@ static const sl_kernel_table table = {
         [SL_OP_NORM_FINISH]              = {sl_cpu_norm_finish},
         [SL_OP_ADAMW]                    = {sl_cpu_adamw},
         [SL_OP_ATTENTION_CACHED]         = {sl_cpu_attention_cached,           sl_cpu_attention_workspace_bytes},
+        [SL_OP_CUSTOM]                   = {sl_cpu_custom,                     sl_cpu_custom_workspace_bytes},
+        [SL_OP_CUSTOM_BACKWARD]          = {sl_cpu_custom_backward,            sl_cpu_custom_workspace_bytes},
         /* No kernel: collectives, which no program of one rank contains; INPUT, which the engine runs. */
     },
     .ranks = {

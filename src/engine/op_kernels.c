@@ -113,6 +113,8 @@ sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bo
     if (command->lane == SL_LANE_COMM)
         return sl_collectives_bind(engine, bound);
     SL_TRY(find_kernel(engine, op, bound));
+    if (sl_op_is_custom(op->kind))
+        bound->call.custom = &plan->program->customs[op->attrs.custom];
     if (op->kind == SL_OP_CLEAR_PADDING)
         return bind_padding(engine, op, bound);
     bool counts = op->kind == SL_OP_BLOCK_NORM && sl_program_counts_blocks(plan->program);

@@ -13,6 +13,7 @@ typedef struct sl_model_tensor {
     uint64_t features;              /* of all ranks together */
     uint64_t local;                 /* of this rank; less than `features`: it has some of them */
     char name[SL_MODEL_NAME_BYTES]; /* of the layer that made it, without that of the block */
+    uint32_t gathered;              /* the rows of all ranks, once a layer has read them; SL_NONE */
 } sl_model_tensor;
 
 /* A table of token ids. It is divided into panels (runs of rows), so that neither all of it nor all
@@ -151,6 +152,14 @@ sl_status sl_layer_add_op(sl_model *model, sl_op_kind kind, const sl_op_attrs *a
 /* Gathers the rows of all ranks of the hidden states; y is x if x has all rows. */
 sl_status sl_layer_gather_rows(sl_model *model, const char *name, uint32_t x, uint64_t features,
                                uint32_t *out_y);
+
+/* Rows of x on this rank: those of the micro-batch, or of the hidden states; 0: it is on another
+ * stage. */
+uint64_t sl_layer_count_rows(const sl_model *model, const sl_model_tensor *x);
+
+/* sl_model_use for a layer that reads all rows: if this rank has some of them, those of all ranks
+ * are gathered, once. */
+sl_status sl_layer_use_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor);
 
 /* Sums `terms` [B, T, features] over the ranks and writes this rank's rows of the sum. */
 sl_status sl_layer_scatter_rows(sl_model *model, const char *name, uint32_t terms,

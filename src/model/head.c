@@ -213,7 +213,7 @@ static sl_status emit_last_logits(sl_model *model, const sl_model_table *table, 
 /* What both heads do first. */
 static sl_status begin_head(sl_model *model, sl_tensor x, sl_model_tensor *from)
 {
-    SL_TRY(sl_model_use(model, x, from));
+    SL_TRY(sl_layer_use_rows(model, x, from));
     if (model->region == SL_REGION_BLOCK || model->has_head)
         SL_FAIL(SL_ERROR_USAGE, "a head in a block, or a second one");
     if (from->local != from->features)

@@ -53,8 +53,8 @@ static sl_status emit_norm(sl_model *model, const char *name, const sl_model_ten
     SL_TRY(sl_layer_add_hidden(model, name, "", model->program->type, width, &y));
     SL_TRY(sl_layer_add_hidden(model, name, ".stats", SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
     const uint32_t operands[] = {x->value, gamma, beta, y, stats};
-    SL_TRY(sl_layer_add_op(model, SL_OP_LAYERNORM, &attrs, operands, 5));
-    return sl_layer_gather_rows(model, name, y, width, &made->value);
+    made->value = y;
+    return sl_layer_add_op(model, SL_OP_LAYERNORM, &attrs, operands, 5);
 }
 
 static sl_status make_norm(sl_model *model, const char *name, sl_tensor x, sl_model_tensor *made)
@@ -204,7 +204,7 @@ static sl_status emit_linear(sl_model *model, const local_linear *it, uint32_t x
     return join_ranks(model, it, &made->value);
 }
 
-/* Only a linear that is split by rows takes x as it is divided. */
+/* Only a linear that is split by rows takes features as they are divided. */
 static sl_status gather_features(sl_model *model, sl_model_tensor *x)
 {
     if (x->local == x->features || !sl_model_is_here(model))
@@ -219,7 +219,7 @@ static sl_status make_linear(sl_model *model, const char *name, sl_tensor x,
 {
     sl_model_tensor from;
     local_linear it;
-    SL_TRY(sl_model_use(model, x, &from));
+    SL_TRY(sl_layer_use_rows(model, x, &from));
     if (spec->parallel != SL_ROWS)
         SL_TRY(gather_features(model, &from));
     SL_TRY(find_local_linear(model, name, spec, &from, &it));

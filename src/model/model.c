@@ -35,7 +35,8 @@ static sl_status append_tensor(sl_model *model, const sl_model_tensor *tensor, s
         model->tensor_capacity = capacity;
     }
     out->index = model->tensor_count;
-    model->tensors[model->tensor_count++] = *tensor;
+    model->tensors[model->tensor_count] = *tensor;
+    model->tensors[model->tensor_count++].gathered = SL_NONE;
     return SL_OK;
 }
 

@@ -125,6 +125,25 @@ sl_status sl_layer_gather_rows(sl_model *model, const char *name, uint32_t x, ui
     return sl_layer_add_op(model, SL_OP_GATHER_ROWS, &attrs, (uint32_t[]){x, *out_y}, 2);
 }
 
+uint64_t sl_layer_count_rows(const sl_model *model, const sl_model_tensor *x)
+{
+    const uint64_t row_bytes = x->local * sl_type_bytes(model->program->type);
+    return x->value == SL_NONE ? 0 : model->program->values[x->value].bytes / row_bytes;
+}
+
+sl_status sl_layer_use_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
+{
+    SL_TRY(sl_model_use(model, handle, out_tensor));
+    if (!sl_model_is_here(model) || sl_layer_count_rows(model, out_tensor) == model->rows)
+        return SL_OK;
+    sl_model_tensor *kept = &model->tensors[handle.index];
+    if (kept->gathered == SL_NONE)
+        SL_TRY(
+            sl_layer_gather_rows(model, kept->name, kept->value, kept->features, &kept->gathered));
+    out_tensor->value = kept->gathered;
+    return SL_OK;
+}
+
 sl_status sl_layer_scatter_rows(sl_model *model, const char *name, uint32_t terms,
                                 uint64_t features, uint32_t *out_y)
 {

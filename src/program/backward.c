@@ -271,6 +271,40 @@ static sl_status emit_gelu(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_add(diff, op->operand[GELU_X], d, true);
 }
 
+/* The gradient of input `i` of a custom op, for the op to write; SL_NONE: it is not needed. */
+static sl_status add_custom_gradient(sl_autodiff *diff, const sl_op *op, uint32_t i, uint32_t *out)
+{
+    *out = SL_NONE;
+    if (!wants_gradient(diff, op->operand[i]))
+        return SL_OK;
+    const sl_value *value = &diff->forward->values[op->operand[i]];
+    return sl_autodiff_add(diff, "d ", value->name, value->bytes, value->type, out);
+}
+
+static sl_status emit_custom(sl_autodiff *diff, uint32_t op_index)
+{
+    enum { X, Z, WEIGHT, Y };
+    const sl_op *op = forward_op(diff, op_index);
+    const bool is_partial = op->attrs.row_count < op->attrs.batch * op->attrs.seq;
+    uint32_t x, z = SL_NONE, weight = SL_NONE, dy, dx, dz, dweight;
+    SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
+    if (dy == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_recompute_need(diff, op->operand[X], &x));
+    if (op->operand[Z] != SL_NONE)
+        SL_TRY(sl_recompute_need(diff, op->operand[Z], &z));
+    if (op->operand[WEIGHT] != SL_NONE)
+        SL_TRY(sl_autodiff_find(diff, op->operand[WEIGHT], &weight));
+    SL_TRY(sl_autodiff_find_grad(diff, op->operand[WEIGHT], is_partial, &dweight));
+    SL_TRY(add_custom_gradient(diff, op, X, &dx));
+    SL_TRY(add_custom_gradient(diff, op, Z, &dz));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_CUSTOM_BACKWARD, &op->attrs,
+                            (uint32_t[]){x, z, weight, dy, dx, dz, dweight}));
+    if (dx != SL_NONE)
+        SL_TRY(sl_gradient_add(diff, op->operand[X], dx, true));
+    return dz != SL_NONE ? sl_gradient_add(diff, op->operand[Z], dz, true) : SL_OK;
+}
+
 /* There is one HEAD_STATS for each panel of logits. Its rule writes the gradient of the logits over
  * the logits. */
 static sl_status emit_head_stats(sl_autodiff *diff, uint32_t op_index)
@@ -506,6 +540,7 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_ATTENTION] = {emit_attention, 0},
     [SL_OP_DROPOUT] = {emit_dropout, 0},
     [SL_OP_GELU] = {emit_gelu, 0},
+    [SL_OP_CUSTOM] = {emit_custom, 1u << 2},
     [SL_OP_HEAD_LOGITS] = {emit_head_logits, 1u << 1},
     [SL_OP_HEAD_STATS] = {emit_head_stats, 0},
     [SL_OP_HEAD_LOSS] = {emit_nothing, 0},

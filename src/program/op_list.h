@@ -31,7 +31,7 @@
  *
  * dimensions: numbers, or fields of sl_op_attrs: B = batch, T = seq, R = row_count, I = in, O =
  * out, H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count, K =
- * cache_rows.
+ * cache_rows, F = row_flops.
  *
  * flags: CHEAP: `recompute selective` recomputes what it writes. UPDATES: updates a chunk by its
  * rule (rule.h); reads the decay flags of blocks; may run on the host lane, next to the states.
@@ -207,6 +207,21 @@
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(UPDATE, cache, 0, TYPE, 2, B, K, I), \
       OP(WRITE, y, 0, TYPE, B, T, I)) \
+    /* An op of the model's own, attrs.custom of the program's (sluice/model.h): rows of y from */ \
+    /* rows of x and z. */ \
+    X(CUSTOM, custom, 0, FLOPS(R, F), \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, z, OPTIONAL, TYPE, R, I), \
+      OP(READ, weight, OPTIONAL, TYPE, E), \
+      OP(WRITE, y, 0, TYPE, R, O)) \
+    X(CUSTOM_BACKWARD, custom_backward, 0, FLOPS(2, R, F), \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, z, OPTIONAL, TYPE, R, I), \
+      OP(READ, weight, OPTIONAL, TYPE, E), \
+      OP(READ, dy, 0, TYPE, R, O), \
+      OP(WRITE, dx, IF_NEEDED, TYPE, R, I), \
+      OP(WRITE, dz, IF_NEEDED, TYPE, R, I), \
+      OP(GRADIENT, dweight, IF_NEEDED, GRAD, E)) \
     /* The sum over the tensor-parallel ranks, in rank order and fp32, rounded once. */ \
     X(ALL_REDUCE, all_reduce, ON_COMM, NO_FLOPS, \
       OP(UPDATE, x, 0, TYPE, E)) \
@@ -304,24 +319,33 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
     uint64_t batch;          /* B: rows of a micro-batch */
     uint64_t seq;            /* T: tokens of a row */
     uint64_t in, out;        /* features read and written a row */
-    uint64_t heads;          /* attention heads of this rank */
+    union {
+        uint64_t heads;  /* attention heads of this rank */
+        uint64_t custom; /* CUSTOM: which of the program's ops */
+    };
     union {
         uint64_t first_row;     /* first of the B*T rows */
         uint64_t first_element; /* update of a shard: where it begins in the chunk */
     };
-    uint64_t row_count;      /* rows handled; CLEAR_PADDING: elements of padding */
-    uint64_t first_id;       /* first token id of a panel */
-    uint64_t id_count;       /* token ids of a panel, padding included */
-    uint64_t valid_id_count; /* token ids of the whole vocabulary, without padding */
-    uint64_t element_count;  /* elements of an elementwise or chunk op */
-    uint64_t first_block;    /* updates, CLEAR_PADDING, and BLOCK_NORM with several ranks: index of
-                                the chunk's first block, for the flags of blocks */
-    uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
-    float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-    uint32_t adds_output;    /* mode ADD adds instead of writing */
-    uint16_t type;           /* an sl_type, of TYPE operands */
-    uint16_t grad_type;      /* an sl_type, of GRAD operands */
-    uint16_t adds_gradient;  /* mode GRADIENT adds instead of writing */
+    uint64_t row_count; /* rows handled; CLEAR_PADDING: elements of padding */
+    uint64_t first_id;  /* first token id of a panel */
+    uint64_t id_count;  /* token ids of a panel, padding included */
+    union {
+        uint64_t valid_id_count; /* token ids of the whole vocabulary, without padding */
+        uint64_t row_flops;      /* CUSTOM: of a row, forward */
+    };
+    uint64_t element_count; /* elements of an elementwise or chunk op; CUSTOM: of the weight */
+    uint64_t first_block;   /* updates, CLEAR_PADDING, and BLOCK_NORM with several ranks: index of
+                               the chunk's first block, for the flags of blocks */
+    uint64_t cache_rows;    /* ATTENTION_CACHED: tokens the cache holds */
+    union {
+        float scale;       /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
+        float row_seconds; /* CUSTOM: of a row, forward; 0: as fast as its bytes */
+    };
+    uint32_t adds_output;   /* mode ADD adds instead of writing */
+    uint16_t type;          /* an sl_type, of TYPE operands */
+    uint16_t grad_type;     /* an sl_type, of GRAD operands */
+    uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, EMBED_POSITION and EMBED_TOKENS all that
      * they add: the sum over the ranks that follows must hold them once. ATTENTION with dropout:
      * the first head is number rank_index * heads. EXCHANGE: the other stage. */

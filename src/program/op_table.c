@@ -20,7 +20,7 @@ enum {
     NORM_SUM = sizeof(sl_norm_sum),
     CONTROL = sizeof(sl_step_control)
 };
-enum { B = 16, T, R, I, O, H, P, E, K }; /* dimensions; a number below 16 is a size */
+enum { B = 16, T, R, I, O, H, P, E, K, F }; /* dimensions; a number below 16 is a size */
 
 enum { DIMENSION_MAX = 5 };
 
@@ -131,6 +131,8 @@ static uint64_t find_dimension(uint8_t dimension, const sl_op_attrs *attrs)
         return attrs->element_count;
     case K:
         return attrs->cache_rows;
+    case F:
+        return attrs->row_flops;
     default:
         return dimension;
     }

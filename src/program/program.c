@@ -122,6 +122,30 @@ sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment)
     return sl_build_append_segment(program, &fresh);
 }
 
+sl_status sl_program_add_custom(sl_program *program, const sl_custom_op *op, uint64_t *out_index)
+{
+    for (uint32_t i = 0; i < program->custom_count; i++) {
+        if (strcmp(program->customs[i].name, op->name) != 0)
+            continue;
+        *out_index = i;
+        if (program->customs[i].forward == op->forward &&
+            program->customs[i].backward == op->backward && program->customs[i].user == op->user)
+            return SL_OK;
+        SL_FAIL(SL_ERROR_USAGE, "two custom ops have the name %s", op->name);
+    }
+    if (program->custom_count == SL_CUSTOMS_MAX)
+        SL_FAIL(SL_ERROR_USAGE, "%s: a model has at most %d custom ops", op->name, SL_CUSTOMS_MAX);
+    *out_index = program->custom_count;
+    program->customs[program->custom_count++] = *op;
+    return SL_OK;
+}
+
+void sl_program_copy_customs(const sl_program *from, sl_program *to)
+{
+    memcpy(to->customs, from->customs, sizeof to->customs);
+    to->custom_count = from->custom_count;
+}
+
 static sl_status check_operand(const sl_program *program, const sl_op *op, uint32_t operand_index)
 {
     const sl_op_info *info = sl_op_info_of(op->kind);

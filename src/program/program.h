@@ -17,9 +17,11 @@
 
 #include "program/op_list.h"
 #include "rules/rule.h"
-#include "sluice/status.h"
+#include "sluice/model.h"
 
 #define SL_NONE UINT32_MAX /* no value, no tensor, no chunk */
+
+enum { SL_CUSTOMS_MAX = 16 }; /* ops of a model's own */
 
 /* "fp32", "bf16" or "fp16"; valid for ever. */
 const char *sl_type_name(sl_type type);
@@ -185,6 +187,9 @@ typedef struct sl_program {
     uint32_t head_ranks;            /* tensor-parallel ranks that share the rows of the head; 0 or
                                        1: each rank computes all rows */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
+    /* Ops of the model's own. Names, functions and `user` are the model's. */
+    sl_custom_op customs[SL_CUSTOMS_MAX];
+    uint32_t custom_count;
 } sl_program;
 
 static inline uint32_t sl_program_section_count(const sl_program *program)
@@ -266,6 +271,13 @@ sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
 
 /* Starts a segment; the ops that follow belong to it. */
 sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment);
+
+/* The index of an op of the model's own; appends a copy if the program has none of its name.
+ * SL_ERROR_USAGE: there are too many, or two of one name differ. */
+sl_status sl_program_add_custom(sl_program *program, const sl_custom_op *op, uint64_t *out_index);
+
+/* Takes over the ops of another program's model. */
+void sl_program_copy_customs(const sl_program *from, sl_program *to);
 
 /* Appends an op of `kind` to the current segment; `operands` in op_list.h's order, without optional
  * ones at the end if need be. Checks the number of operands and the bytes of each against the op's
@@ -418,6 +430,11 @@ static inline bool sl_op_exchanges(sl_op_kind kind)
 {
     return sl_op_info_of(kind)->is_collective && kind != SL_OP_TAKE_ROWS &&
            kind != SL_OP_TAKE_COLUMNS;
+}
+
+static inline bool sl_op_is_custom(sl_op_kind kind)
+{
+    return kind == SL_OP_CUSTOM || kind == SL_OP_CUSTOM_BACKWARD;
 }
 
 /* True for an op that adds to an output or a gradient instead of overwriting it. */

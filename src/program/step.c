@@ -465,6 +465,7 @@ static sl_status copy_frame(sl_step *step)
     sl_program *to = step->program;
     to->micro_batch_count = step->options->micro_batch_count;
     to->type = forward->type;
+    sl_program_copy_customs(forward, to);
     to->grad_type = forward->grad_type;
     to->tp_size = forward->tp_size;
     to->tp_rank = forward->tp_rank;

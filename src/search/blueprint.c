@@ -115,6 +115,9 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     if (task->by_token)
         options.mode = SL_MODEL_STATS;
     SL_TRY(sl_model_shape_emit(&task->shape, &options, out_program));
+    if ((*out_program)->custom_count > 0 && task->target.device != SL_DEVICE_CPU)
+        SL_FAIL(SL_ERROR_USAGE, "the custom op %s runs on the cpu alone: --device cpu",
+                (*out_program)->customs[0].name);
     (*out_program)->dp_size = task->dp_size;
     (*out_program)->dp_rank = task->dp_rank;
     (*out_program)->zero = task->zero;

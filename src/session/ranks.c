@@ -411,6 +411,13 @@ static void add_plan(sl_hash_stream *stream, const sl_plan *plan)
     sl_hash_update(stream, plan->peak_bytes, sizeof plan->peak_bytes);
 }
 
+/* Addresses differ from process to process, names do not. */
+static void add_customs(sl_hash_stream *stream, const sl_program *program)
+{
+    for (uint32_t i = 0; i < program->custom_count; i++)
+        sl_hash_update(stream, program->customs[i].name, strlen(program->customs[i].name) + 1);
+}
+
 static sl_status hash_plans(const sl_blueprint *blueprint, char out_text[FACT_BYTES])
 {
     sl_hash_stream *stream;
@@ -420,8 +427,10 @@ static sl_status hash_plans(const sl_blueprint *blueprint, char out_text[FACT_BY
         const uint64_t words[] = {chunk->elements, chunk->first_block, (uint64_t)chunk->rule};
         sl_hash_update(stream, words, sizeof words);
     }
-    for (uint32_t i = 0; i < blueprint->program_count; i++)
+    for (uint32_t i = 0; i < blueprint->program_count; i++) {
+        add_customs(stream, blueprint->programs[i]);
         add_plan(stream, blueprint->plans[i]);
+    }
     const sl_hash_value hash = sl_hash_digest(stream);
     sl_hash_close(stream);
     snprintf(out_text, FACT_BYTES, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);

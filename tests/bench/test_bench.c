@@ -256,8 +256,9 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
     assert_true(with_roof > 10);
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
         for (int type = 0; type < SL_TYPE_COUNT; type++)
-            assert_rate(sl_op_info_of((sl_op_kind)kind)->name,
-                        &bench.profile.machine.op[kind][type]);
+            if (sl_machine_rate_kind((sl_op_kind)kind) == (sl_op_kind)kind)
+                assert_rate(sl_op_info_of((sl_op_kind)kind)->name,
+                            &bench.profile.machine.op[kind][type]);
     static const sl_op_kind adding[] = {SL_OP_LINEAR_WEIGHT_BACKWARD, SL_OP_HEAD_WEIGHT_BACKWARD,
                                         SL_OP_EMBED_TOKENS_BACKWARD};
     for (size_t i = 0; i < sizeof adding / sizeof adding[0]; i++)

@@ -74,6 +74,9 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_NORM_FINISH] = ON(SHAPE) | ON(FINITE),
     [SL_OP_ADAMW] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK),
     [SL_OP_ATTENTION_CACHED] = ON(SHAPE) | ON(POSITION),
+    [SL_OP_CUSTOM] = ON(SHAPE) | ON(WITHOUT_1) | ON(WITHOUT_2),
+    [SL_OP_CUSTOM_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(WITHOUT_1) |
+                              ON(WITHOUT_2) | ON(WITHOUT_4) | ON(WITHOUT_5) | ON(WITHOUT_6),
 };
 
 #undef ON
@@ -89,6 +92,8 @@ static const uint8_t op_optional[SL_OP_COUNT] = {
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 0 | 1 << 2 | 1 << 3,
     [SL_OP_LAYERNORM_BACKWARD] = 1 << 4 | 1 << 5 | 1 << 6,
     [SL_OP_ADAMW] = 1 << 5,
+    [SL_OP_CUSTOM] = 1 << 1 | 1 << 2,
+    [SL_OP_CUSTOM_BACKWARD] = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 6,
     [SL_OP_ALL_REDUCE_NORM] = 1 << 1,
     [SL_OP_EXCHANGE] = 1 << 0 | 1 << 1,
 };
@@ -121,6 +126,14 @@ static inline bool case_is_half(const op_case *c)
     return c->op.attrs.type != SL_TYPE_FP32;
 }
 
+/* A gradient is of an input that is there. */
+static inline bool case_custom_exists(const op_case *c)
+{
+    const bool has_gradient = case_has(c, 4) || case_has(c, 5) || case_has(c, 6);
+    return has_gradient && (case_has(c, 1) || !case_has(c, 5)) &&
+           (case_has(c, 2) || !case_has(c, 6));
+}
+
 /* Combinations that op_list.h rules out, and those that are another one again. */
 static inline bool case_exists(const op_case *c)
 {
@@ -133,6 +146,8 @@ static inline bool case_exists(const op_case *c)
         return false;
     if (c->op.kind == SL_OP_LAYERNORM_BACKWARD && !case_has(c, 4) && !case_has(c, 5) &&
         !case_has(c, 6))
+        return false;
+    if (c->op.kind == SL_OP_CUSTOM_BACKWARD && !case_custom_exists(c))
         return false;
     if (attrs->adds_gradient && attrs->grad_type != SL_TYPE_FP32)
         return false;
@@ -341,10 +356,19 @@ static inline bool case_norm_shows(const op_case *c, uint32_t i)
     return i >= 3 || case_has(c, 4) || is_of_dgamma;
 }
 
+/* dx depends on x, z and dy, dz on x and dy, dweight on weight and dy. */
+static inline bool case_custom_shows(const op_case *c, uint32_t i)
+{
+    const bool of_inputs = case_has(c, 4) || (i == 0 && case_has(c, 5));
+    return i >= 3 || (i == 2 ? case_has(c, 6) : of_inputs);
+}
+
 /* Whether what is read there can be seen in the result at all. */
 static inline bool case_shows_reads(const op_case *c, uint32_t i)
 {
     if (c->op.kind == SL_OP_LAYERNORM_BACKWARD && !case_norm_shows(c, i))
+        return false;
+    if (c->op.kind == SL_OP_CUSTOM_BACKWARD && !case_custom_shows(c, i))
         return false;
     const bool has_no_ids = c->choice[AXIS_VALID] == 2;
     const bool leaves_out = c->op.kind == SL_OP_LINEAR && c->op.attrs.rank_index > 0;

@@ -21,6 +21,7 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "custom_reference.h"
 #include "kernels/kernels.h"
 #include "op_cases.h"
 #include "op_region.h"
@@ -229,6 +230,9 @@ static inline bool proof_call(op_proof *self, const op_run *run, const region *r
                            .padding = &self->c->padding,
                            .padding_count = 1,
                            .workers = proof_workers(self, run)};
+    const sl_custom_op custom = custom_op(&op->attrs.element_count);
+    if (sl_op_is_custom(op->kind))
+        call.custom = &custom;
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
         call.operand[i] = regions[i].at;
     region_watch.regions = regions;

@@ -60,6 +60,7 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_LAYERNORM_BACKWARD] = 1 << 5 | 1 << 6,
         [SL_OP_BLOCK_NORM] = 1 << 0,
         [SL_OP_ADAMW] = 1 << 1,
+        [SL_OP_CUSTOM_BACKWARD] = 1 << 6,
         [SL_OP_ALL_REDUCE_TENSOR] = 1 << 0,
         [SL_OP_ALL_REDUCE_GRADIENT] = 1 << 0,
         [SL_OP_REDUCE_SCATTER_GRADIENT] = 1 << 0,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "interpreter_machine.h"
+#include "kernels/custom_reference.h"
 #include "kernels/dropout_reference.h"
 
 typedef struct it_call {
@@ -451,6 +452,29 @@ static inline void it_adamw(const it_call *c)
     }
     if (updated != c->x[4])
         memcpy(c->x[4], updated, c->a->element_count * sizeof(double));
+}
+
+static inline void it_custom(const it_call *c)
+{
+    enum { X, Z, WEIGHT, Y };
+    const uint64_t sizes[] = {c->a->in, c->a->out, c->a->element_count};
+    for (uint64_t r = 0; r < c->a->row_count; r++)
+        custom_forward_double(sizes, c->x[X] + r * sizes[0],
+                              c->x[Z] ? c->x[Z] + r * sizes[0] : NULL, c->x[WEIGHT],
+                              c->x[Y] + r * sizes[1]);
+}
+
+static inline void it_custom_backward(const it_call *c)
+{
+    enum { X, Z, WEIGHT, DY, DX, DZ, DWEIGHT };
+    const uint64_t sizes[] = {c->a->in, c->a->out, c->a->element_count};
+    it_gather(c, c->x[DWEIGHT], sizes[2]);
+    for (uint64_t r = 0; r < c->a->row_count; r++) {
+        const uint64_t at = r * sizes[0];
+        double *const gradients[] = {c->x[DX] + at, c->x[DZ] ? c->x[DZ] + at : NULL, c->x[DWEIGHT]};
+        custom_backward_double(sizes, c->x[X] + at, c->x[Z] ? c->x[Z] + at : NULL, c->x[WEIGHT],
+                               c->x[DY] + r * sizes[1], gradients);
+    }
 }
 
 static void (*const it_table[SL_OP_COUNT])(const it_call *) = {

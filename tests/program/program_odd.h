@@ -104,6 +104,20 @@ static inline uint32_t odd_attention(odd *o, uint32_t qkv, uint64_t heads)
     return y;
 }
 
+static inline uint32_t odd_custom(odd *o, uint32_t x, uint32_t z, uint32_t weight, uint64_t count)
+{
+    const uint32_t y = odd_rows(o, o->width);
+    odd_op(o, SL_OP_CUSTOM,
+           (sl_op_attrs){.batch = o->batch,
+                         .seq = o->seq,
+                         .row_count = o->batch * o->seq,
+                         .in = o->width,
+                         .out = o->width,
+                         .element_count = count},
+           (uint32_t[]){x, z, weight, y});
+    return y;
+}
+
 static inline void odd_add(odd *o, uint32_t x, uint32_t y)
 {
     odd_op(o, SL_OP_ADD, (sl_op_attrs){.element_count = o->batch * o->seq * o->width},
@@ -151,6 +165,7 @@ static inline sl_program *odd_emit(const run_options *options)
     uint32_t b2 = odd_tensor(&o, "b2", C, 1);       /* of one use of w2 */
     uint32_t spare = odd_tensor(&o, "spare", C, C); /* in one chunk with b2 */
     uint32_t w3 = odd_tensor(&o, "w3", C, 3 * C), x = odd_rows(&o, C);
+    uint32_t w4 = odd_tensor(&o, "w4", 5, 1); /* of a custom op */
     sl_op_attrs stream = {.batch = o.batch, .seq = o.seq, .in = C, .id_count = ODD_IDS};
     odd_segment(&o, false, false);
     odd_op(&o, SL_OP_EMBED_POSITION, stream, (uint32_t[]){wpe, x});
@@ -165,6 +180,7 @@ static inline sl_program *odd_emit(const run_options *options)
     odd_linear(&o, c, spare, C, SL_NONE);
     uint32_t qkv = odd_linear(&o, c, w3, 3 * C, SL_NONE);
     uint32_t d = odd_attention(&o, qkv, 3), e = odd_attention(&o, qkv, 2);
+    d = odd_custom(&o, odd_custom(&o, d, SL_NONE, SL_NONE, 0), e, w4, 5);
     uint32_t f = odd_linear(&o, d, w1, C, e); /* w1 again, in another segment */
     odd_add(&o, c, f);
     odd_head(&o, f, table, targets);

@@ -1,0 +1,12 @@
+/* What a layer and the check of custom ops share. */
+#ifndef SL_MODEL_CUSTOM_H
+#define SL_MODEL_CUSTOM_H
+
+#include "sluice/model.h"
+
+/* Copies a caller's op, whose struct has `op_bytes`. SL_ERROR_USAGE: it lacks something; the
+ * message begins with `name`. */
+sl_status sl_custom_read(const char *name, const sl_custom_op *op, size_t op_bytes,
+                         sl_custom_op *out_op);
+
+#endif
