@@ -3,6 +3,7 @@
 #define SLUICE_DEVICE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sluice/status.h"
@@ -31,8 +32,14 @@ typedef struct sl_device_info {
  * `out_info`. On a GPU the first call creates the context of CUDA in this process, which takes
  * memory and stays. SL_ERROR_SYSTEM: this build has no such kind, or the machine no such GPU, or it
  * is older than compute capability 8.0; the message says what to do. SL_ERROR_USAGE: a cpu other
- * than 0. */
-SL_API sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_info);
+ * than 0. sl_device_query_sized is given the size of the caller's struct, as `bytes`: later
+ * versions add fields behind these, and fill in as many as it holds. */
+SL_API sl_status sl_device_query_sized(sl_device_kind kind, int index, sl_device_info *out_info,
+                                       size_t bytes);
+static inline sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_info)
+{
+    return sl_device_query_sized(kind, index, out_info, sizeof *out_info);
+}
 
 #ifdef __cplusplus
 }

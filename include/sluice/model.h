@@ -31,6 +31,10 @@
  * or "bias", as in "h.0.up.weight". They are different for each parameter of a model, and have at
  * most 47 characters. The name of a layer without parameters stands in plans and messages. A name
  * stays valid until the build function returns.
+ *
+ * Later versions add fields behind those of a struct. A function whose name ends in _sized takes
+ * the size of the caller's struct as `bytes`, for languages that do not read this header: fields
+ * behind it are 0. A field that the library does not know must be 0.
  */
 #ifndef SLUICE_MODEL_H
 #define SLUICE_MODEL_H
@@ -78,7 +82,11 @@ typedef struct sl_embedding {
 
 /* The hidden states of the tokens, [B, T, width]: rows of the table, plus those of the positions.
  * Called once, before the first block. */
-SL_API sl_tensor sl_embed(sl_model *model, const sl_embedding *embedding);
+SL_API sl_tensor sl_embed_sized(sl_model *model, const sl_embedding *embedding, size_t bytes);
+static inline sl_tensor sl_embed(sl_model *model, const sl_embedding *embedding)
+{
+    return sl_embed_sized(model, embedding, sizeof *embedding);
+}
 
 /* y = (x - mean) / sqrt(variance + 1e-5) * weight + bias, over the features of each token; the
  * parameters are `name`.weight, at first 1, and `name`.bias, at first 0 (Ba et al. 2016). x has all
@@ -105,8 +113,13 @@ typedef struct sl_linear_spec {
 
 /* y = x * weight + bias, [B, T, out], with `name`.weight [in, out] and `name`.bias [out], at first
  * 0; `in` is the number of features of x. */
-SL_API sl_tensor sl_linear(sl_model *model, const char *name, sl_tensor x,
-                           const sl_linear_spec *spec);
+SL_API sl_tensor sl_linear_sized(sl_model *model, const char *name, sl_tensor x,
+                                 const sl_linear_spec *spec, size_t bytes);
+static inline sl_tensor sl_linear(sl_model *model, const char *name, sl_tensor x,
+                                  const sl_linear_spec *spec)
+{
+    return sl_linear_sized(model, name, x, spec, sizeof *spec);
+}
 
 /* Causal self-attention of `heads` heads with scores scaled by 1 / sqrt(features of a head). qkv is
  * the output of a linear split by SL_QKV with as many heads: q, k and v side by side, [B, T, 3 C].

@@ -45,7 +45,9 @@ class Model:
         """The hidden states of the tokens; `positions` names a table of learnt positions."""
         table = self._name(positions) if positions else None
         embedding = Embedding(self._name(name), ids, width, table, context, deviation)
-        return library.sl_embed(self._handle, ctypes.byref(embedding))
+        return library.sl_embed_sized(
+            self._handle, ctypes.byref(embedding), ctypes.sizeof(embedding)
+        )
 
     def norm(self, name, x):
         """LayerNorm over the features."""
@@ -57,7 +59,9 @@ class Model:
         if split not in SPLITS:
             raise ValueError(f"no split {split!r}; there are {', '.join(SPLITS)}")
         spec = LinearSpec(out, SPLITS[split], heads, deviation)
-        return library.sl_linear(self._handle, self._name(name), x, ctypes.byref(spec))
+        return library.sl_linear_sized(
+            self._handle, self._name(name), x, ctypes.byref(spec), ctypes.sizeof(spec)
+        )
 
     def attention(self, name, qkv, heads):
         """Causal attention; `qkv` is the output of a linear with split="qkv"."""

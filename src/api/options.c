@@ -55,7 +55,7 @@ int sl_options_at(uint32_t index, sl_option_info *out_info)
                                      .values = rows[row].hint,
                                      .help = rows[row].help,
                                      .is_list = rows[row].kind == SL_CONFIG_LIST_OF};
-        sl_api_give(out_info, &info, sizeof info);
+        sl_sized_fill(&info, sizeof info, out_info);
         return 1;
     }
     return 0;

@@ -156,7 +156,7 @@ static void give_step(const sl_step_report *report, const sl_end_report *so_far,
     step.moved_bytes[1] = report->moved_bytes[SL_LANE_D2H];
     step.moved_bytes[2] = report->moved_bytes[SL_LANE_READ];
     step.moved_bytes[3] = report->moved_bytes[SL_LANE_WRITE];
-    sl_api_give(out_step, &step, sizeof step);
+    sl_sized_fill(&step, sizeof step, out_step);
 }
 
 static sl_status run_step(sl_session *session, sl_step_report *report)

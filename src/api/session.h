@@ -2,8 +2,7 @@
 #ifndef SL_API_SESSION_H
 #define SL_API_SESSION_H
 
-#include <string.h>
-
+#include "base/sized.h"
 #include "base/status.h"
 #include "sluice/session.h"
 #include "tensors/full_tensors.h"
@@ -25,17 +24,6 @@ struct sl_session {
 /* Events of a session that has a callback: of records, as a sink of the trainer; within a step. */
 void sl_session_add_sink(sl_session *session);
 sl_engine_progress sl_session_progress(sl_session *session);
-
-/* Copies as much of a struct whose first field is its size as the caller's holds; that size stays.
- */
-static inline void sl_api_give(void *to, const void *from, size_t bytes)
-{
-    size_t size;
-    memcpy(&size, to, sizeof size);
-    if (size > sizeof size)
-        memcpy((char *)to + sizeof size, (const char *)from + sizeof size,
-               (size < bytes ? size : bytes) - sizeof size);
-}
 
 /* SL_OK, or the failure after which nothing more is done. */
 sl_status sl_session_check(const sl_session *session);

@@ -1,6 +1,8 @@
 /* Tensors of a session by name: read and written in full, through the chunks of the engine. */
 #include "session.h"
 
+#include <string.h>
+
 static const sl_group groups[] = {[SL_STATE_PARAMETER] = SL_GROUP_PARAM,
                                   [SL_STATE_MOMENT1] = SL_GROUP_STATE1,
                                   [SL_STATE_MOMENT2] = SL_GROUP_STATE2};
@@ -20,7 +22,7 @@ int sl_session_tensor(const sl_session *session, uint32_t index, sl_tensor_info 
                                  .dims = {full->shape[0], full->shape[1]},
                                  .element_count = full->shape[0] * count_columns(full),
                                  .is_trained = full->rule != SL_RULE_NONE};
-    sl_api_give(out_info, &info, sizeof info);
+    sl_sized_fill(&info, sizeof info, out_info);
     return 1;
 }
 

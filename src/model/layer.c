@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "build.h"
 
@@ -229,10 +230,14 @@ static sl_status make_linear(sl_model *model, const char *name, sl_tensor x,
     return sl_model_is_here(model) ? emit_linear(model, &it, from.value, made) : SL_OK;
 }
 
-sl_tensor sl_linear(sl_model *model, const char *name, sl_tensor x, const sl_linear_spec *spec)
+sl_tensor sl_linear_sized(sl_model *model, const char *name, sl_tensor x,
+                          const sl_linear_spec *spec, size_t bytes)
 {
     sl_model_tensor made = {.value = SL_NONE};
-    const sl_status status = make_linear(model, name, x, spec, &made);
+    sl_linear_spec known;
+    sl_status status = sl_sized_take("sl_linear_spec", spec, bytes, &known, sizeof known);
+    if (status == SL_OK)
+        status = make_linear(model, name, x, &known, &made);
     return sl_model_return(model, status, &made);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "build.h"
 
@@ -259,6 +260,8 @@ static sl_status make_embedding(sl_model *model, const sl_embedding *embedding,
                                 sl_model_tensor *made)
 {
     lookup it = {.embedding = embedding, .wpe = SL_NONE};
+    if (embedding->name == NULL)
+        SL_FAIL(SL_ERROR_USAGE, "an embedding without a name");
     if (model->region != SL_REGION_FIRST)
         SL_FAIL(SL_ERROR_USAGE, "%s: an embedding behind the first block", embedding->name);
     if (embedding->positions != NULL && model->options->seq > embedding->context)
@@ -271,10 +274,12 @@ static sl_status make_embedding(sl_model *model, const sl_embedding *embedding,
     return sl_model_is_here(model) ? emit_embedding(model, &it, made) : SL_OK;
 }
 
-sl_tensor sl_embed(sl_model *model, const sl_embedding *embedding)
+sl_tensor sl_embed_sized(sl_model *model, const sl_embedding *embedding, size_t bytes)
 {
     sl_model_tensor made = {.value = SL_NONE};
-    const sl_status status =
-        model->status == SL_OK ? make_embedding(model, embedding, &made) : model->status;
+    sl_embedding known;
+    sl_status status = sl_sized_take("sl_embedding", embedding, bytes, &known, sizeof known);
+    if (status == SL_OK)
+        status = model->status == SL_OK ? make_embedding(model, &known, &made) : model->status;
     return sl_model_return(model, status, &made);
 }

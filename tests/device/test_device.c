@@ -389,6 +389,27 @@ static void free_bytes_when_on_this_machine_is_plausible(void **state)
     assert_true(info.total_bytes == physical && info.overhead_bytes == 0);
 }
 
+/* What a program of another version of the header passes. */
+static void query_when_the_struct_has_another_size_then_only_that_is_written(void **state)
+{
+    (void)state;
+    enum { OLD = offsetof(sl_device_info, total_bytes) };
+    struct later_info {
+        sl_device_info known;
+        uint64_t added, behind;
+    } later;
+    memset(&later, 0x5a, sizeof later);
+    const struct later_info before = later;
+    assert_int_equal(sl_device_query_sized(SL_DEVICE_CPU, 0, &later.known, OLD), SL_OK);
+    assert_int_not_equal(later.known.free_bytes, before.known.free_bytes);
+    assert_memory_equal((char *)&later + OLD, (const char *)&before + OLD, sizeof later - OLD);
+    const size_t bytes = offsetof(struct later_info, behind);
+    assert_int_equal(sl_device_query_sized(SL_DEVICE_CPU, 0, &later.known, bytes), SL_OK);
+    assert_int_equal(later.known.numa_node, -1);
+    assert_int_equal(later.added, 0);
+    assert_int_equal(later.behind, before.behind);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +424,7 @@ int main(void)
         cmocka_unit_test(copies_when_any_size_copy_exactly_that),
         cmocka_unit_test(launch_when_it_fails_comes_back_from_finish),
         cmocka_unit_test(free_bytes_when_on_this_machine_is_plausible),
+        cmocka_unit_test(query_when_the_struct_has_another_size_then_only_that_is_written),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

@@ -239,12 +239,108 @@ static void build_when_mistaken_then_the_first_error_is_named(void **state)
         }
 }
 
+/* ---- structs of programs that know more or fewer fields ---- */
+
+/* What a later header may have made of sl_linear_spec. */
+typedef struct later_linear {
+    sl_linear_spec known;
+    uint64_t added;
+} later_linear;
+
+typedef struct later_embedding {
+    sl_embedding known;
+    uint64_t added;
+} later_embedding;
+
+/* Sizes of the structs that the build function passes, and values of the fields that only it knows.
+ */
+typedef struct sized {
+    size_t embedding, linear;
+    uint64_t of_embedding, of_linear;
+} sized;
+
+static sl_status build_sized(sl_model *model, const void *user)
+{
+    const sized *it = user;
+    const later_embedding table = {
+        {.name = "t", .ids = IDS, .width = WIDTH, .positions = "p", .context = 16},
+        it->of_embedding};
+    const later_linear linear = {{.out = WIDTH, .parallel = SL_ROWS, .deviation = 0.5f},
+                                 it->of_linear};
+    sl_tensor x = sl_embed_sized(model, &table.known, it->embedding);
+    x = sl_linear_sized(model, "linear", x, &linear.known, it->linear);
+    sl_head(model, "t", x);
+    return SL_OK;
+}
+
+static const sl_tensor_spec *find_spec(const sl_program *program, const char *name)
+{
+    for (uint32_t t = 0; t < program->tensor_count; t++)
+        if (strcmp(program->tensors[t].name, name) == 0)
+            return &program->tensors[t];
+    return NULL;
+}
+
+static sl_program *emit_sized(sized it)
+{
+    sl_program *forward = NULL;
+    const sl_model_options options = choose(1, 1);
+    if (sl_model_emit(build_sized, &it, &options, &forward) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    return forward;
+}
+
+static void structs_when_older_then_missing_fields_are_zero(void **state)
+{
+    (void)state;
+    sl_program *forward = emit_sized(
+        (sized){offsetof(sl_embedding, positions), offsetof(sl_linear_spec, deviation), 1, 1});
+    assert_non_null(find_spec(forward, "t.weight"));
+    assert_null(find_spec(forward, "p.weight"));
+    assert_true(find_spec(forward, "linear.weight")->init_deviation == 0.02f);
+    sl_program_close(forward);
+}
+
+static void structs_when_later_and_unset_then_as_today(void **state)
+{
+    (void)state;
+    sl_program *forward = emit_sized((sized){sizeof(later_embedding), sizeof(later_linear), 0, 0});
+    assert_non_null(find_spec(forward, "p.weight"));
+    assert_true(find_spec(forward, "linear.weight")->init_deviation == 0.5f);
+    sl_program_close(forward);
+}
+
+static void structs_when_an_unknown_field_is_set_then_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        sized it;
+        const char *words;
+    } cases[] = {
+        {{sizeof(later_embedding), sizeof(later_linear), 1, 0}, "sl_embedding: the program sets"},
+        {{sizeof(later_embedding), sizeof(later_linear), 0, 1ull << 56},
+         "sl_linear_spec: the program sets"},
+        {{0, sizeof(sl_linear_spec), 0, 0}, "an embedding without a name"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_program *forward = NULL;
+        const sl_model_options options = choose(1, 1);
+        assert_int_equal(sl_model_emit(build_sized, &cases[i].it, &options, &forward),
+                         SL_ERROR_USAGE);
+        if (strstr(sl_status_message(), cases[i].words) == NULL)
+            fail_msg("%s", sl_status_message());
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model_when_divided_then_its_parts_add_up),
         cmocka_unit_test(names_when_emitted_then_those_of_checkpoints),
         cmocka_unit_test(build_when_mistaken_then_the_first_error_is_named),
+        cmocka_unit_test(structs_when_older_then_missing_fields_are_zero),
+        cmocka_unit_test(structs_when_later_and_unset_then_as_today),
+        cmocka_unit_test(structs_when_an_unknown_field_is_set_then_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
