@@ -28,7 +28,7 @@ typedef struct sl_kernel_call {
     union {
         const uint8_t *block_flags; /* updates: decay flags of the whole group, one byte a block;
                                        BLOCK_NORM: blocks that count, NULL: all */
-        const struct sl_custom_op *custom; /* CUSTOM, CUSTOM_BACKWARD: of sluice/model.h */
+        const struct sl_custom_op *custom; /* CUSTOM, CUSTOM_BACKWARD: of sluice/custom.h */
     };
     const sl_padding *padding; /* CLEAR_PADDING: of the chunk, in host memory */
     uint64_t padding_count;

@@ -42,7 +42,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "sluice/status.h"
+#include "sluice/custom.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -149,47 +149,10 @@ SL_API void sl_head_untied(sl_model *model, const char *name, sl_tensor x, uint6
 
 /* ---- an op of a program's own ---- */
 
-/* Some rows of a custom op: one row for each token, in fp32 whatever the precision of the session.
- * All arrays are row-major and do not overlap. Later versions add fields at the end. */
-typedef struct sl_custom_rows {
-    uint64_t row_count;  /* rows of this call; at least 1 */
-    uint64_t in, out;    /* features of a row of x, and of y, on this rank */
-    const float *x, *z;  /* [row_count, in]; z: the second input, NULL if there is none */
-    const float *weight; /* as sl_custom_op has it, row-major; NULL if there is none */
-    float *y;            /* forward: [row_count, out], to be written whole */
-    const float *dy;     /* backward: the gradient of y, [row_count, out] */
-    float *dx, *dz;      /* backward: the gradients of x and z, to be written whole */
-    float *dweight;      /* backward: the gradient of the weight, to be added to */
-    const void *user;    /* of sl_custom_op */
-} sl_custom_rows;
-
-/* Computes some rows. Several threads call it at the same time, with other rows; what it writes
- * depends on its rows alone. It cannot fail, allocates nothing, and calls nothing of sluice. */
-typedef void (*sl_custom_function)(const sl_custom_rows *rows);
-
-/* A kind of op that sluice does not have: y = f(x, z, weight), where row r of y depends on rows r
- * of x and z, and on the weight. It runs on the cpu device, in forward and backward passes, in
- * evaluations and in decoding, under any placement. */
-typedef struct sl_custom_op {
-    const char *name;            /* of the kind, different for each kind of a model; in plans */
-    sl_custom_function forward;  /* writes y */
-    sl_custom_function backward; /* writes dx and dz, adds to dweight */
-    const void *user;            /* given to both; valid, as `name`, until the session is closed */
-    uint64_t out;                /* features of y; 0: as many as x has */
-    uint64_t weight[2];          /* {0, 0}: no weight; {n, 0}: a vector; {rows, columns} */
-    float mean, deviation;       /* of the initial weight, which is normal; deviation 0: all mean */
-    int is_elementwise;          /* 1: feature i of y depends on feature i of x and z, and on
-                                    element i of a weight vector; then x may be divided among
-                                    tensor-parallel ranks by its features, evenly */
-    uint64_t flops;              /* of matrix products of a row, forward; for reports */
-    float seconds;               /* of a row, forward, on all cores; for the planned time of a
-                                    step. 0: as long as its bytes take */
-} sl_custom_op;
-
 /* y = op(x), [B, T, out]; the weight is `name`.weight, if the op has one. x has all its features on
  * each rank, unless the op is elementwise. At most 16 kinds in a model. */
 SL_API sl_tensor sl_custom_sized(sl_model *model, const char *name, const sl_custom_op *op,
-                                 size_t op_bytes, const sl_tensor *inputs, uint32_t input_count);
+                                 size_t bytes, const sl_tensor *inputs, uint32_t input_count);
 static inline sl_tensor sl_custom(sl_model *model, const char *name, const sl_custom_op *op,
                                   sl_tensor x)
 {
@@ -202,18 +165,6 @@ static inline sl_tensor sl_custom_two(sl_model *model, const char *name, const s
 {
     const sl_tensor inputs[2] = {x, z};
     return sl_custom_sized(model, name, op, sizeof *op, inputs, 2);
-}
-
-/* Checks an op on a few rows of `features` random inputs, `input_count` of them (1 or 2): the
- * gradients against finite differences to 2 %, that all is written that must be, that rows do not
- * depend on each other, and features neither if the op is elementwise. SL_ERROR_USAGE: the message
- * says what is wrong. SL_ERROR_SYSTEM: no memory. */
-SL_API sl_status sl_custom_check_sized(const sl_custom_op *op, size_t op_bytes, uint64_t features,
-                                       uint32_t input_count);
-static inline sl_status sl_custom_check(const sl_custom_op *op, uint64_t features,
-                                        uint32_t input_count)
-{
-    return sl_custom_check_sized(op, sizeof *op, features, input_count);
 }
 
 #ifdef __cplusplus

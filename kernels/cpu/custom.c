@@ -7,7 +7,7 @@
 #include "ops.h"
 #include "partials.h"
 #include "simd.h"
-#include "sluice/model.h"
+#include "sluice/custom.h"
 
 enum { ROWS = 16 };                           /* of one call of the function */
 static const uint64_t partials_max = 1 << 24; /* floats of the gradients of tiles, if one fits */

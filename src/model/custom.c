@@ -2,9 +2,8 @@
  * those that x has on this rank; ops on some rows of a micro-batch have gradients of their weight
  * that are terms of a sum (attrs.row_count), as a norm has. */
 #include <stdio.h>
-#include <string.h>
 
-#include "base/bits.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "build.h"
 #include "custom.h"
@@ -21,11 +20,10 @@ static sl_status check_op(const char *name, const sl_custom_op *op)
     return SL_OK;
 }
 
-sl_status sl_custom_read(const char *name, const sl_custom_op *op, size_t op_bytes,
+sl_status sl_custom_read(const char *name, const sl_custom_op *op, size_t bytes,
                          sl_custom_op *out_op)
 {
-    *out_op = (sl_custom_op){0};
-    memcpy(out_op, op, op_bytes < sizeof *out_op ? op_bytes : sizeof *out_op);
+    SL_TRY(sl_sized_take("sl_custom_op", op, bytes, out_op, sizeof *out_op));
     return check_op(name, out_op);
 }
 
@@ -106,7 +104,7 @@ static sl_status emit_custom(sl_model *model, const local_custom *it, uint32_t *
                          .out = it->out,
                          .row_count = it->rows,
                          .row_flops = it->op->flops,
-                         .row_seconds = it->op->seconds};
+                         .row_seconds = (float)it->op->seconds};
     SL_TRY(sl_model_open_segment(model));
     SL_TRY(sl_program_add_custom(model->program, it->op, &attrs.custom));
     SL_TRY(add_weight(model, it, &weight));
@@ -145,13 +143,13 @@ static sl_status make_custom(sl_model *model, local_custom *it, const sl_tensor 
     return emit_custom(model, it, &made->value);
 }
 
-sl_tensor sl_custom_sized(sl_model *model, const char *name, const sl_custom_op *op,
-                          size_t op_bytes, const sl_tensor *inputs, uint32_t input_count)
+sl_tensor sl_custom_sized(sl_model *model, const char *name, const sl_custom_op *op, size_t bytes,
+                          const sl_tensor *inputs, uint32_t input_count)
 {
     sl_model_tensor made = {.value = SL_NONE};
     sl_custom_op read;
     local_custom it = {.name = name, .op = &read};
-    sl_status status = sl_custom_read(name, op, op_bytes, &read);
+    sl_status status = sl_custom_read(name, op, bytes, &read);
     if (status == SL_OK)
         status = make_custom(model, &it, inputs, input_count, &made);
     return sl_model_return(model, status, &made);

@@ -2,11 +2,11 @@
 #ifndef SL_MODEL_CUSTOM_H
 #define SL_MODEL_CUSTOM_H
 
-#include "sluice/model.h"
+#include "sluice/custom.h"
 
-/* Copies a caller's op, whose struct has `op_bytes`. SL_ERROR_USAGE: it lacks something; the
+/* Copies a caller's op, whose struct has `bytes`. SL_ERROR_USAGE: it lacks something; the
  * message begins with `name`. */
-sl_status sl_custom_read(const char *name, const sl_custom_op *op, size_t op_bytes,
+sl_status sl_custom_read(const char *name, const sl_custom_op *op, size_t bytes,
                          sl_custom_op *out_op);
 
 #endif

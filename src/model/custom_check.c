@@ -203,13 +203,13 @@ static sl_status count_weight(const sl_custom_op *op, uint64_t *out_count)
     return sl_bits_multiply(op->weight[0], op->weight[1] ? op->weight[1] : 1, op->name, out_count);
 }
 
-sl_status sl_custom_check_sized(const sl_custom_op *op, size_t op_bytes, uint64_t features,
+sl_status sl_custom_check_sized(const sl_custom_op *op, size_t bytes, uint64_t features,
                                 uint32_t input_count)
 {
     enum { FEATURES_MAX = 1 << 20, WEIGHT_MAX = 1 << 26 };
     sl_custom_op read;
     uint64_t seed = 1;
-    SL_TRY(sl_custom_read("a custom op", op, op_bytes, &read));
+    SL_TRY(sl_custom_read("a custom op", op, bytes, &read));
     checked it = {.op = &read, .in = features, .out = read.out ? read.out : features};
     SL_TRY(count_weight(&read, &it.weight_count));
     if (features < 1 || features > FEATURES_MAX || it.out > FEATURES_MAX || input_count < 1 ||

@@ -207,7 +207,7 @@
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(UPDATE, cache, 0, TYPE, 2, B, K, I), \
       OP(WRITE, y, 0, TYPE, B, T, I)) \
-    /* An op of the model's own, attrs.custom of the program's (sluice/model.h): rows of y from */ \
+    /* An op of the model's own, attrs.custom of the program's (sluice/custom.h): rows of y from */ \
     /* rows of x and z. */ \
     X(CUSTOM, custom, 0, FLOPS(R, F), \
       OP(READ, x, 0, TYPE, R, I), \

@@ -17,7 +17,7 @@
 
 #include "program/op_list.h"
 #include "rules/rule.h"
-#include "sluice/model.h"
+#include "sluice/custom.h"
 
 #define SL_NONE UINT32_MAX /* no value, no tensor, no chunk */
 

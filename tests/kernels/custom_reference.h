@@ -7,7 +7,7 @@
 #ifndef SL_TESTS_CUSTOM_REFERENCE_H
 #define SL_TESTS_CUSTOM_REFERENCE_H
 
-#include "sluice/model.h"
+#include "sluice/custom.h"
 
 #define CUSTOM_WEIGHT_SCALE 0.0625f
 

@@ -57,6 +57,10 @@ int main(void)
 """
 
 
+# Functions of an example that only shows them.
+UNUSED = ["-Wno-unused-function", "-Wno-unused-const-variable"]
+
+
 class Fault(Exception):
     pass
 
@@ -77,13 +81,16 @@ class Example:
         self.path, self.line, self.text = path, line, "\n".join(lines)
         self.is_program = re.search(r"^int main\(", self.text, re.M) is not None
         self.is_build = re.search(r"^static sl_status build\(", self.text, re.M) is not None
+        self.has_functions = re.search(r"^static .*\)\n\{", self.text, re.M) is not None
 
     def source(self, headers):
         text = f'#line {self.line} "{self.path}"\n{self.text}\n'
         if self.is_program:
             return text
         includes = "".join(INCLUDES.format(name) for name in headers)
-        return includes + (text + TRAINS if self.is_build else STATEMENTS.format(text))
+        if self.is_build:
+            return includes + text + TRAINS
+        return includes + (text if self.has_functions else STATEMENTS.format(text))
 
 
 def find_header_examples(maker, root):
@@ -134,7 +141,7 @@ class Checker:
         self.write(name + ".c", example.source(headers))
         command = [*self.c, self.include, name + ".c"]
         if not example.is_program and not example.is_build:
-            run(what, [*command, "-fsyntax-only"], self.scratch)
+            run(what, [*command, "-fsyntax-only", *UNUSED], self.scratch)
             return f"{what} compiles"
         run(what, [*command, "-o", name, *self.link], self.scratch)
         said = run(what, [os.path.join(self.scratch, name)], self.scratch).strip()
@@ -169,6 +176,7 @@ def check(root, library, cc, cxx, flags):
 # A file, what stands there, what stands there then, and the start of what is said.
 PLANTS = [("include/sluice/options.h", '"policy", "host");', '"policy");', "include/sluice/options.h:"),
           ("include/sluice/model.h", "sl_gelu(model, ", "sl_gelo(model, ", "include/sluice/model.h:"),
+          ("include/sluice/custom.h", "2 * rows->x[i]", "2 * rows->a[i]", "include/sluice/custom.h:"),
           ("include/sluice/log.h", '#include "sluice/status.h"', "", "log.h as c:"),
           ("include/sluice/device.h", "int index, sl", "int class, sl", "device.h as cpp:"),
           ("include/sluice/version.h", "*/\nSL_API", "*/\n\nSL_API", "include/sluice/version.h:"),
