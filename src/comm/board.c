@@ -91,6 +91,7 @@ struct sl_board {
     uint32_t local_index, rank_count;
     _Atomic uint64_t timeout_ns; /* the thread of messages reads it too */
     uint32_t spins;
+    bool has_entered;
     struct pollfd *processes; /* [rank_count] pidfds; NULL: ranks are threads */
     uint32_t gone;            /* a rank whose process had ended before it was watched, or none */
 };
@@ -267,9 +268,15 @@ sl_status sl_board_share(sl_board *first, uint32_t local_index, sl_board **out_b
     return open_view(first->mapping, local_index, out_board);
 }
 
+/* A view that did not enter may be the second one of a rank that is here. */
 void sl_board_leave(sl_board *board)
 {
-    atomic_store(&board->head->entries[board->local_index].state, RANK_LEFT);
+    uint32_t absent = RANK_ABSENT;
+    _Atomic uint32_t *state = &board->head->entries[board->local_index].state;
+    if (board->has_entered)
+        atomic_store(state, RANK_LEFT);
+    else
+        atomic_compare_exchange_strong(state, &absent, RANK_LEFT);
 }
 
 void sl_board_close(sl_board *board)
@@ -660,6 +667,7 @@ void sl_board_enter(sl_board *board, uint32_t world_rank)
     entry->process = (int32_t)getpid();
     entry->process_space = find_process_space();
     entry->world_rank = world_rank;
+    board->has_entered = true;
     atomic_store(&entry->state, RANK_HERE);
     sl_board_wake(&board->head->arrived, &board->head->arrived_sleepers);
 }
@@ -667,6 +675,11 @@ void sl_board_enter(sl_board *board, uint32_t world_rank)
 sl_status sl_board_join(sl_board *board, uint32_t world_rank)
 {
     sl_board_patience patience = {0};
+    const board_entry *entry = &board->head->entries[board->local_index];
+    if (!board->has_entered && atomic_load(&entry->state) != RANK_ABSENT)
+        SL_FAIL(SL_ERROR_USAGE,
+                "rank %u has opened the world before: it is opened once in the life of a rank",
+                world_rank);
     sl_board_enter(board, world_rank);
     for (;;) {
         uint32_t seen = atomic_load(&board->head->arrived), missing = find_absent(board);

@@ -272,8 +272,8 @@ static sl_status scatter_slice(call *it, const scatter *args, uint64_t done, uin
     return SL_OK;
 }
 
-sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_types types, const uint64_t *starts,
-                                 const void *from, void *to)
+sl_status sl_comm_reduce_scatter_pieces(sl_comm *comm, sl_comm_types types, const uint64_t *starts,
+                                        const void *from, void *to)
 {
     SL_TRY(check_types(types));
     SL_TRY(check_starts(starts, comm->size));
@@ -286,6 +286,24 @@ sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_types types, const uint6
     for (uint64_t done = 0; done < longest; done += each)
         SL_TRY(scatter_slice(&it, &args, done, each));
     return longest > 0 ? SL_OK : sl_comm_poll(comm);
+}
+
+/* starts [size + 1] of equal pieces. */
+static sl_status find_starts(const sl_comm *comm, uint64_t each, uint64_t *out_starts)
+{
+    uint64_t whole;
+    SL_TRY(sl_bits_multiply(each, comm->size, "what ranks share", &whole));
+    for (uint32_t i = 0; i <= comm->size; i++)
+        out_starts[i] = each * i;
+    return SL_OK;
+}
+
+sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_type type, uint64_t count, const void *from,
+                                 void *to)
+{
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    SL_TRY(find_starts(comm, count, starts));
+    return sl_comm_reduce_scatter_pieces(comm, (sl_comm_types){type, type}, starts, from, to);
 }
 
 /* ---- gather ---- */
@@ -328,10 +346,8 @@ sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const voi
 
 sl_status sl_comm_all_gather(sl_comm *comm, uint64_t bytes, const void *part, void *out_parts)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0}, whole;
-    SL_TRY(sl_bits_multiply(bytes, comm->size, "what ranks gather", &whole));
-    for (uint32_t i = 0; i <= comm->size; i++)
-        starts[i] = bytes * i;
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    SL_TRY(find_starts(comm, bytes, starts));
     return sl_comm_gather_pieces(comm, starts, part, out_parts);
 }
 

@@ -216,25 +216,22 @@ static sl_status open_local(const sl_environment *environment, sl_comm **out_wor
     return SL_OK;
 }
 
-static sl_status open_world(sl_comm_kind kind, double timeout_s, sl_comm **out_world)
+static sl_status open_world(double timeout_s, sl_comm **out_world)
 {
     sl_environment environment;
     SL_TRY(sl_environment_read(&environment));
-    kind = kind == SL_COMM_AUTO ? environment.kind : kind;
-    if (kind == SL_COMM_SELF)
+    if (environment.kind == SL_COMM_SELF)
         return sl_comm_threads_open(1, out_world);
-    if (kind != environment.kind)
-        SL_FAIL(SL_ERROR_USAGE, "this process was not started as a rank: use sluice launch");
-    if (kind == SL_COMM_MPI)
+    if (environment.kind == SL_COMM_MPI)
         return open_met(&environment, timeout_s, out_world);
     return open_local(&environment, out_world);
 }
 
-sl_status sl_comm_open(const sl_comm_options *options, sl_comm **out_world)
+sl_status sl_comm_open(double timeout_s, sl_comm **out_world)
 {
-    double timeout_s = options->timeout_s > 0 ? options->timeout_s : TIMEOUT_S;
     sl_comm *world;
-    SL_TRY(open_world(options->kind, timeout_s, &world));
+    timeout_s = timeout_s > 0 ? timeout_s : TIMEOUT_S;
+    SL_TRY(open_world(timeout_s, &world));
     sl_comm_set_timeout(world, timeout_s);
     sl_status status = world->ops == &self_ops ? SL_OK : sl_board_join(world->board, world->rank);
     if (status != SL_OK)
@@ -266,6 +263,9 @@ static sl_status check_members(const sl_comm *world, const uint32_t *members, ui
         if (members[i] == world->rank)
             rank = i;
     }
+    if (world->world != world)
+        SL_FAIL(SL_ERROR_INTERNAL, "communicators are split off the world, not off %s",
+                world->name);
     if (!is_ascending || rank == UINT32_MAX)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u's set is not one of ascending ranks that holds it",
                 world->rank);

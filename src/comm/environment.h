@@ -15,8 +15,14 @@
  * and a network and not the machine, and for tests. */
 #define SL_ENVIRONMENT_MACHINE "SLUICE_MACHINE"
 
+typedef enum sl_comm_kind {
+    SL_COMM_SELF,  /* a world of one */
+    SL_COMM_LOCAL, /* processes of one machine, started by `sluice launch` */
+    SL_COMM_MPI    /* processes that mpirun or srun started; on several machines by messages */
+} sl_comm_kind;
+
 typedef struct sl_environment {
-    sl_comm_kind kind; /* SELF, LOCAL or MPI */
+    sl_comm_kind kind;
     uint32_t rank, size;
     uint32_t local_size; /* of the ranks, those on this machine; 0: to be found out */
     const char *library; /* MPI: "openmpi" or "mpich", whose starter it is */

@@ -85,7 +85,7 @@ static sl_status sum_shard(void *user, sl_type stored, sl_type type, uint64_t el
     const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
     uint64_t starts[SL_COMM_RANKS_MAX + 1];
     find_starts(end->comm, element_count, starts);
-    return sl_comm_reduce_scatter(end->comm, types, starts, data, shard);
+    return sl_comm_reduce_scatter_pieces(end->comm, types, starts, data, shard);
 }
 
 static sl_status gather_shards(void *user, uint64_t bytes, const void *shard, void *data)
@@ -106,10 +106,7 @@ static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const 
                                 void *to)
 {
     const sl_ranks_end *end = user;
-    const sl_comm_types types = {(sl_comm_type)type, (sl_comm_type)type};
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    find_starts(end->comm, count * sl_comm_size(end->comm), starts);
-    return sl_comm_reduce_scatter(end->comm, types, starts, from, to);
+    return sl_comm_reduce_scatter(end->comm, (sl_comm_type)type, count, from, to);
 }
 
 static sl_status exchange(void *user, uint32_t rank, uint64_t bytes, const void *given, void *taken)
@@ -162,14 +159,13 @@ void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks)
 
 sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
 {
-    const sl_comm_options options = {.kind = SL_COMM_AUTO, .timeout_s = timeout_s};
     sl_environment environment;
     sl_comm *world;
     *out_ranks = (sl_ranks){0};
     SL_TRY(sl_environment_read(&environment));
     if (environment.kind == SL_COMM_SELF)
         return SL_OK; /* alone: needs nothing of the system */
-    SL_TRY(sl_comm_open(&options, &world));
+    SL_TRY(sl_comm_open(timeout_s, &world));
     if (sl_comm_size(world) == 1) {
         sl_comm_close(world);
         return SL_OK;

@@ -138,7 +138,7 @@ static void check_reduce_scatter(const comm_case *it, answer *out)
     bool is_in_place = it->seed % 2;
     char *to = is_in_place ? from + first * bytes : apart;
     fill_numbers(it, from);
-    if (sl_comm_reduce_scatter(it->comm, it->types, it->starts, from, to) != SL_OK)
+    if (sl_comm_reduce_scatter_pieces(it->comm, it->types, it->starts, from, to) != SL_OK)
         complain(out, "reduce_scatter: %s", sl_status_message());
     else
         expect_sums(it, to, first, count, out);

@@ -140,13 +140,12 @@ static void set_number(const char *name, uint32_t number)
 /* In the child. Without a file it is a rank as Open MPI's mpirun starts it. */
 static void run_process(uint32_t rank, uint32_t size, int file, const rank_run *run)
 {
-    const sl_comm_options options = {.kind = SL_COMM_AUTO};
     sl_comm *world;
     set_number(file < 0 ? "OMPI_COMM_WORLD_RANK" : SL_ENVIRONMENT_RANK, rank);
     set_number(file < 0 ? "OMPI_COMM_WORLD_SIZE" : SL_ENVIRONMENT_SIZE, size);
     if (file >= 0)
         set_number(SL_ENVIRONMENT_FILE, (uint32_t)file);
-    if (sl_comm_open(&options, &world) != SL_OK) {
+    if (sl_comm_open(0, &world) != SL_OK) {
         complain(run->out, "cannot open: %s", sl_status_message());
         _exit(1);
     }

@@ -81,7 +81,7 @@ static void differ_in_pieces(sl_comm *world, bool is_odd, answer *out)
         starts[i] = 10 * i - (is_odd && i == 1);
     float from[10 * RANKS_MAX] = {0}, to[16];
     const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
-    tell(sl_comm_reduce_scatter(world, types, starts, from, to), out);
+    tell(sl_comm_reduce_scatter_pieces(world, types, starts, from, to), out);
 }
 
 static void skip_one(sl_comm *world, bool is_odd, answer *out)
@@ -583,14 +583,13 @@ static void environment_when_it_contradicts_itself_is_refused(void **state)
                  {"0", "2", "-1", "SLUICE_RANKS_FILE is \"-1\""},
                  {"0", "2", "400000", "shared memory"},
                  {"0", "2", "0", "shared memory"}};
-    const sl_comm_options options = {.kind = SL_COMM_AUTO};
     sl_comm *world;
     int kept = dup(STDIN_FILENO);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         setenv(SL_ENVIRONMENT_RANK, cases[i].rank, 1);
         setenv(SL_ENVIRONMENT_SIZE, cases[i].size, 1);
         setenv(SL_ENVIRONMENT_FILE, cases[i].file, 1);
-        assert_true(sl_comm_open(&options, &world) != SL_OK);
+        assert_true(sl_comm_open(0, &world) != SL_OK);
         if (!strstr(sl_status_message(), cases[i].says))
             fail_msg("says \"%s\", without \"%s\"", sl_status_message(), cases[i].says);
     }
@@ -601,7 +600,7 @@ static void environment_when_it_contradicts_itself_is_refused(void **state)
         dup2(kept, STDIN_FILENO);
         close(kept);
     }
-    assert_int_equal(sl_comm_open(&options, &world), SL_OK);
+    assert_int_equal(sl_comm_open(0, &world), SL_OK);
     assert_int_equal(sl_comm_size(world), 1);
     assert_string_equal(sl_comm_carrier(world), "self");
     sl_comm_close(world);
@@ -610,15 +609,14 @@ static void environment_when_it_contradicts_itself_is_refused(void **state)
 static void ranks_when_some_do_not_start_are_named(void **state)
 {
     (void)state;
-    const sl_comm_options options = {.kind = SL_COMM_AUTO, .timeout_s = 0.2};
     sl_comm *world;
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1); /* nobody comes */
-    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_RANK);
+    assert_int_equal(sl_comm_open(0.2, &world), SL_ERROR_RANK);
     assert_non_null(strstr(sl_status_message(), "rank 1 has not started"));
     setenv("OMPI_COMM_WORLD_RANK", "3", 1);
-    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_RANK);
+    assert_int_equal(sl_comm_open(0.2, &world), SL_ERROR_RANK);
     assert_non_null(strstr(sl_status_message(), "rank 0 has not started"));
     unsetenv("OMPI_COMM_WORLD_RANK");
     unsetenv("OMPI_COMM_WORLD_SIZE");
@@ -628,7 +626,7 @@ static void ranks_when_some_do_not_start_are_named(void **state)
 static void arguments_when_impossible_are_refused(void **state)
 {
     (void)state;
-    sl_comm *world, *part;
+    sl_comm *world, *part, *other;
     float data[4] = {0};
     assert_int_equal(sl_comm_threads_open(1, &world), SL_OK);
     const sl_comm_types types = {SL_COMM_BF16, SL_COMM_FP32};
@@ -640,6 +638,7 @@ static void arguments_when_impossible_are_refused(void **state)
     assert_int_equal(sl_comm_split(world, "tp", (uint32_t[]){0}, 1, &part), SL_OK);
     assert_int_equal(sl_comm_window_bytes(part), 0);
     assert_int_equal(sl_comm_barrier(part), SL_OK);
+    assert_int_equal(sl_comm_split(part, "tp", (uint32_t[]){0}, 1, &other), SL_ERROR_INTERNAL);
     sl_comm_close(part);
     sl_comm_close(world);
     sl_comm_close(NULL);

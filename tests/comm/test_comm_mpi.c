@@ -77,12 +77,11 @@ static void complain_and_leave(const answer *found)
 /* What each rank does: random calls over the world, and over groups across machines and within. */
 static int run_as_rank(void)
 {
-    const sl_comm_options options = {.kind = SL_COMM_AUTO, .timeout_s = 100};
     static const sl_comm_layout layouts[] = {{2, 2, 1}, {1, 2, 2}};
     bool is_full = getenv("SL_TEST_FULL");
     answer found = {0};
     sl_comm *world;
-    if (sl_comm_open(&options, &world) != SL_OK)
+    if (sl_comm_open(100, &world) != SL_OK)
         complain(&found, "%s", sl_status_message());
     complain_and_leave(&found);
     const sequence plan = {base_seed, is_full ? 400 : 30, is_full ? 3000000 : 100000};

@@ -206,7 +206,7 @@ static bool is_scattered_as_by_hosts(sl_comm *world, buffers *it, sl_comm_types 
     char *memory = (char *)it->device.memory + own, *expected = (char *)it->expected + own;
     return begin(world, it, types.stored, count) &&
            sl_nccl_reduce_scatter(it->nccl, types, starts, it->device.memory, memory) == SL_OK &&
-           sl_comm_reduce_scatter(world, types, starts, it->expected, expected) == SL_OK &&
+           sl_comm_reduce_scatter_pieces(world, types, starts, it->expected, expected) == SL_OK &&
            is_equal(it, memory, expected, (starts[rank + 1] - starts[rank]) * each);
 }
 

@@ -92,13 +92,12 @@ static uint32_t number(const char *text)
 int main(int argc, char **argv)
 {
     const char *timeout = getenv("RANK_STEPS_TIMEOUT");
-    const sl_comm_options options = {0};
     sl_comm *world = NULL;
     plan it = {.steps = argc > 1 ? number(argv[1]) : 1, .ms = argc > 2 ? number(argv[2]) : 0};
     if (argc > 5)
         it = (plan){it.steps, it.ms, argv[3], number(argv[4]), number(argv[5])};
     signal(SIGUSR1, take_signal);
-    sl_status status = sl_comm_open(&options, &world);
+    sl_status status = sl_comm_open(0, &world);
     if (status != SL_OK)
         return complain(NULL, status);
     if (timeout) /* of steps: how long a busy machine takes to start ranks is not looked at */
