@@ -19,7 +19,8 @@
  *     sl_status status = sl_parallel_linear_forward(group, &up);
  *
  * Of `count` features each rank has count / size, and the first count % size ranks have one more;
- * sl_parallel_part says which. A rank may have none. The bias of a layer by columns is divided as
+ * sl_parallel_part says which. A rank may have none; its arrays then are
+ * any pointers but NULL. The bias of a layer by columns is divided as
  * its columns are, every other bias is whole on each rank.
  *
  * Operations by hand on activations, which are matrices [rows, features], are

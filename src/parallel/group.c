@@ -71,6 +71,7 @@ sl_status sl_group_take(sl_parallel_group *group, sl_group_scratch use, uint64_t
                         void **out_memory)
 {
     void *memory = NULL;
+    bytes = sl_bits_max(bytes, ALIGN_BYTES); /* no elements have an address, too */
     if (bytes > group->scratch[use].bytes) {
         if (posix_memalign(&memory, ALIGN_BYTES, bytes) != 0)
             SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu bytes of a parallel layer",
