@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares tensor-parallel ranks of sluice with PyTorch processes that exchange by plain collectives.
 
-usage: compare_ranks.py --sluice PROGRAM --tool dump_shards [--show N]
+usage: compare_ranks.py --sluice PROGRAM [--show N]
 
 A block of GPT-2 between embedding and head, on two ranks. The command trains one step at learning rate 0 of
 two micro-batches, in fp32, in each way in which its tensor ranks share a model; at beta1 = 1/2 and without
@@ -9,15 +9,10 @@ clipping, the first moment in its checkpoint is half of the gradient. Beside it 
 PyTorch's over gloo compute the same from shard_formulas.py, each with its heads, features and ids, in
 float64 and in float32; nothing of sluice's code or of its order of sums is in them. Errors are relative
 to the norm of a tensor's gradient, the bound is 1e-5. A backward pass that drops the other rank's part
-of a gradient has to be beyond it.
-
-The layers alone: `dump_shards` runs sluice's kernels and communicator on 2 and 3 ranks for a linear layer
-in three modes and for the cross-entropy of split classes, forward and backward, against the same formulas
-in float64. Leaves with 77 without torch.
+of a gradient has to be beyond it. Leaves with 77 without torch.
 """
 
 import argparse
-import dataclasses
 import json
 import math
 import os
@@ -38,8 +33,7 @@ except ImportError as error:
 
 import gpt2
 import tensor_file
-from shard_formulas import (bounds, column_linear, norm, row_linear, share, split_cross_entropy,
-                            split_embedding, whole_linear)
+from shard_formulas import bounds, column_linear, norm, row_linear, share, split_cross_entropy, split_embedding
 
 LIMIT, ACCUMULATE, BATCH = 1e-5, 2, 2
 SHAPES = {"odd": gpt2.Shape(layers=1, heads=3, width=33, context=19, vocab=301),
@@ -48,19 +42,6 @@ WAYS = [("", []), ("rows shared", ["--sequence-parallel"]),
         ("columns of wte", ["--split-layout", "colossal"]),
         ("kept together", ["--partition-activations", "--recompute", "full"]),
         ("on the host", ["--policy", "host"])]
-
-
-@dataclasses.dataclass(frozen=True)
-class Layer:
-    rows: int
-    inputs: int
-    outputs: int
-    ids: int
-
-
-# Nothing divides; the last of three ranks has one id, and padding.
-LAYERS = {"odd layers": Layer(rows=23, inputs=37, outputs=53, ids=7),
-          "even layers": Layer(rows=64, inputs=96, outputs=384, ids=1200)}
 
 
 # ---- a block, as one of the processes of PyTorch ----
@@ -210,98 +191,10 @@ def compare_block(options, name, shape):
             sys.exit(f"{name}, {way[0]}: beyond {LIMIT}")
 
 
-# ---- layers alone ----
-
-def id_bounds(count):
-    """Equal parts of ids, the last ones padded."""
-    each = -(-count // dist.get_world_size())
-    return min(each * dist.get_rank(), count), min(each * (dist.get_rank() + 1), count)
-
-
-def read_layer(layer):
-    """{name: float64 tensor} of the files that the tool reads, as leaves."""
-    shapes = {"x": (layer.rows, layer.inputs), "weight": (layer.inputs, layer.outputs),
-              "bias": (layer.outputs,), "dy": (layer.rows, layer.outputs),
-              "table": (layer.ids, layer.inputs)}
-    return {name: torch.tensor(np.fromfile(name, np.float32).reshape(dims), dtype=torch.float64)
-            for name, dims in shapes.items()}, torch.tensor(np.fromfile("targets", np.int32), dtype=torch.long)
-
-
-def run_mode(mode, formula, x, weight, bias, dy):
-    """What the tool writes of a mode, of this rank."""
-    leaves = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
-    y = formula(*leaves)
-    y.backward(dy)
-    return {f"{mode}-y": y.detach(), **{f"{mode}-d{name}": leaf.grad for name, leaf in
-                                        zip(("x", "weight", "bias"), leaves)}}
-
-
-def run_layer_peer(layer):
-    given, targets = read_layer(layer)
-    x, weight, bias, dy = (given[name] for name in ("x", "weight", "bias", "dy"))
-    inputs, outputs, ids = slice(*bounds(layer.inputs)), slice(*bounds(layer.outputs)), id_bounds(layer.ids)
-    results = run_mode("whole", whole_linear, x, weight, bias, dy)
-    results |= run_mode("column", column_linear, x, weight[:, outputs], bias[outputs], dy[:, outputs])
-    results |= run_mode("row", row_linear, x[:, inputs], weight[inputs], bias, dy)
-    hidden = x.clone().requires_grad_()
-    table = given["table"][slice(*ids)].clone().requires_grad_()
-    loss = split_cross_entropy(share(hidden) @ table.T, targets, ids[0])
-    loss.backward()
-    check_whole(layer, given, targets, results, loss, hidden)
-    results |= {"loss": loss.detach() * layer.rows, "dhidden": hidden.grad, "dtable": table.grad}
-    np.savez(f"layers-{dist.get_rank()}.npz", **{name: value.numpy() for name, value in results.items()})
-
-
-def check_whole(layer, given, targets, results, loss, hidden):
-    """The formulas themselves, against PyTorch's own functions of whole tensors."""
-    whole_hidden = given["x"].clone().requires_grad_()
-    whole = F.cross_entropy(whole_hidden @ given["table"].T, targets)
-    whole.backward()
-    y = F.linear(given["x"], given["weight"].T, given["bias"])
-    first, end = bounds(layer.outputs)
-    pairs = [(results["row-y"], y), (results["column-y"], y[:, first:end]), (loss, whole),
-             (results["column-dx"], results["whole-dx"]), (hidden.grad, whole_hidden.grad)]
-    for computed, true in pairs:
-        if not torch.allclose(computed, true, rtol=1e-10, atol=1e-12):
-            sys.exit("the formulas are not those of whole layers")
-
-
-def draw_layer(layer):
-    random = np.random.default_rng(3)
-    for name, dims, scale in (("x", (layer.rows, layer.inputs), 1.0), ("bias", (layer.outputs,), 1.0),
-                              ("weight", (layer.inputs, layer.outputs), 0.3),
-                              ("dy", (layer.rows, layer.outputs), 1.0),
-                              ("table", (layer.ids, layer.inputs), 2.0)):
-        (scale * random.standard_normal(dims)).astype(np.float32).tofile(name)
-    random.integers(0, layer.ids, layer.rows).astype(np.int32).tofile("targets")
-
-
-def compare_layers(options, name, layer, size):
-    draw_layer(layer)
-    start_peers(name, size)
-    done = subprocess.run([options.sluice, "launch", "-n", str(size), "--", options.tool, ".",
-                           *map(str, dataclasses.astuple(layer))], capture_output=True)
-    if done.returncode != 0:
-        sys.exit(f"{name}: dump_shards: {done.returncode}: {done.stderr.decode()}")
-    worst = {}
-    for rank in range(size):
-        true = np.load(f"layers-{rank}.npz")
-        for key in true.files:
-            ours = np.fromfile(f"out-{rank}-{key}", np.float64 if key == "loss" else np.float32)
-            norm_of = np.linalg.norm(true[key])
-            error = np.linalg.norm(ours - true[key].ravel()) / (norm_of if norm_of > 0 else 1)
-            mode = key.split("-")[0] if "-" in key else "cross-entropy"
-            worst[mode] = max(worst.get(mode, 0), error)
-    print(f"{name}, {size} ranks: " + ", ".join(f"{mode} {error:.1e}" for mode, error in worst.items()))
-    if not all(error <= LIMIT for error in worst.values()):
-        sys.exit(f"{name}: beyond {LIMIT}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice")
-    parser.add_argument("--tool")
     parser.add_argument("--show", type=int, default=0, metavar="N", help="worst gradients (0)")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--job", help=argparse.SUPPRESS)
@@ -311,20 +204,14 @@ def main():
         torch.set_num_threads(1)
         dist.init_process_group("gloo", init_method=f"file://{os.getcwd()}/meeting", rank=rank,
                                 world_size=size)
-        if options.job in SHAPES:
-            run_block_peer(SHAPES[options.job])
-        else:
-            run_layer_peer(LAYERS[options.job])
+        run_block_peer(SHAPES[options.job])
         dist.destroy_process_group()
         return
-    options.sluice, options.tool = os.path.abspath(options.sluice), os.path.abspath(options.tool)
+    options.sluice = os.path.abspath(options.sluice)
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)
         for name, shape in SHAPES.items():
             compare_block(options, name, shape)
-        for size in (2, 3):
-            for name, layer in LAYERS.items():
-                compare_layers(options, name, layer, size)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Parallel layers as formulas, over plain collectives of torch.distributed: what each of several
 processes computes that hold a part of a layer's weight. After torchshard's definitions: a linear layer in
-three modes (whole; output features split, "dim 1"; input features split, "dim 0") and a cross-entropy whose
-classes are split. Weights are stored [in, out]. Parts need not be equal."""
+two modes (output features split, "dim 1"; input features split, "dim 0") and a cross-entropy whose classes
+are split. Weights are stored [in, out]. Parts need not be equal."""
 
 import torch
 import torch.distributed as dist
@@ -52,10 +52,6 @@ def bounds(count, unit=1):
     size, rank, units = dist.get_world_size(), dist.get_rank(), count // unit
     first = units // size * rank + min(rank, units % size)
     return first * unit, (first + units // size + (rank < units % size)) * unit
-
-
-def whole_linear(x, weight, bias):
-    return x @ weight + bias
 
 
 def column_linear(x, weight, bias, is_summed=True):
