@@ -42,37 +42,37 @@ static const sl_parallel_cross_entropy_args entropy = { /* the gradient is writt
     .dlogits = logits};
 /* clang-format on */
 
-static sl_status step(sl_parallel_group *group)
+static sl_status step(sl_parallel_team *team)
 {
-    TRY(sl_parallel_linear_forward(group, &layers[0]));
+    TRY(sl_parallel_linear_forward(team, &layers[0]));
     for (int i = 0; i < SAMPLES * HIDDEN; i++)
         hidden[i] = hidden[i] > 0 ? hidden[i] : 0;
-    TRY(sl_parallel_linear_forward(group, &layers[1]));
-    TRY(sl_parallel_linear_forward(group, &layers[2]));
-    TRY(sl_parallel_cross_entropy(group, &entropy));
-    TRY(sl_parallel_linear_backward(group, &layers[2]));
-    TRY(sl_parallel_linear_backward(group, &layers[1]));
+    TRY(sl_parallel_linear_forward(team, &layers[1]));
+    TRY(sl_parallel_linear_forward(team, &layers[2]));
+    TRY(sl_parallel_cross_entropy(team, &entropy));
+    TRY(sl_parallel_linear_backward(team, &layers[2]));
+    TRY(sl_parallel_linear_backward(team, &layers[1]));
     for (int i = 0; i < SAMPLES * HIDDEN; i++)
         dhidden[i] = hidden[i] > 0 ? dhidden[i] : 0;
-    TRY(sl_parallel_linear_backward(group, &layers[0]));
+    TRY(sl_parallel_linear_backward(team, &layers[0]));
     for (int layer = 0; layer < LAYERS; layer++)
         for (int i = 0; i < WEIGHTS_MAX; i++)
             weights[layer][i] -= 0.2f * gradients[layer][i];
     return SL_OK;
 }
 
-static sl_status train(sl_parallel_group *group, int is_first_rank)
+static sl_status train(sl_parallel_team *team, int is_first_rank)
 {
     const sl_parallel_matrix samples = {SAMPLES, WIDTH, SL_PARALLEL_WHOLE};
-    TRY(sl_parallel_draw(group, &samples, 1, 1, x));
+    TRY(sl_parallel_draw(team, &samples, 1, 1, x));
     for (int i = 0; i < LAYERS; i++) {
         const sl_parallel_matrix weight = {layers[i].in, layers[i].out, layers[i].split};
-        TRY(sl_parallel_draw(group, &weight, (uint64_t)i + 2, 0.2f, weights[i]));
+        TRY(sl_parallel_draw(team, &weight, (uint64_t)i + 2, 0.2f, weights[i]));
     }
     for (int i = 0; i < SAMPLES; i++)
         targets[i] = i * 37 % CLASSES;
     for (int i = 1; i <= STEPS; i++) {
-        TRY(step(group));
+        TRY(step(team));
         if (is_first_rank && i % 10 == 0)
             printf("step %d loss %.6f\n", i, loss);
     }
@@ -82,15 +82,15 @@ static sl_status train(sl_parallel_group *group, int is_first_rank)
 int main(void)
 {
     sl_comm *world = NULL;
-    sl_parallel_group *group = NULL;
+    sl_parallel_team *team = NULL;
     sl_status status = sl_comm_open(0, &world);
     if (status == SL_OK)
-        status = sl_parallel_open(world, 0, &group);
+        status = sl_parallel_open(world, 0, &team);
     if (status == SL_OK)
-        status = train(group, sl_comm_rank(world) == 0);
+        status = train(team, sl_comm_rank(world) == 0);
     if (status != SL_OK)
         fprintf(stderr, "tensor_parallel: %s\n", sl_status_message());
-    sl_parallel_close(group);
+    sl_parallel_close(team);
     sl_comm_close(world);
     return sl_status_exit_code(status);
 }

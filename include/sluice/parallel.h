@@ -4,41 +4,54 @@
  * A weight is [in, out], and y = x * weight + bias with x [rows, in]. Ranks divide a weight by its
  * columns, by its rows, or not at all:
  *
- *     split                 a rank holds    reads of x          computes
- *     SL_PARALLEL_WHOLE     the weight      all columns         all columns of y
- *     SL_PARALLEL_COLUMNS   some columns    all columns         the same columns of y
- *     SL_PARALLEL_ROWS      some rows       the same columns    y, as a sum over the ranks
+ * | split               | a rank holds | reads of x       | computes                    |
+ * |---------------------|--------------|------------------|-----------------------------|
+ * | SL_PARALLEL_WHOLE   | the weight   | all columns      | all columns of y            |
+ * | SL_PARALLEL_COLUMNS | some columns | all columns      | the same columns of y       |
+ * | SL_PARALLEL_ROWS    | some rows    | the same columns | y, as a sum over the ranks  |
  *
- * Each layer may be given x in the one form or the other, and gives y in either one: whole, the
- * same on each rank; or split, this rank's columns of it. A layer exchanges what that takes,
- * forward and backward. A gradient has the form of its value. So a layer by columns with y split,
- * an activation, and a layer by rows with x split exchange one sum forward and one backward:
+ * A layer takes x and gives y in one of two forms: whole, the same on each rank; or split, this
+ * rank's columns. It exchanges what that takes, forward and backward. A gradient has the form of
+ * its value. So a layer by columns with y split, an activation, and a layer by rows with x split
+ * exchange one sum forward and one backward. The first of them, in a team of one rank:
  *
- *     sl_parallel_linear_args up = {.rows = 32, .in = 64, .out = 256, .split = SL_PARALLEL_COLUMNS,
- *                                   .is_y_split = 1, .x = x, .weight = weight, .y = y};
- *     sl_status status = sl_parallel_linear_forward(group, &up);
+ *     static float x[32 * 64], weight[64 * 256], y[32 * 256];
+ *     const sl_parallel_linear_args up = {.rows = 32,
+ *                                         .in = 64,
+ *                                         .out = 256,
+ *                                         .split = SL_PARALLEL_COLUMNS,
+ *                                         .is_y_split = 1,
+ *                                         .x = x,
+ *                                         .weight = weight,
+ *                                         .y = y};
+ *     sl_parallel_team *team = NULL;
+ *     sl_status status = sl_parallel_open(NULL, 0, &team);
+ *     if (status == SL_OK)
+ *         status = sl_parallel_linear_forward(team, &up);
+ *     if (status != SL_OK)
+ *         fprintf(stderr, "%s\n", sl_status_message());
+ *     sl_parallel_close(team);
  *
  * Of `count` features each rank has count / size, and the first count % size ranks have one more;
- * sl_parallel_part says which. A rank may have none; its arrays then are
- * any pointers but NULL. The bias of a layer by columns is divided as
- * its columns are, every other bias is whole on each rank.
+ * sl_parallel_part says which. A rank may have none; its arrays then are any pointers but NULL. The
+ * bias of a layer by columns is divided as its columns are, every other bias is whole on each rank.
  *
- * Operations by hand on activations, which are matrices [rows, features], are
+ * By hand, on activations [rows, features], in the words of Megatron and torchshard; gather is of
+ * features that all ranks use in the same way afterwards:
  *
- *     torchshard, Megatron     forward                        backward
- *     copy                     nothing                        sl_comm_all_reduce
- *     reduce                   sl_comm_all_reduce             nothing
- *     scatter                  sl_parallel_scatter            sl_parallel_gather
- *     gather                   sl_parallel_gather             sl_parallel_scatter
- *
- * where gather is of features that all ranks use in the same way afterwards.
+ * | operation | forward             | backward            |
+ * |-----------|---------------------|---------------------|
+ * | copy      | nothing             | sl_comm_all_reduce  |
+ * | reduce    | sl_comm_all_reduce  | nothing             |
+ * | scatter   | sl_parallel_scatter | sl_parallel_gather  |
+ * | gather    | sl_parallel_gather  | sl_parallel_scatter |
  *
  * Arrays are fp32, row-major, without padding, in host memory, and the program's. Kernels and sums
  * are those of the engine: results do not depend on the number of threads, nor on what carries the
  * data. With another number of ranks sums are rounded in another order.
  *
  * Calls: all ranks make the same calls with the same sizes, as sluice/comm.h says, and each call
- * blocks. One thread at a time uses a group.
+ * blocks. One thread at a time uses a team.
  *
  * Errors: SL_ERROR_USAGE: a size is 0 or too large, an array is missing, or a struct contradicts
  * itself; nothing was exchanged then. SL_ERROR_SYSTEM: no memory. SL_ERROR_RANK and
@@ -62,20 +75,20 @@ extern "C" {
 #endif
 
 /* Ranks that share layers: a communicator, threads that compute, and scratch memory. */
-typedef struct sl_parallel_group sl_parallel_group;
+typedef struct sl_parallel_team sl_parallel_team;
 
-/* Opens this rank's end of a group. The communicator stays the caller's and must outlive the group;
+/* Opens this rank's end of a team. The communicator stays the caller's and must outlive the team;
  * NULL: this process alone. `threads` compute, the caller's among them; 0: as many as processors
  * may be used, which `sluice launch` divides among its ranks. Scratch memory is taken when a call
  * needs more than calls before, and kept. */
-SL_API sl_status sl_parallel_open(sl_comm *comm, uint32_t threads, sl_parallel_group **out_group);
+SL_API sl_status sl_parallel_open(sl_comm *comm, uint32_t threads, sl_parallel_team **out_group);
 
 /* Ends the threads and frees the scratch memory. NULL is fine. */
-SL_API void sl_parallel_close(sl_parallel_group *group);
+SL_API void sl_parallel_close(sl_parallel_team *team);
 
 /* Which of `count` features, rows or classes are this rank's: out_count of them, from out_first
  * on. */
-SL_API void sl_parallel_part(const sl_parallel_group *group, uint64_t count, uint64_t *out_first,
+SL_API void sl_parallel_part(const sl_parallel_team *team, uint64_t count, uint64_t *out_first,
                              uint64_t *out_count);
 
 /* How a matrix is divided among ranks. */
@@ -93,18 +106,18 @@ typedef struct sl_parallel_matrix {
 
 /* part: this rank's part of `whole` [rows, columns]. Exchanges nothing. The arrays do not
  * overlap. */
-SL_API sl_status sl_parallel_scatter(sl_parallel_group *group, const sl_parallel_matrix *matrix,
+SL_API sl_status sl_parallel_scatter(sl_parallel_team *team, const sl_parallel_matrix *matrix,
                                      const float *whole, float *part);
 
 /* whole [rows, columns]: the parts of all ranks, on each rank; from SL_PARALLEL_WHOLE a copy. The
  * arrays do not overlap. */
-SL_API sl_status sl_parallel_gather(sl_parallel_group *group, const sl_parallel_matrix *matrix,
+SL_API sl_status sl_parallel_gather(sl_parallel_team *team, const sl_parallel_matrix *matrix,
                                     const float *part, float *whole);
 
 /* part: this rank's part of a matrix of normal random numbers with mean 0 and the standard
  * deviation `deviation`. The numbers depend on `seed` and on their place in the matrix, so any
  * number of ranks makes the same matrix. Give each weight a seed of its own. */
-SL_API sl_status sl_parallel_draw(sl_parallel_group *group, const sl_parallel_matrix *matrix,
+SL_API sl_status sl_parallel_draw(sl_parallel_team *team, const sl_parallel_matrix *matrix,
                                   uint64_t seed, float deviation, float *part);
 
 /* ---- layers ---- */
@@ -129,24 +142,24 @@ typedef struct sl_parallel_linear_args {
 } sl_parallel_linear_args;
 
 /* y = x * weight + bias. Gradients are not read and not written. */
-SL_API sl_status sl_parallel_linear_forward_sized(sl_parallel_group *group,
+SL_API sl_status sl_parallel_linear_forward_sized(sl_parallel_team *team,
                                                   const sl_parallel_linear_args *args,
                                                   size_t bytes);
-static inline sl_status sl_parallel_linear_forward(sl_parallel_group *group,
+static inline sl_status sl_parallel_linear_forward(sl_parallel_team *team,
                                                    const sl_parallel_linear_args *args)
 {
-    return sl_parallel_linear_forward_sized(group, args, sizeof *args);
+    return sl_parallel_linear_forward_sized(team, args, sizeof *args);
 }
 
 /* The gradients of x, weight and bias from that of y. x and weight are as they were forward; bias
  * and y are not read. */
-SL_API sl_status sl_parallel_linear_backward_sized(sl_parallel_group *group,
+SL_API sl_status sl_parallel_linear_backward_sized(sl_parallel_team *team,
                                                    const sl_parallel_linear_args *args,
                                                    size_t bytes);
-static inline sl_status sl_parallel_linear_backward(sl_parallel_group *group,
+static inline sl_status sl_parallel_linear_backward(sl_parallel_team *team,
                                                     const sl_parallel_linear_args *args)
 {
-    return sl_parallel_linear_backward_sized(group, args, sizeof *args);
+    return sl_parallel_linear_backward_sized(team, args, sizeof *args);
 }
 
 /* An embedding: y [rows, width] are rows of a table [ids, width], of which a rank has its part. */
@@ -164,24 +177,24 @@ typedef struct sl_parallel_embedding_args {
 } sl_parallel_embedding_args;
 
 /* y[row] = table[tokens[row]]. SL_ERROR_DATA: a token that is no id. */
-SL_API sl_status sl_parallel_embedding_forward_sized(sl_parallel_group *group,
+SL_API sl_status sl_parallel_embedding_forward_sized(sl_parallel_team *team,
                                                      const sl_parallel_embedding_args *args,
                                                      size_t bytes);
-static inline sl_status sl_parallel_embedding_forward(sl_parallel_group *group,
+static inline sl_status sl_parallel_embedding_forward(sl_parallel_team *team,
                                                       const sl_parallel_embedding_args *args)
 {
-    return sl_parallel_embedding_forward_sized(group, args, sizeof *args);
+    return sl_parallel_embedding_forward_sized(team, args, sizeof *args);
 }
 
 /* The gradient of the table from that of y; rows of one id are added in row order. Reads neither
  * table nor y. SL_ERROR_DATA: a token that is no id. */
-SL_API sl_status sl_parallel_embedding_backward_sized(sl_parallel_group *group,
+SL_API sl_status sl_parallel_embedding_backward_sized(sl_parallel_team *team,
                                                       const sl_parallel_embedding_args *args,
                                                       size_t bytes);
-static inline sl_status sl_parallel_embedding_backward(sl_parallel_group *group,
+static inline sl_status sl_parallel_embedding_backward(sl_parallel_team *team,
                                                        const sl_parallel_embedding_args *args)
 {
-    return sl_parallel_embedding_backward_sized(group, args, sizeof *args);
+    return sl_parallel_embedding_backward_sized(team, args, sizeof *args);
 }
 
 /* The cross-entropy of logits whose classes are divided among the ranks. */
@@ -197,13 +210,13 @@ typedef struct sl_parallel_cross_entropy_args {
 
 /* Computes loss and gradient, and exchanges 16 bytes of each row and rank: the logits stay where
  * they are. SL_ERROR_DATA: a target that is no class. */
-SL_API sl_status sl_parallel_cross_entropy_sized(sl_parallel_group *group,
+SL_API sl_status sl_parallel_cross_entropy_sized(sl_parallel_team *team,
                                                  const sl_parallel_cross_entropy_args *args,
                                                  size_t bytes);
-static inline sl_status sl_parallel_cross_entropy(sl_parallel_group *group,
+static inline sl_status sl_parallel_cross_entropy(sl_parallel_team *team,
                                                   const sl_parallel_cross_entropy_args *args)
 {
-    return sl_parallel_cross_entropy_sized(group, args, sizeof *args);
+    return sl_parallel_cross_entropy_sized(team, args, sizeof *args);
 }
 
 #ifdef __cplusplus

@@ -24,7 +24,7 @@ typedef enum sl_status {
     SL_ERROR_DATA = -2,      /* an input file breaks its format */
     SL_ERROR_MISSING = -3,   /* an input file is not there */
     SL_ERROR_FIT = -4,       /* the run does not fit its budgets */
-    SL_ERROR_INTERNAL = -5,  /* a bug of ours */
+    SL_ERROR_INTERNAL = -5,  /* a bug of ours, or calls of ranks that differ (sluice/comm.h) */
     SL_ERROR_SYSTEM = -6,    /* the system refused memory, a thread or a device */
     SL_ERROR_IO = -7,        /* reading or writing failed */
     SL_ERROR_RANK = -8,      /* a rank died or hung, this one or another */

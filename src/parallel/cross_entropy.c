@@ -10,28 +10,28 @@
 #include "base/bits.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "group.h"
 #include "ids.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/rank_stats.h"
+#include "team.h"
 
 enum { PANEL_CLASSES = 16384 };
 
 typedef struct entropy {
     sl_parallel_cross_entropy_args args;
-    sl_group_part own; /* classes of this rank */
-    float *stats;      /* [rows][SL_RANK_STATS_A_ROW] */
+    sl_team_part own; /* classes of this rank */
+    float *stats;     /* [rows][SL_RANK_STATS_A_ROW] */
 } entropy;
 
-static sl_status take_args(const sl_parallel_group *group,
+static sl_status take_args(const sl_parallel_team *team,
                            const sl_parallel_cross_entropy_args *given, size_t bytes, entropy *out)
 {
     sl_parallel_cross_entropy_args *args = &out->args;
     SL_TRY(sl_sized_take("sl_parallel_cross_entropy_args", given, bytes, args, sizeof *args));
-    SL_TRY(sl_group_check_product(args->rows, args->classes, "logits of a cross-entropy"));
+    SL_TRY(sl_team_check_product(args->rows, args->classes, "logits of a cross-entropy"));
     if (!args->targets || !args->logits || !args->loss)
         SL_FAIL(SL_ERROR_USAGE, "a cross-entropy needs targets, logits and loss");
-    out->own = sl_group_own(group, args->classes, true);
+    out->own = sl_team_own(team, args->classes, true);
     return sl_ids_check(args->targets, args->rows, args->classes, "target");
 }
 
@@ -75,37 +75,37 @@ static void differentiate_row(void *argument, uint64_t row, uint32_t worker_inde
 }
 
 /* The statistics of each rank's classes become those of all. */
-static sl_status join_stats(sl_parallel_group *group, const entropy *it, float *parts)
+static sl_status join_stats(sl_parallel_team *team, const entropy *it, float *parts)
 {
     const uint64_t bytes = it->args.rows * SL_RANK_STATS_A_ROW * sizeof(float);
-    const sl_op_attrs attrs = {.batch = group->size, .row_count = it->args.rows};
+    const sl_op_attrs attrs = {.batch = team->size, .row_count = it->args.rows};
     const sl_kernel_call call = {
-        .attrs = &attrs, .operand = {parts, it->stats}, .workers = group->workers};
-    if (group->size == 1)
+        .attrs = &attrs, .operand = {parts, it->stats}, .workers = team->workers};
+    if (team->size == 1)
         return SL_OK;
-    SL_TRY(sl_comm_all_gather(group->comm, bytes, it->stats, parts));
+    SL_TRY(sl_comm_all_gather(team->comm, bytes, it->stats, parts));
     return sl_kernels_cpu()->ranks[SL_RANK_STATS](&call);
 }
 
-sl_status sl_parallel_cross_entropy_sized(sl_parallel_group *group,
+sl_status sl_parallel_cross_entropy_sized(sl_parallel_team *team,
                                           const sl_parallel_cross_entropy_args *args, size_t bytes)
 {
     entropy it;
     void *memory;
     uint64_t all, each;
-    SL_TRY(take_args(group, args, bytes, &it));
+    SL_TRY(take_args(team, args, bytes, &it));
     const uint64_t rows = it.args.rows;
     SL_TRY(sl_bits_multiply(rows, SL_RANK_STATS_A_ROW * sizeof(float), "rows", &each));
-    SL_TRY(sl_bits_multiply(each, (uint64_t)group->size + 1, "rows of all ranks", &all));
-    SL_TRY(sl_group_take(group, SL_GROUP_PARTS, all, &memory));
-    it.stats = (float *)memory + rows * SL_RANK_STATS_A_ROW * group->size;
-    sl_workers_run(group->workers, rows, measure_row, &it);
-    SL_TRY(join_stats(group, &it, memory));
+    SL_TRY(sl_bits_multiply(each, (uint64_t)team->size + 1, "rows of all ranks", &all));
+    SL_TRY(sl_team_take(team, SL_TEAM_PARTS, all, &memory));
+    it.stats = (float *)memory + rows * SL_RANK_STATS_A_ROW * team->size;
+    sl_workers_run(team->workers, rows, measure_row, &it);
+    SL_TRY(join_stats(team, &it, memory));
     const sl_op_attrs attrs = {.row_count = rows};
-    SL_TRY(sl_group_compute(group, SL_OP_HEAD_LOSS, &attrs,
-                            (const void *[SL_OPERAND_MAX]){it.stats, it.args.loss}));
+    SL_TRY(sl_team_compute(team, SL_OP_HEAD_LOSS, &attrs,
+                           (const void *[SL_OPERAND_MAX]){it.stats, it.args.loss}));
     *it.args.loss /= (double)rows;
     if (it.args.dlogits && it.own.count > 0)
-        sl_workers_run(group->workers, rows, differentiate_row, &it);
+        sl_workers_run(team->workers, rows, differentiate_row, &it);
     return SL_OK;
 }

@@ -47,6 +47,8 @@ done
 
 LD_LIBRARY_PATH="$libraries" "$place/build/embed" "$root/LICENSE" 20 | grep -q '^loss [0-9.]*; e is like a'
 
+LD_LIBRARY_PATH="$libraries" "$place/build/tensor_parallel" | grep -q '^step 50 loss 0.0'
+
 # The engine steps, and in the same bits however it was linked.
 for program in build/train_with_static build/train_with_shared train_with_pkg_config \
     train_with_pkg_config_static; do

@@ -69,7 +69,7 @@ enum { OWNED_MAX = 32 };
 
 /* A rank that checks one thing; what it allocates lives as long. */
 typedef struct rank {
-    sl_parallel_group *group;
+    sl_parallel_team *team;
     const shape *shape;
     char mode[96]; /* for messages */
     void *owned[OWNED_MAX];
@@ -87,7 +87,7 @@ static void complain_once(rank *it, const char *what, double error)
 static bool open_rank(rank *it, sl_comm *world, const shape *of, answer *out)
 {
     *it = (rank){.shape = of, .mode = "opening", .out = out};
-    if (sl_parallel_open(world, 2, &it->group) == SL_OK)
+    if (sl_parallel_open(world, 2, &it->team) == SL_OK)
         return true;
     complain_once(it, "fails", 0);
     return false;
@@ -97,7 +97,7 @@ static void close_rank(rank *it)
 {
     for (int i = 0; i < it->owned_count; i++)
         free(it->owned[i]);
-    sl_parallel_close(it->group);
+    sl_parallel_close(it->team);
 }
 
 static void expect_ok(rank *it, sl_status status)
@@ -132,9 +132,9 @@ static place find_place(const rank *it, const sl_parallel_matrix *matrix)
 {
     place part = {0, matrix->rows, 0, matrix->columns};
     if (matrix->split == SL_PARALLEL_ROWS)
-        sl_parallel_part(it->group, matrix->rows, &part.first_row, &part.rows);
+        sl_parallel_part(it->team, matrix->rows, &part.first_row, &part.rows);
     if (matrix->split == SL_PARALLEL_COLUMNS)
-        sl_parallel_part(it->group, matrix->columns, &part.first_column, &part.columns);
+        sl_parallel_part(it->team, matrix->columns, &part.first_column, &part.columns);
     return part;
 }
 
@@ -209,7 +209,7 @@ static void ask_for_one(rank *it, const sl_parallel_linear_args *all, uint64_t x
         one.dx = i == 0 ? found : NULL;
         one.dweight = i == 1 ? found : NULL;
         one.dbias = i == 2 ? found : NULL;
-        expect_ok(it, sl_parallel_linear_backward(it->group, &one));
+        expect_ok(it, sl_parallel_linear_backward(it->team, &one));
         if (memcmp(found, expected[i], bytes[i]) != 0)
             complain_once(it, "a gradient has other bits alone", i);
         free(it->owned[--it->owned_count]);
@@ -247,15 +247,15 @@ static void check_linear(sl_comm *world, const shape *of, mode m, answer *out)
                                     .dx = allocate_part(&it, &x),
                                     .dweight = allocate_part(&it, &weight),
                                     .dbias = allocate_part(&it, &bias)};
-    expect_ok(&it, sl_parallel_linear_forward(it.group, &args));
+    expect_ok(&it, sl_parallel_linear_forward(it.team, &args));
     compare(&it, "y", &y, 1, args.y);
-    expect_ok(&it, sl_parallel_linear_backward(it.group, &args));
+    expect_ok(&it, sl_parallel_linear_backward(it.team, &args));
     compare(&it, "dx", &x, 1, args.dx);
     compare(&it, "dweight", &weight, 1, args.dweight);
     compare(&it, "dbias", &bias, 1, args.dbias);
     ask_for_one(&it, &args, part_bytes(&it, &x), part_bytes(&it, &weight), part_bytes(&it, &bias));
     args.adds_gradients = 1;
-    expect_ok(&it, sl_parallel_linear_backward(it.group, &args));
+    expect_ok(&it, sl_parallel_linear_backward(it.team, &args));
     compare(&it, "dx", &x, 1, args.dx);
     compare(&it, "dweight", &weight, 2, args.dweight);
     compare(&it, "dbias", &bias, 2, args.dbias);
@@ -300,12 +300,12 @@ static void check_embedding(sl_comm *world, const shape *of, mode m, answer *out
                                        .y = allocate_part(&it, &y),
                                        .dy = read_part(&it, "dy", &y),
                                        .dtable = allocate_part(&it, &table)};
-    expect_ok(&it, sl_parallel_embedding_forward(it.group, &args));
+    expect_ok(&it, sl_parallel_embedding_forward(it.team, &args));
     compare(&it, "rows", &y, 1, args.y);
-    expect_ok(&it, sl_parallel_embedding_backward(it.group, &args));
+    expect_ok(&it, sl_parallel_embedding_backward(it.team, &args));
     compare(&it, "dtable", &table, 1, args.dtable);
     args.adds_gradients = 1;
-    expect_ok(&it, sl_parallel_embedding_backward(it.group, &args));
+    expect_ok(&it, sl_parallel_embedding_backward(it.team, &args));
     compare(&it, "dtable", &table, 2, args.dtable);
     close_rank(&it);
 }
@@ -354,15 +354,15 @@ static void check_cross_entropy(sl_comm *world, const void *argument, answer *ou
                                                .logits = data,
                                                .loss = &loss,
                                                .dlogits = allocate_part(&it, &logits)};
-        expect_ok(&it, sl_parallel_cross_entropy(it.group, &args));
+        expect_ok(&it, sl_parallel_cross_entropy(it.team, &args));
         compare_loss(&it, loss);
         compare(&it, "dlogits", &logits, 1, args.dlogits);
         compare(&it, "logits", &logits, 1, data);
         args.dlogits = NULL;
         args.loss = &loss_alone;
-        expect_ok(&it, sl_parallel_cross_entropy(it.group, &args));
+        expect_ok(&it, sl_parallel_cross_entropy(it.team, &args));
         args.dlogits = data; /* in place */
-        expect_ok(&it, sl_parallel_cross_entropy(it.group, &args));
+        expect_ok(&it, sl_parallel_cross_entropy(it.team, &args));
         compare(&it, "dlogits", &logits, 1, data);
         if (loss != loss_alone)
             complain_once(&it, "another loss without a gradient", loss_alone);
@@ -428,7 +428,7 @@ static void check_million(sl_comm *world, const void *argument, answer *out)
                                                  .logits = logits,
                                                  .loss = &loss,
                                                  .dlogits = logits};
-    expect_ok(&it, sl_parallel_cross_entropy(it.group, &args));
+    expect_ok(&it, sl_parallel_cross_entropy(it.team, &args));
     compare_loss(&it, loss);
     compare_million(&it, &at, args.targets, logits);
     close_rank(&it);
@@ -464,14 +464,14 @@ static void check_matrix(sl_comm *world, const void *argument, answer *out)
         const float *whole = read_part(&it, "weight", &all),
                     *part = read_part(&it, "weight", &matrix);
         float *found = allocate_part(&it, &matrix), *found_whole = allocate(&it, count);
-        expect_ok(&it, sl_parallel_scatter(it.group, &matrix, whole, found));
+        expect_ok(&it, sl_parallel_scatter(it.team, &matrix, whole, found));
         expect_same(&it, "scatter", found, part, at.rows * at.columns);
-        expect_ok(&it, sl_parallel_gather(it.group, &matrix, part, found_whole));
+        expect_ok(&it, sl_parallel_gather(it.team, &matrix, part, found_whole));
         expect_same(&it, "gather", found_whole, whole, count);
         float *drawn = allocate(&it, count);
-        expect_ok(&it, sl_parallel_draw(it.group, &all, 7, 0.5f, drawn));
-        expect_ok(&it, sl_parallel_draw(it.group, &matrix, 7, 0.5f, found));
-        expect_ok(&it, sl_parallel_gather(it.group, &matrix, found, found_whole));
+        expect_ok(&it, sl_parallel_draw(it.team, &all, 7, 0.5f, drawn));
+        expect_ok(&it, sl_parallel_draw(it.team, &matrix, 7, 0.5f, found));
+        expect_ok(&it, sl_parallel_gather(it.team, &matrix, found, found_whole));
         expect_same(&it, "draw", found_whole, drawn, count);
         close_rank(&it);
     }
@@ -490,19 +490,19 @@ static void draw_when_of_a_seed_then_has_mean_and_deviation(void **state)
     enum { COUNT = 2000 };
     (void)state;
     const sl_parallel_matrix matrix = {1, COUNT, SL_PARALLEL_COLUMNS};
-    sl_parallel_group *group;
+    sl_parallel_team *team;
     float values[COUNT], others[COUNT];
     double sum = 0, squares = 0;
-    assert_int_equal(sl_parallel_open(NULL, 1, &group), SL_OK);
-    assert_int_equal(sl_parallel_draw(group, &matrix, 1, 0.5f, values), SL_OK);
-    assert_int_equal(sl_parallel_draw(group, &matrix, 2, 0.5f, others), SL_OK);
+    assert_int_equal(sl_parallel_open(NULL, 1, &team), SL_OK);
+    assert_int_equal(sl_parallel_draw(team, &matrix, 1, 0.5f, values), SL_OK);
+    assert_int_equal(sl_parallel_draw(team, &matrix, 2, 0.5f, others), SL_OK);
     for (int i = 0; i < COUNT; i++) {
         sum += (double)values[i];
         squares += (double)values[i] * (double)values[i];
     }
     assert_true(fabs(sum / COUNT) < 0.05 && fabs(sqrt(squares / COUNT) - 0.5) < 0.04);
     assert_memory_not_equal(values, others, sizeof values);
-    sl_parallel_close(group);
+    sl_parallel_close(team);
 }
 
 static void part_when_ranks_do_not_divide_a_count_then_covers_it_once(void **state)
@@ -513,14 +513,14 @@ static void part_when_ranks_do_not_divide_a_count_then_covers_it_once(void **sta
     static const uint64_t counts[] = {3, 2, 2, 2};
     assert_int_equal(sl_comm_threads_open(4, ends), SL_OK);
     for (int i = 0; i < 4; i++) {
-        sl_parallel_group *group;
+        sl_parallel_team *team;
         uint64_t first, count;
-        assert_int_equal(sl_parallel_open(ends[i], 1, &group), SL_OK);
-        sl_parallel_part(group, 9, &first, &count);
+        assert_int_equal(sl_parallel_open(ends[i], 1, &team), SL_OK);
+        sl_parallel_part(team, 9, &first, &count);
         assert_int_equal(first, next);
         assert_int_equal(count, counts[i]);
         next += count;
-        sl_parallel_close(group);
+        sl_parallel_close(team);
     }
     for (int i = 0; i < 4; i++)
         sl_comm_close(ends[i]);
@@ -536,12 +536,12 @@ static void run_layers(uint32_t threads, float *y, float *dlogits, double *loss)
                              weight_matrix = {IN, OUT, SL_PARALLEL_COLUMNS};
     static float x[ROWS * IN], weight[IN * OUT];
     int32_t targets[ROWS];
-    sl_parallel_group *group;
+    sl_parallel_team *team;
     for (int i = 0; i < ROWS; i++)
         targets[i] = i * 37 % OUT;
-    assert_int_equal(sl_parallel_open(NULL, threads, &group), SL_OK);
-    assert_int_equal(sl_parallel_draw(group, &x_matrix, 1, 1, x), SL_OK);
-    assert_int_equal(sl_parallel_draw(group, &weight_matrix, 2, 1, weight), SL_OK);
+    assert_int_equal(sl_parallel_open(NULL, threads, &team), SL_OK);
+    assert_int_equal(sl_parallel_draw(team, &x_matrix, 1, 1, x), SL_OK);
+    assert_int_equal(sl_parallel_draw(team, &weight_matrix, 2, 1, weight), SL_OK);
     const sl_parallel_linear_args linear = {.rows = ROWS,
                                             .in = IN,
                                             .out = OUT,
@@ -555,9 +555,9 @@ static void run_layers(uint32_t threads, float *y, float *dlogits, double *loss)
                                                     .logits = y,
                                                     .loss = loss,
                                                     .dlogits = dlogits};
-    assert_int_equal(sl_parallel_linear_forward(group, &linear), SL_OK);
-    assert_int_equal(sl_parallel_cross_entropy(group, &entropy), SL_OK);
-    sl_parallel_close(group);
+    assert_int_equal(sl_parallel_linear_forward(team, &linear), SL_OK);
+    assert_int_equal(sl_parallel_cross_entropy(team, &entropy), SL_OK);
+    sl_parallel_close(team);
 }
 
 static void layers_when_of_more_threads_then_have_the_same_bits(void **state)
@@ -577,49 +577,49 @@ static void layers_when_of_more_threads_then_have_the_same_bits(void **state)
 static void arguments_when_wrong_then_are_refused(void **state)
 {
     (void)state;
-    sl_parallel_group *group;
+    sl_parallel_team *team;
     float a[4] = {0}, b[4] = {0}, c[4] = {0};
     double loss;
     const int32_t ids[] = {1, 2}, negative[] = {0, -1};
-    assert_int_equal(sl_parallel_open(NULL, 0, &group), SL_OK);
+    assert_int_equal(sl_parallel_open(NULL, 0, &team), SL_OK);
     const sl_parallel_linear_args good = {
         .rows = 2, .in = 2, .out = 2, .x = a, .weight = b, .y = c};
     sl_parallel_linear_args bad = good;
-    assert_int_equal(sl_parallel_linear_forward(group, &good), SL_OK);
+    assert_int_equal(sl_parallel_linear_forward(team, &good), SL_OK);
     bad.in = 0;
-    assert_int_equal(sl_parallel_linear_forward(group, &bad), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_linear_forward(team, &bad), SL_ERROR_USAGE);
     bad = good;
     bad.out = UINT64_MAX / 4;
-    assert_int_equal(sl_parallel_linear_forward(group, &bad), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_linear_forward(team, &bad), SL_ERROR_USAGE);
     bad = good;
     bad.y = NULL;
-    assert_int_equal(sl_parallel_linear_forward(group, &bad), SL_ERROR_USAGE);
-    assert_int_equal(sl_parallel_linear_backward(group, &good), SL_ERROR_USAGE); /* no dy */
+    assert_int_equal(sl_parallel_linear_forward(team, &bad), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_linear_backward(team, &good), SL_ERROR_USAGE); /* no dy */
     bad = good;
     bad.split = (sl_parallel_split)3;
-    assert_int_equal(sl_parallel_linear_forward(group, &bad), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_linear_forward(team, &bad), SL_ERROR_USAGE);
 
     sl_parallel_cross_entropy_args entropy = {
         .rows = 2, .classes = 2, .targets = ids, .logits = a, .loss = &loss};
-    assert_int_equal(sl_parallel_cross_entropy(group, &entropy), SL_ERROR_DATA);
+    assert_int_equal(sl_parallel_cross_entropy(team, &entropy), SL_ERROR_DATA);
     entropy.targets = negative;
-    assert_int_equal(sl_parallel_cross_entropy(group, &entropy), SL_ERROR_DATA);
+    assert_int_equal(sl_parallel_cross_entropy(team, &entropy), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "target 1 is -1"));
     entropy.targets = NULL;
-    assert_int_equal(sl_parallel_cross_entropy(group, &entropy), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_cross_entropy(team, &entropy), SL_ERROR_USAGE);
 
     sl_parallel_embedding_args embedding = {
         .rows = 2, .ids = 2, .width = 2, .tokens = ids, .table = a, .y = b};
-    assert_int_equal(sl_parallel_embedding_forward(group, &embedding), SL_ERROR_DATA);
+    assert_int_equal(sl_parallel_embedding_forward(team, &embedding), SL_ERROR_DATA);
     embedding.ids = 3;
     embedding.table = NULL;
-    assert_int_equal(sl_parallel_embedding_forward(group, &embedding), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_embedding_forward(team, &embedding), SL_ERROR_USAGE);
 
     const sl_parallel_matrix matrix = {2, 0, SL_PARALLEL_WHOLE};
-    assert_int_equal(sl_parallel_scatter(group, &matrix, a, b), SL_ERROR_USAGE);
-    assert_int_equal(sl_parallel_gather(group, &matrix, a, b), SL_ERROR_USAGE);
-    assert_int_equal(sl_parallel_draw(group, &matrix, 1, 1, a), SL_ERROR_USAGE);
-    sl_parallel_close(group);
+    assert_int_equal(sl_parallel_scatter(team, &matrix, a, b), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_gather(team, &matrix, a, b), SL_ERROR_USAGE);
+    assert_int_equal(sl_parallel_draw(team, &matrix, 1, 1, a), SL_ERROR_USAGE);
+    sl_parallel_close(team);
     sl_parallel_close(NULL);
 }
 
@@ -632,18 +632,18 @@ static void struct_when_of_another_version_then_is_read_as_far_as_known(void **s
         sl_parallel_linear_args known;
         uint64_t later;
     } args = {{.rows = 2, .in = 2, .out = 2, .x = a, .weight = a, .y = c}, 0};
-    sl_parallel_group *group;
-    assert_int_equal(sl_parallel_open(NULL, 1, &group), SL_OK);
-    assert_int_equal(sl_parallel_linear_forward_sized(group, &args.known, sizeof args), SL_OK);
+    sl_parallel_team *team;
+    assert_int_equal(sl_parallel_open(NULL, 1, &team), SL_OK);
+    assert_int_equal(sl_parallel_linear_forward_sized(team, &args.known, sizeof args), SL_OK);
     assert_true(c[0] == 7 && c[3] == 22);
     args.later = 1;
-    assert_int_equal(sl_parallel_linear_forward_sized(group, &args.known, sizeof args),
+    assert_int_equal(sl_parallel_linear_forward_sized(team, &args.known, sizeof args),
                      SL_ERROR_USAGE);
     args.known.dy = NULL;
     assert_int_equal(
-        sl_parallel_linear_forward_sized(group, &args.known, offsetof(sl_parallel_linear_args, dy)),
+        sl_parallel_linear_forward_sized(team, &args.known, offsetof(sl_parallel_linear_args, dy)),
         SL_OK);
-    sl_parallel_close(group);
+    sl_parallel_close(team);
 }
 
 int main(void)

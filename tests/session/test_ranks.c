@@ -238,7 +238,8 @@ static void count_calls(sl_comm *world, const void *argument, answer *out)
         complain(out, "an all-reduce sends %llu bytes, not %llu",
                  (unsigned long long)count_all(world, SL_COMM_TENSOR),
                  (unsigned long long)expected);
-    (void)sl_comm_reduce_scatter_pieces(comm, types, starts, data, data + starts[sl_comm_rank(world)]);
+    (void)sl_comm_reduce_scatter_pieces(comm, types, starts, data,
+                                        data + starts[sl_comm_rank(world)]);
     expected += others * starts[size] * 2;
     if (count_all(world, SL_COMM_TENSOR) != expected)
         complain(out, "a reduce-scatter sends other bytes");
