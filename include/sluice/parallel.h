@@ -46,7 +46,8 @@
  * | scatter   | sl_parallel_scatter | sl_parallel_gather  |
  * | gather    | sl_parallel_gather  | sl_parallel_scatter |
  *
- * Arrays are fp32, row-major, without padding, in host memory, and the program's. Kernels and sums
+ * Arrays are fp32, row-major, without padding, in host memory, and the program's. An array that a
+ * call writes overlaps no other one of the call, except where its comment says so. Kernels and sums
  * are those of the engine: results do not depend on the number of threads, nor on what carries the
  * data. With another number of ranks sums are rounded in another order.
  *
