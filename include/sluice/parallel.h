@@ -82,7 +82,7 @@ typedef struct sl_parallel_team sl_parallel_team;
  * NULL: this process alone. `threads` compute, the caller's among them; 0: as many as processors
  * may be used, which `sluice launch` divides among its ranks. Scratch memory is taken when a call
  * needs more than calls before, and kept. */
-SL_API sl_status sl_parallel_open(sl_comm *comm, uint32_t threads, sl_parallel_team **out_group);
+SL_API sl_status sl_parallel_open(sl_comm *comm, uint32_t threads, sl_parallel_team **out_team);
 
 /* Ends the threads and frees the scratch memory. NULL is fine. */
 SL_API void sl_parallel_close(sl_parallel_team *team);

@@ -11,7 +11,7 @@ enum { ALIGN_BYTES = 256 };
 
 /* ---- an end ---- */
 
-sl_status sl_parallel_open(sl_comm *comm, uint32_t threads, sl_parallel_team **out_group)
+sl_status sl_parallel_open(sl_comm *comm, uint32_t threads, sl_parallel_team **out_team)
 {
     sl_parallel_team *team = calloc(1, sizeof *team);
     if (!team)
@@ -24,7 +24,7 @@ sl_status sl_parallel_open(sl_comm *comm, uint32_t threads, sl_parallel_team **o
     if (status != SL_OK)
         free(team);
     else
-        *out_group = team;
+        *out_team = team;
     return status;
 }
 
