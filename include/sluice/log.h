@@ -16,8 +16,9 @@ typedef enum sl_log_level { SL_LOG_NOTE, SL_LOG_WARNING } sl_log_level;
  */
 typedef void (*sl_log_callback)(sl_log_level level, const char *line, void *user);
 
-/* Sets the callback of the process and its `user`, which is borrowed until the next call; NULL (the
- * default) drops all lines. Not to be called while a session is open. */
+/* Sets the callback of the process, for sessions that have none of their own (sl_options_set_log),
+ * and its `user`, which is borrowed until the next call; NULL (the default) drops all lines. Not to
+ * be called while a session is open. */
 SL_API void sl_log_set_callback(sl_log_callback callback, void *user);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
  *
  * Options that were not set have the command's defaults. What they mean together is checked by
  * sl_session_open, which copies them. Every text given to a call is copied. One thread at a time
- * may use an sl_options.
+ * may use an sl_options; sl_options_stop is the exception.
  */
 #ifndef SLUICE_OPTIONS_H
 #define SLUICE_OPTIONS_H
@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "sluice/log.h"
 #include "sluice/model.h"
 
 #ifdef __cplusplus
@@ -80,6 +81,20 @@ typedef void (*sl_event_callback)(void *user, const sl_event *event);
 
 /* Tells `callback` of the events of a session; `user` is borrowed, as below. NULL: of none. */
 SL_API void sl_options_set_events(sl_options *options, sl_event_callback callback, void *user);
+
+/* Tells `callback` of the notes and warnings of a session, and of the calls that take these
+ * options, instead of the callback of the process (sluice/log.h). It is called by the thread that
+ * called the session, and by threads of the session; by one thread of the process at a time. `user`
+ * is borrowed for as long as a session of these options is open. NULL: the callback of the process
+ * again. */
+SL_API void sl_options_set_log(sl_options *options, sl_log_callback callback, void *user);
+
+/* Asks the calls that open or plan with these options to stop, for good: sl_session_open,
+ * sl_session_plan and sl_profile return SL_ERROR_STOPPED, one that is under way behind the piece of
+ * a file, the plan or the step that it works on. A session that is open already goes on, for which
+ * there is sl_session_stop. From any thread, and from a signal handler; the options must not be
+ * closed meanwhile. With ranks it is enough to ask one. */
+SL_API void sl_options_stop(sl_options *options);
 
 /* Adds one item to a list, such as "data". SL_ERROR_USAGE: there is no such option, or it is not a
  * list. */

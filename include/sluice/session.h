@@ -17,8 +17,8 @@
  * opened; such sessions are opened one after the other, so no two plan the same bytes.
  *
  * Threads: at most one thread at a time may call the functions of one session. sl_session_stop is
- * the exception. Different threads may call functions of different sessions at the same time. All
- * calls block until their work is done.
+ * the exception; sl_options_stop ends sl_session_open. Different threads may call functions of
+ * different sessions at the same time. All calls block until their work is done.
  *
  * Errors: sl_status_message explains the failure of a call, in the thread that made it. After a
  * failed step or evaluation, other than by SL_ERROR_STOPPED or a wrong call, the session can only
@@ -26,7 +26,8 @@
  * save.
  *
  * Nothing of the process is touched: no signal handler, no allocator, no standard stream. What the
- * command prints as notes and warnings goes to the callback of sluice/log.h.
+ * command prints as notes and warnings goes to the callback of sl_options_set_log, or of
+ * sluice/log.h.
  *
  * With ranks (`sluice launch -n 2 -- my_program`) each process opens one session, and all of them
  * make the same calls in the same order. The numbers of a step are then those of all ranks.
@@ -35,6 +36,7 @@
 #define SLUICE_SESSION_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "sluice/options.h"
 
@@ -50,8 +52,8 @@ typedef struct sl_session sl_session;
  * closes the session. The options are copied and may be closed or changed afterwards.
  * SL_ERROR_FIT: the budgets are too small; the message says what would fit. SL_ERROR_USAGE: an
  * option is wrong or missing, options contradict each other, or a layer of the model is wrong.
- * SL_ERROR_DATA, SL_ERROR_MISSING, SL_ERROR_DAMAGED, SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_RANK:
- * as of the command. */
+ * SL_ERROR_STOPPED: sl_options_stop was called. SL_ERROR_DATA, SL_ERROR_MISSING, SL_ERROR_DAMAGED,
+ * SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_RANK: as of the command. */
 SL_API sl_status sl_session_open(const sl_options *options, sl_session **out_session);
 
 /* Waits for the work under way, ends the logs, and frees the session and its memory, also when it
@@ -178,9 +180,28 @@ SL_API uint32_t sl_session_rank_count(const sl_session *session);
  * SL_ERROR_SYSTEM: no memory. */
 SL_API sl_status sl_session_account(sl_session *session, const char **out_text);
 
-/* The same of options, without taking memory for the model: what sl_session_open would plan. The
- * caller frees the text with free(). SL_ERROR_FIT and others: as sl_session_open. */
+/* The same of options, without taking memory for the model: what sl_session_open would plan, with
+ * all that `sluice plan --json` prints: of a policy that is left open also the best choices that
+ * were compared ("auto"), of several ranks what each of them takes ("ranks"). No rank is needed for
+ * it. The caller frees the text with free(). SL_ERROR_FIT and others: as sl_session_open. */
 SL_API sl_status sl_session_plan(const sl_options *options, char **out_text);
+
+/* Runs one step and then `step_count` >= 1 measured ones, and tells where memory and time went, as
+ * the JSON text of `sluice profile --json`: peaks in bytes, time of lanes and ops in ms, what
+ * binds. Without data tokens are random. Nothing is saved or logged, and a checkpoint of "resume"
+ * gives its options alone. Takes the memory of the plan and frees it. Other threads of the process
+ * that work meanwhile are measured, too. The caller frees the text with free(). SL_ERROR_USAGE:
+ * step_count is 0, or there are several ranks. Others: as sl_session_open and sl_session_step. */
+SL_API sl_status sl_profile(const sl_options *options, uint32_t step_count, char **out_text);
+
+/* The loss of a checkpoint over files, as the JSON text that `sluice eval --json` prints: "loss" in
+ * nats a token, "perplexity", "tokens" and others; with the setting "last-word" the "accuracy" of
+ * last words. `settings` are options of `sluice eval`, as in sl_options_set_all: "checkpoint" and
+ * "data" at least. A list such as "data" has one item more with each of its values. Takes memory
+ * for the parameters and frees it. The caller frees the text with free(). SL_ERROR_USAGE: a wrong
+ * setting. SL_ERROR_FIT: the budgets are too small. SL_ERROR_MISSING, SL_ERROR_DATA,
+ * SL_ERROR_DAMAGED, SL_ERROR_IO, SL_ERROR_SYSTEM: of reading the checkpoint or the data. */
+SL_API sl_status sl_evaluate(const char *const *settings, char **out_text);
 
 /* The options of the session, all of them resolved, as JSON text: what a checkpoint records. Owned
  * by the session, valid until it is closed. */

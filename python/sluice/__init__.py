@@ -18,10 +18,21 @@ from ._errors import (
     StoppedError,
     UsageError,
 )
-from ._generate import generate
+from ._generate import evaluate, generate
 from ._library import commit, version as __version__
 from ._model import Model
-from ._session import Event, Moves, Option, Session, Step, Tensor, Tiers, list_options, plan
+from ._session import (
+    Event,
+    Moves,
+    Option,
+    Session,
+    Step,
+    Tensor,
+    Tiers,
+    list_options,
+    plan,
+    profile,
+)
 
 __all__ = [
     "DataError",
@@ -40,7 +51,9 @@ __all__ = [
     "Tiers",
     "UsageError",
     "commit",
+    "evaluate",
     "generate",
     "list_options",
     "plan",
+    "profile",
 ]

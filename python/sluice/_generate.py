@@ -1,9 +1,9 @@
-"""Text from a checkpoint or from a session: sl_generate and sl_session_generate."""
+"""A checkpoint without a session: its text (sl_generate), its loss (sl_evaluate)."""
 
 import ctypes
 
 from ._errors import SL_ERROR_DATA, check, make_error
-from ._library import SL_OK, TEXT_SINK, encode, library
+from ._library import SL_OK, TEXT_SINK, encode, library, take_json
 
 
 class Text:
@@ -63,3 +63,15 @@ def generate(checkpoint, prompt, *, on_text=None, **options):
     """
     options = {"checkpoint": checkpoint, **options}
     return run(library.sl_generate, prompt, on_text, options)
+
+
+def evaluate(checkpoint, data, **options):
+    """The loss of a checkpoint over files, as a dict: "loss" in nats a token, "perplexity" and more.
+
+    `data` is a path or a list of paths. Options are those of `sluice eval`, such as overlap=64; with
+    last_word=True "accuracy". The model is loaded anew by each call.
+    """
+    text = ctypes.c_void_p()
+    settings = list_settings({"checkpoint": checkpoint, "data": data, **options})
+    check(library.sl_evaluate(settings, ctypes.byref(text)))
+    return take_json(text)

@@ -6,6 +6,7 @@ Functions, structs and enumerations are those of include/sluice/*.h. What they m
 import ctypes
 import ctypes.util
 import glob
+import json
 import logging
 import numbers
 import os
@@ -157,6 +158,8 @@ FUNCTIONS = {
     "sl_session_write": (STATUS, [HANDLE, TEXT, ctypes.c_int, FLOATS, ctypes.c_uint64]),
     "sl_session_account": (STATUS, [HANDLE, ctypes.POINTER(TEXT)]),
     "sl_session_plan": (STATUS, [HANDLE, OUT_HANDLE]),
+    "sl_profile": (STATUS, [HANDLE, ctypes.c_uint32, OUT_HANDLE]),
+    "sl_evaluate": (STATUS, [SETTINGS, OUT_HANDLE]),
     "sl_session_generate": (STATUS, [HANDLE, SETTINGS, TEXT, TEXT_SINK, ctypes.c_void_p]),
     "sl_generate": (STATUS, [SETTINGS, TEXT, TEXT_SINK, ctypes.c_void_p]),
     "sl_options_at": (ctypes.c_int, [ctypes.c_uint32, ctypes.POINTER(OptionInfo)]),
@@ -230,6 +233,19 @@ def encode(value):
     if b"\0" in text:
         raise ValueError(f"a zero byte in {text!r}")
     return text
+
+
+free = ctypes.CDLL(None).free
+free.argtypes = [ctypes.c_void_p]
+free.restype = None
+
+
+def take_json(text):
+    """What a JSON text that the library allocated says; frees it."""
+    try:
+        return json.loads(ctypes.string_at(text.value))
+    finally:
+        free(text)
 
 
 @LOG

@@ -17,15 +17,11 @@ from typing import NamedTuple, Optional, Tuple
 from . import _library
 from ._errors import SL_ERROR_DATA, SL_ERROR_USAGE, Error, check, make_error
 from ._generate import run as run_generation
-from ._library import SL_OK, OptionInfo, StepResult, TensorInfo, encode, library
+from ._library import SL_OK, OptionInfo, StepResult, TensorInfo, encode, library, take_json
 from ._model import Build
 from ._rows import Rows
 
 logger = logging.getLogger("sluice")
-
-free = ctypes.CDLL(None).free
-free.argtypes = [ctypes.c_void_p]
-free.restype = None
 
 STATES = {"parameter": 0, "moment1": 1, "moment2": 2}
 
@@ -165,16 +161,23 @@ def list_options():
 def plan(options=None, *, build=None, **more):
     """The account of the session that these options would open, as a dict. Takes no memory for the
     model. FitError: it does not fit; the message says what would."""
+    return take_account(library.sl_session_plan, {**(options or {}), **more}, build)
+
+
+def profile(options=None, *, steps=3, build=None, **more):
+    """Runs `steps` steps of these options with everything measured, as `sluice profile`: where
+    memory and time went, as a dict. Without data tokens are random; nothing is saved."""
+    return take_account(library.sl_profile, {**(options or {}), **more}, build, steps)
+
+
+def take_account(function, options, build, *arguments):
     text = ctypes.c_void_p()
     built = Build(build) if build is not None else None
-    with open_options({**(options or {}), **more}) as handle:
+    with open_options(options) as handle:
         if built:
             library.sl_options_set_model(handle, built.callback, None)
-        check(library.sl_session_plan(handle, ctypes.byref(text)))
-    try:
-        return json.loads(ctypes.string_at(text.value))
-    finally:
-        free(text)
+        check(function(handle, *arguments, ctypes.byref(text)))
+    return take_json(text)
 
 
 # ---- sessions

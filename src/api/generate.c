@@ -5,8 +5,8 @@
 
 #include "config/config_list.h"
 #include "session.h"
+#include "settings.h"
 #include "train/generate/generate.h"
-#include "train/loading.h"
 
 /* The function that takes the text. */
 typedef struct listener {
@@ -29,18 +29,6 @@ static void pass_end(void *user, uint32_t sample)
     (void)sample;
 }
 
-static sl_status read_settings(const char *const *settings, sl_config *config)
-{
-    for (; settings && settings[0]; settings += 2) {
-        uint32_t row;
-        if (!settings[1])
-            SL_FAIL(SL_ERROR_USAGE, "%.64s has no value", settings[0]);
-        SL_TRY(sl_config_find(SL_CONFIG_GENERATE, settings[0], &row));
-        SL_TRY(sl_config_set(config, row, settings[1]));
-    }
-    return SL_OK;
-}
-
 /* What has no meaning where the prompt is an argument. */
 static sl_status refuse(const sl_config *config, const uint32_t *rows, uint32_t count)
 {
@@ -53,9 +41,8 @@ static sl_status refuse(const sl_config *config, const uint32_t *rows, uint32_t 
 
 static sl_status run(const sl_generate_args *args)
 {
-    sl_refusal refusal;
     sl_generator *generator = NULL;
-    SL_TRY(sl_generator_open(args, &refusal, &generator));
+    SL_TRY(sl_generator_open(args, &generator));
     const sl_status status = sl_generator_run(generator);
     sl_generator_close(generator);
     return status;
@@ -63,37 +50,26 @@ static sl_status run(const sl_generate_args *args)
 
 /* ---- of a checkpoint ---- */
 
-typedef struct reading {
-    const char *prompt;
-    listener to;
-} reading;
-
-static sl_status generate_from(sl_config *config, void *user)
-{
-    static const volatile sig_atomic_t never = 0;
-    reading *self = user;
-    const sl_generate_args args = {.config = config,
-                                   .prompt = self->prompt,
-                                   .prompt_bytes = strlen(self->prompt),
-                                   .sink = {pass_text, pass_end, &self->to},
-                                   .stop = &never};
-    return run(&args);
-}
-
 sl_status sl_generate(const char *const *settings, const char *prompt, sl_text text, void *user)
 {
+    static const volatile sig_atomic_t never = 0;
     static const uint32_t of_prompt[] = {SL_CONFIG_ROW_prompt, SL_CONFIG_ROW_prompt_file,
                                          SL_CONFIG_ROW_interactive};
-    reading self = {prompt ? prompt : "", {text, user}};
+    listener to = {text, user};
     sl_config config;
+    const sl_generate_args args = {.config = &config,
+                                   .prompt = prompt ? prompt : "",
+                                   .prompt_bytes = prompt ? strlen(prompt) : 0,
+                                   .sink = {pass_text, pass_end, &to},
+                                   .stop = &never};
     SL_TRY(sl_config_init(&config));
-    sl_status status = read_settings(settings, &config);
+    sl_status status = sl_settings_read(settings, SL_CONFIG_GENERATE, &config);
     if (status == SL_OK)
         status = refuse(&config, of_prompt, sizeof of_prompt / sizeof *of_prompt);
     if (status == SL_OK)
         status = sl_config_check(&config, SL_CONFIG_GENERATE);
     if (status == SL_OK)
-        status = sl_loading_run(&config, generate_from, &self);
+        status = run(&args);
     sl_config_clear(&config);
     return status;
 }
@@ -113,7 +89,7 @@ static sl_status settle(const sl_session *session, const char *const *settings, 
     static const uint32_t of_model[] = {SL_CONFIG_ROW_prompt, SL_CONFIG_ROW_prompt_file,
                                         SL_CONFIG_ROW_interactive, SL_CONFIG_ROW_checkpoint,
                                         SL_CONFIG_ROW_tokenizer};
-    SL_TRY(read_settings(settings, config));
+    SL_TRY(sl_settings_read(settings, SL_CONFIG_GENERATE, config));
     SL_TRY(refuse(config, of_model, sizeof of_model / sizeof *of_model));
     SL_TRY(take_over(SL_CONFIG_ROW_device, session->config.device, config));
     SL_TRY(take_over(SL_CONFIG_ROW_threads, threads, config));
@@ -162,6 +138,7 @@ sl_status sl_session_generate(sl_session *session, const char *const *settings, 
 {
     listener to = {text, user};
     sl_config config;
+    SL_LOG_ENTER(&session->log);
     SL_TRY(sl_session_check(session));
     SL_TRY(check_model(session));
     SL_TRY(sl_config_init(&config));

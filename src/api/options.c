@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/stop.h"
+#include "config/config_copy.h"
 #include "foreign/deepspeed/config_file.h"
 #include "session.h"
 
@@ -26,6 +28,19 @@ void sl_options_close(sl_options *options)
         return;
     sl_config_clear(&options->config);
     free(options);
+}
+
+sl_status sl_options_copy(const sl_options *options, sl_config *out_config,
+                          sl_trainer_inputs *out_inputs)
+{
+    SL_TRY(sl_config_copy(&options->config, out_config));
+    if (out_config->report)
+        SL_FAIL(SL_ERROR_USAGE, "report is of the command: a session writes no page; log-json and "
+                                "sluice report make one");
+    out_config->has_own_rows = options->inputs.rows.call != NULL;
+    out_config->has_own_eval_rows = options->inputs.eval_rows.call != NULL;
+    *out_inputs = options->inputs;
+    return SL_OK;
 }
 
 sl_status sl_options_set(sl_options *options, const char *name, const char *value)
@@ -85,6 +100,16 @@ void sl_options_set_events(sl_options *options, sl_event_callback callback, void
 {
     options->event = callback;
     options->event_user = user;
+}
+
+void sl_options_set_log(sl_options *options, sl_log_callback callback, void *user)
+{
+    options->log = (sl_log_receiver){callback, user};
+}
+
+void sl_options_stop(sl_options *options)
+{
+    sl_stop_set(&options->stop);
 }
 
 void sl_options_set_rows(sl_options *options, sl_rows rows, void *user)

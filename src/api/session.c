@@ -5,33 +5,24 @@
 #include <string.h>
 
 #include "base/stop.h"
-#include "config/config_copy.h"
 #include "files/json_file.h"
 #include "options.h"
 #include "search/plan_json.h"
 #include "train/opening.h"
-#include "train/preparation.h"
 
 /* ---- opening ---- */
 
-static sl_status copy_options(const sl_options *options, sl_session *session)
+static sl_status take_options(const sl_options *options, sl_session *session)
 {
-    SL_TRY(sl_config_copy(&options->config, &session->config));
-    if (session->config.report)
-        SL_FAIL(SL_ERROR_USAGE, "report is of the command: a session writes no page; log-json and "
-                                "sluice report make one");
-    session->config.has_own_rows = options->inputs.rows.call != NULL;
-    session->config.has_own_eval_rows = options->inputs.eval_rows.call != NULL;
-    session->trainer.inputs = options->inputs;
     session->event = options->event;
     session->event_user = options->event_user;
-    return SL_OK;
+    return sl_options_copy(options, &session->config, &session->trainer.inputs);
 }
 
-static sl_status open_parts(sl_session *session)
+static sl_status open_parts(sl_session *session, const volatile sig_atomic_t *stop)
 {
     sl_trainer *trainer = &session->trainer;
-    SL_TRY(sl_trainer_meet_ranks(trainer, session->config.rank_timeout, &session->stop));
+    SL_TRY(sl_trainer_meet_ranks(trainer, session->config.rank_timeout, stop));
     const sl_engine_progress within = sl_session_progress(session);
     SL_TRY(sl_opening_run(&session->config, trainer, session->event ? &within : NULL));
     sl_training_begin(trainer, &session->stop, &session->training);
@@ -62,9 +53,11 @@ sl_status sl_session_open(const sl_options *options, sl_session **out_session)
     sl_session *session = calloc(1, sizeof *session);
     if (!session)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
-    sl_status status = copy_options(options, session);
+    session->log = options->log;
+    SL_LOG_ENTER(&session->log);
+    sl_status status = take_options(options, session);
     if (status == SL_OK)
-        status = open_parts(session);
+        status = open_parts(session, &options->stop);
     if (status == SL_OK) {
         *out_session = session;
         return SL_OK;
@@ -91,21 +84,12 @@ static sl_status note(sl_session *session, sl_status status, sl_first_failure *a
 /* ---- closing ---- */
 
 /* The logs end as those of the command do. */
-static sl_status tell_end(sl_session *session)
+static sl_status end_training(sl_session *session)
 {
-    sl_training *training = &session->training;
-    const bool has_failed = session->failure.status != SL_OK;
-    const char *otherwise = sl_stop_is_set(&session->stop) ? "signal" : "done";
     if (!session->has_begun)
         return SL_OK;
-    training->end.reason = has_failed ? "error" : otherwise;
-    sl_status status = sl_training_count_end(training, has_failed);
-    if (status == SL_OK && !has_failed)
-        status = sl_training_draw(training);
-    if (status == SL_OK && !has_failed)
-        status = sl_drawing_end(&session->trainer.drawing);
-    const sl_status told = sl_sinks_end(&session->trainer.sinks, &training->end);
-    return status == SL_OK ? told : status;
+    session->training.end.reason = sl_stop_is_set(&session->stop) ? "signal" : "done";
+    return sl_training_end(&session->training, session->failure.status != SL_OK);
 }
 
 sl_status sl_session_close(sl_session *session)
@@ -113,10 +97,10 @@ sl_status sl_session_close(sl_session *session)
     sl_first_failure failure = {0};
     if (!session)
         return SL_OK;
+    SL_LOG_ENTER(&session->log);
     if (session->has_begun && session->failure.status == SL_OK)
         (void)note(session, sl_engine_drain(session->trainer.runtime->engine), &failure);
-    sl_first_failure_keep(&failure, tell_end(session));
-    sl_first_failure_keep(&failure, sl_first_failure_return(&session->trainer.sinks.failure));
+    sl_first_failure_keep(&failure, end_training(session));
     sl_trainer_leave_ranks(&session->trainer, sl_first_failure_return(&failure));
     if (!free_session(session))
         SL_FAIL(SL_ERROR_SYSTEM, "a thread of the engine did not end");
@@ -168,6 +152,7 @@ static sl_status run_step(sl_session *session, sl_step_report *report)
 sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
 {
     sl_step_report report;
+    SL_LOG_ENTER(&session->log);
     SL_TRY(sl_session_check(session));
     if (sl_training_must_stop(&session->training))
         SL_FAIL(SL_ERROR_STOPPED, "the session was stopped");
@@ -180,6 +165,7 @@ sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
 sl_status sl_session_evaluate(sl_session *session, double *out_loss)
 {
     sl_eval_report report;
+    SL_LOG_ENTER(&session->log);
     SL_TRY(sl_session_check(session));
     if (!session->trainer.eval_loader.row)
         SL_FAIL(SL_ERROR_USAGE, "there are no data to evaluate on: set eval-data or split, or give "
@@ -193,6 +179,7 @@ sl_status sl_session_evaluate(sl_session *session, double *out_loss)
 
 sl_status sl_session_save(sl_session *session)
 {
+    SL_LOG_ENTER(&session->log);
     SL_TRY(sl_session_check(session));
     if (!session->config.save)
         SL_FAIL(SL_ERROR_USAGE, "there is nowhere to save to: set the option save");
@@ -204,48 +191,22 @@ sl_status sl_session_save(sl_session *session)
 
 /* ---- what a session says of itself ---- */
 
-static sl_status format_plan(const sl_blueprint *blueprint, char **out_text)
+static sl_status format(json_t *object, char **out_text)
 {
-    json_t *plan = NULL;
-    SL_TRY(sl_plan_json_format(blueprint, &plan));
-    *out_text = sl_json_file_dump(plan, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    json_decref(plan);
-    if (!*out_text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan as JSON");
-    return SL_OK;
+    const sl_status status = sl_json_file_format(object, 17, out_text);
+    json_decref(object);
+    return status;
 }
 
 sl_status sl_session_account(sl_session *session, const char **out_text)
 {
-    if (!session->account)
-        SL_TRY(format_plan(session->trainer.runtime->blueprint, &session->account));
+    json_t *plan = NULL;
+    if (!session->account) {
+        SL_TRY(sl_plan_json_format(session->trainer.runtime->blueprint, &plan));
+        SL_TRY(format(plan, &session->account));
+    }
     *out_text = session->account;
     return SL_OK;
-}
-
-static sl_status plan(sl_session *session, char **out_text)
-{
-    sl_blueprint *blueprint = NULL;
-    sl_refusal refusal;
-    SL_TRY(sl_preparation_run(&session->config, SL_CONFIG_PLAN, &session->trainer));
-    SL_TRY(sl_search_find(&session->trainer.search, &blueprint, &refusal));
-    const sl_status status = format_plan(blueprint, out_text);
-    sl_blueprint_close(blueprint);
-    return status;
-}
-
-sl_status sl_session_plan(const sl_options *options, char **out_text)
-{
-    sl_session *session = calloc(1, sizeof *session);
-    if (!session)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");
-    sl_first_failure failure = {0};
-    sl_status status = copy_options(options, session);
-    if (status == SL_OK)
-        status = plan(session, out_text);
-    sl_first_failure_keep(&failure, status);
-    (void)free_session(session);
-    return sl_first_failure_return(&failure);
 }
 
 uint64_t sl_session_step_count(const sl_session *session)

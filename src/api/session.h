@@ -2,6 +2,7 @@
 #ifndef SL_API_SESSION_H
 #define SL_API_SESSION_H
 
+#include "base/log.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "sluice/session.h"
@@ -15,6 +16,7 @@ struct sl_session {
     volatile sig_atomic_t stop;
     sl_event_callback event;
     void *event_user;
+    sl_log_receiver log;      /* of all threads of the session */
     bool has_begun;           /* the sinks know of the start */
     sl_first_failure failure; /* after which the session can only be closed */
     sl_full_tensors *tensors; /* of the model, by name */

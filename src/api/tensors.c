@@ -79,6 +79,7 @@ sl_status sl_session_read(sl_session *session, const char *tensor, sl_tensor_sta
                           float *out_elements, uint64_t count)
 {
     const sl_full_tensor *full;
+    SL_LOG_ENTER(&session->log);
     SL_TRY(find_tensor(session, tensor, state, count, &full));
     return carry(session, full, groups[state], out_elements, NULL);
 }
@@ -87,6 +88,7 @@ sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_st
                            const float *elements, uint64_t count)
 {
     const sl_full_tensor *full;
+    SL_LOG_ENTER(&session->log);
     SL_TRY(find_tensor(session, tensor, state, count, &full));
     return carry(session, full, groups[state], NULL, elements);
 }

@@ -11,6 +11,7 @@
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static sl_log_callback log_callback;
 static void *log_user;
+static _Thread_local const sl_log_receiver *entered;
 
 void sl_log_set_callback(sl_log_callback callback, void *user)
 {
@@ -18,6 +19,18 @@ void sl_log_set_callback(sl_log_callback callback, void *user)
     log_callback = callback;
     log_user = user;
     pthread_mutex_unlock(&log_lock);
+}
+
+const sl_log_receiver *sl_log_entered(void)
+{
+    return entered;
+}
+
+const sl_log_receiver *sl_log_enter(const sl_log_receiver *receiver)
+{
+    const sl_log_receiver *before = entered;
+    entered = receiver;
+    return before;
 }
 
 void sl_log_write(sl_log_level level, const char *format, ...)
@@ -29,7 +42,9 @@ void sl_log_write(sl_log_level level, const char *format, ...)
     va_end(arguments);
     sl_status_escape(raw, line, sizeof line);
     pthread_mutex_lock(&log_lock);
-    if (log_callback)
+    if (entered && entered->callback)
+        entered->callback(level, line, entered->user);
+    else if (log_callback)
         log_callback(level, line, log_user);
     pthread_mutex_unlock(&log_lock);
 }

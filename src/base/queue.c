@@ -30,6 +30,7 @@
 
 #include "bits.h"
 #include "clock.h"
+#include "log.h"
 
 enum { THREAD_NAME_BYTES = 16, ITEM_ALIGNMENT = 64 };
 
@@ -60,6 +61,7 @@ struct sl_queue {
     uint32_t capacity;
     queue_item *items;
     pthread_t thread;
+    const sl_log_receiver *log; /* of the thread that opened it */
     char name[THREAD_NAME_BYTES];
 };
 
@@ -250,6 +252,7 @@ static void *run_items(void *argument)
 {
     sl_queue *queue = argument;
     pthread_setname_np(pthread_self(), queue->name);
+    (void)sl_log_enter(queue->log);
     for (;;) {
         queue_item *item = wait_for_item(queue);
         if (item->kind == ITEM_STOP)
@@ -270,6 +273,7 @@ static sl_status start_thread(sl_queue *queue)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    queue->log = sl_log_entered();
     int error = pthread_create(&queue->thread, NULL, run_items, queue);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)

@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "limits.h"
+#include "log.h"
 
 /* A ticket lock: callers run their jobs in the order in which they came. With a plain mutex a lane
  * that calls again at once overtakes sleeping callers, and another lane could starve. */
@@ -65,6 +66,7 @@ struct sl_workers {
     uint32_t worker_count;
     uint32_t thread_count; /* threads started: worker_count - 1 once open */
     worker *helpers;
+    const sl_log_receiver *log; /* of the thread that opened it */
 };
 
 static void pause_briefly(void)
@@ -159,6 +161,7 @@ static void *run_helper(void *argument)
     worker *self = argument;
     sl_workers *pool = self->pool;
     uint64_t seen = 0;
+    (void)sl_log_enter(pool->log);
     for (;;) {
         uint64_t state = wait_for_job(pool, seen);
         if (atomic_load(&pool->stop))
@@ -225,6 +228,7 @@ static sl_status start_helper(sl_workers *pool, uint32_t index)
 {
     worker *self = &pool->helpers[pool->thread_count];
     self->pool = pool;
+    pool->log = sl_log_entered();
     self->index = index;
     sigset_t all, before;
     sigfillset(&all);

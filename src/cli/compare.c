@@ -7,11 +7,9 @@
 #include <string.h>
 
 #include "command.h"
-#include "plan_ranks.h"
-#include "plan_stages.h"
 #include "report/page.h"
-#include "search/plan_json.h"
 #include "terminal.h"
+#include "train/plan_account.h"
 #include "train/preparation.h"
 
 enum { SETTING_BYTES = 256, NAME_COLUMNS = 16 };
@@ -95,10 +93,8 @@ static sl_status describe(const sl_trainer *trainer, const sl_plan_stages *stage
             if (stages->items[s].peak_bytes[tier] > out->peak_bytes[tier])
                 out->peak_bytes[tier] = stages->items[s].peak_bytes[tier];
     sl_account_close(account);
-    if (!trainer->config->json)
-        return SL_OK;
-    SL_TRY(sl_plan_json_format(blueprint, &out->plan));
-    return sl_plan_ranks_add_json(&trainer->ranks.layout, stages, out->plan);
+    return trainer->config->json ? sl_plan_account_format(trainer, stages, false, &out->plan)
+                                 : SL_OK;
 }
 
 static sl_status describe_refusal(const sl_trainer *trainer, const sl_refusal *refusal,
@@ -111,13 +107,9 @@ static sl_status describe_refusal(const sl_trainer *trainer, const sl_refusal *r
         snprintf(stage, sizeof stage, " of stage %u", task->stage_index);
     snprintf(out->failure, sizeof out->failure, "the %s%s misses %s", sl_tier_name(shortage->tier),
              stage, sl_command_format_size(shortage->missing_bytes).text);
-    if (!trainer->config->json)
-        return SL_OK;
-    SL_TRY(sl_plan_json_format_refusal(refusal, &out->plan));
-    if (task->stage_count > 1 &&
-        json_object_set_new(out->plan, "stage", json_integer(task->stage_index)) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a comparison");
-    return SL_OK;
+    return trainer->config->json
+               ? sl_plan_account_format_refusal(&trainer->search, refusal, &out->plan)
+               : SL_OK;
 }
 
 static sl_status plan_item(const sl_trainer *trainer, compared *out)

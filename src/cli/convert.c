@@ -11,7 +11,7 @@
 #include "meter.h"
 #include "terminal.h"
 #include "train/data/tokenizer.h"
-#include "train/loading.h"
+#include "train/loading/loading.h"
 
 enum { MB = 1000000 };
 

@@ -1,33 +1,12 @@
 /* sluice eval: loss and perplexity of a checkpoint over files. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "command.h"
 #include "meter.h"
 #include "terminal.h"
-#include "train/evaluate/evaluate.h"
-#include "train/evaluate/last_word.h"
-#include "train/loading.h"
-
-/* JSON knows no other numbers. */
-static void print_number(const char *name, double value)
-{
-    if (isfinite(value))
-        printf("\"%s\": %.17g, ", name, value);
-    else
-        printf("\"%s\": null, ", name);
-}
-
-static void print_count(const char *name, uint64_t value, const char *end)
-{
-    printf("\"%s\": %" PRIu64 "%s", name, value, end);
-}
-
-static void print_partial(bool is_partial)
-{
-    printf("\"partial\": %s, ", is_partial ? "true" : "false");
-}
+#include "train/evaluate/evaluation.h"
 
 static const char partial_note[] = "partial (stopped by a signal): ";
 
@@ -69,29 +48,6 @@ static void show_progress(void *user, const sl_eval_progress *passed)
 
 /* ---- figures ---- */
 
-/* Losses of a token spread over what it stands for; 0 where that is not known. */
-static double spread(const sl_eval_report *report, uint64_t count)
-{
-    return count ? report->loss * (double)report->tokens / (double)count : 0;
-}
-
-static void print_json(const sl_eval_report *report, const sl_text_count *text)
-{
-    putchar('{');
-    print_number("loss", report->loss);
-    print_number("perplexity", report->perplexity);
-    if (text->bytes > 0) {
-        print_number("loss_per_byte", spread(report, text->bytes));
-        print_number("loss_per_character", spread(report, text->characters));
-        print_count("bytes", text->bytes, ", ");
-        print_count("characters", text->characters, ", ");
-    }
-    print_count("tokens", report->tokens, ", ");
-    print_count("data_tokens", report->data_tokens, ", ");
-    print_partial(report->is_partial);
-    print_count("step", report->step, "}\n");
-}
-
 static void print_report(const sl_eval_report *report, const sl_text_count *text)
 {
     sl_terminal_print(stdout, 2,
@@ -100,76 +56,54 @@ static void print_report(const sl_eval_report *report, const sl_text_count *text
                       report->is_partial ? partial_note : "", report->loss, report->perplexity,
                       report->tokens, report->data_tokens, report->step);
     if (text->bytes > 0)
-        sl_terminal_print(stdout, 2,
-                          "%sloss per byte %.6f, per character %.6f  (%" PRIu64 " bytes, %" PRIu64
-                          " characters)",
-                          report->is_partial ? partial_note : "", spread(report, text->bytes),
-                          spread(report, text->characters), text->bytes, text->characters);
+        sl_terminal_print(
+            stdout, 2,
+            "%sloss per byte %.6f, per character %.6f  (%" PRIu64 " bytes, %" PRIu64 " characters)",
+            report->is_partial ? partial_note : "", sl_evaluation_spread(report, text->bytes),
+            sl_evaluation_spread(report, text->characters), text->bytes, text->characters);
 }
 
-static void print_words(const sl_config *config, const sl_word_report *report)
+static void print_words(const sl_word_report *report)
 {
-    if (!config->json) {
-        sl_terminal_print(stdout, 2,
-                          "%saccuracy %.4f  perplexity %.4f  (last words: %" PRIu64 " of %" PRIu64
-                          " right, %" PRIu64 " tokens, checkpoint of step %" PRIu64 ")",
-                          report->is_partial ? partial_note : "", report->accuracy,
-                          report->perplexity, report->right_count, report->document_count,
-                          report->tokens, report->step);
-        return;
-    }
-    putchar('{');
-    print_number("accuracy", report->accuracy);
-    print_number("perplexity", report->perplexity);
-    print_count("right", report->right_count, ", ");
-    print_count("documents", report->document_count, ", ");
-    print_count("tokens", report->tokens, ", ");
-    print_partial(report->is_partial);
-    print_count("step", report->step, "}\n");
+    sl_terminal_print(stdout, 2,
+                      "%saccuracy %.4f  perplexity %.4f  (last words: %" PRIu64 " of %" PRIu64
+                      " right, %" PRIu64 " tokens, checkpoint of step %" PRIu64 ")",
+                      report->is_partial ? partial_note : "", report->accuracy, report->perplexity,
+                      report->right_count, report->document_count, report->tokens, report->step);
 }
 
-static sl_eval_watch watch_with(progress *self)
+static sl_status print_json(const sl_evaluation *evaluation)
 {
-    return (sl_eval_watch){
-        .stop = sl_signals_watch(&leaving), .passed = show_progress, .user = self};
-}
-
-static sl_status eval_words(sl_config *config, void *user)
-{
-    const sl_eval_watch watch = watch_with(user);
-    sl_word_report report;
-    sl_refusal refusal;
-    sl_status status = sl_last_word_run(config, &watch, &report, &refusal);
-    sl_terminal_end_line();
-    SL_TRY(status);
-    if (((const progress *)user)->is_any_done)
-        print_words(config, &report);
+    char *text = NULL;
+    SL_TRY(sl_evaluation_format(evaluation, &text));
+    puts(text);
+    free(text);
     return SL_OK;
 }
 
-static sl_status eval_rows(sl_config *config, void *user)
+static sl_status run(sl_config *config)
 {
-    sl_eval_report report;
-    sl_text_count text;
-    sl_refusal refusal;
-    const sl_eval_watch watch = watch_with(user);
-    sl_status status = sl_evaluate_run(config, &watch, &report, &text, &refusal);
+    progress self = {.config = config};
+    sl_evaluation evaluation;
+    const sl_eval_watch watch = {
+        .stop = sl_signals_watch(&leaving), .passed = show_progress, .user = &self};
+    const sl_status status = sl_evaluation_run(config, &watch, &evaluation);
     sl_terminal_end_line();
     SL_TRY(status);
-    if (!((const progress *)user)->is_any_done)
+    if (!self.is_any_done)
         return SL_OK;
     if (config->json)
-        print_json(&report, &text);
+        return print_json(&evaluation);
+    if (evaluation.of_words)
+        print_words(&evaluation.words);
     else
-        print_report(&report, &text);
+        print_report(&evaluation.rows, &evaluation.text);
     return SL_OK;
 }
 
 static int eval(sl_config *config)
 {
-    progress self = {.config = config};
-    return sl_command_end(
-        sl_loading_run(config, config->last_word ? eval_words : eval_rows, &self));
+    return sl_command_end(run(config));
 }
 
 const sl_command_entry sl_command_eval = {

@@ -12,7 +12,6 @@
 #include "prompt.h"
 #include "signals.h"
 #include "terminal.h"
-#include "train/loading.h"
 
 /* What a sample said before its turn to be printed came. */
 typedef struct waiting_text {
@@ -222,18 +221,16 @@ static sl_status run_texts(const sl_generate_args *args, sl_generator *generator
 }
 
 /* What is loaded is loaded before anything is printed. */
-static sl_status generate_texts(sl_config *config, void *user)
+static sl_status generate_texts(sl_config *config, printer *self)
 {
-    printer *self = user;
     const sl_prompt *prompt = self->given;
-    sl_refusal refusal;
     sl_generator *generator = NULL;
     sl_generate_args args = {.config = config,
                              .prompt = prompt->text ? prompt->text : "",
                              .prompt_bytes = prompt->bytes,
                              .sink = {take_text, end_sample, self},
                              .stop = sl_signals_watch(&leaving)};
-    SL_TRY(sl_generator_open(&args, &refusal, &generator));
+    SL_TRY(sl_generator_open(&args, &generator));
     sl_signals_watch(&stopping);
     sl_status status = run_texts(&args, generator, self);
     if (status == SL_OK)
@@ -251,7 +248,7 @@ static int generate(sl_config *config)
     if (status == SL_OK)
         status = open_printer(config, &prompt, &self);
     if (status == SL_OK)
-        status = sl_loading_run(config, generate_texts, &self);
+        status = generate_texts(config, &self);
     close_printer(&self);
     sl_prompt_close(&prompt);
     return sl_command_end(status);

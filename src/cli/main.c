@@ -101,9 +101,8 @@ int sl_command_end(sl_status status)
 
 sl_status sl_command_print_json(const json_t *object, int digits)
 {
-    char *text = sl_json_file_dump(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
-    if (!text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to print a report");
+    char *text = NULL;
+    SL_TRY(sl_json_file_format(object, digits, &text));
     puts(text);
     free(text);
     return SL_OK;

@@ -6,18 +6,17 @@
 #include "command.h"
 #include "compare.h"
 #include "device/device.h"
-#include "plan_candidates.h"
 #include "plan_cluster.h"
 #include "plan_ranks.h"
-#include "plan_stages.h"
 #include "report/explain.h"
 #include "report/page.h"
 #include "report/schedule_text.h"
 #include "search/plan_json.h"
 #include "terminal.h"
+#include "train/plan_account.h"
 #include "train/preparation.h"
 
-enum { RULE_COLUMN = 29 };
+enum { RULE_COLUMN = 29, CHOICE_COLUMN = 16 };
 
 static void print_row(const char *name, const char *note, const uint64_t bytes[SL_TIER_COUNT])
 {
@@ -117,6 +116,32 @@ static sl_status print_explanation(const sl_blueprint *blueprint)
     return SL_OK;
 }
 
+/* The best choices, a line each, and whether the machine was measured; nothing where the policy was
+ * given. */
+static void print_candidates(const sl_search *search, const sl_plan_stages *stages)
+{
+    const sl_search_candidates *candidates = &stages->candidates;
+    const sl_machine *machine = &stages->blueprint->machine;
+    char text[512];
+    if (!search->auto_policy || candidates->count == 0)
+        return;
+    sl_terminal_print(
+        stdout, 2, "auto compared %u plan%s; the best, by %s%s:", candidates->planned_count,
+        candidates->planned_count == 1 ? "" : "s", sl_machine_basis(machine),
+        !sl_machine_is_guess(machine) ? "" : " (this machine was not measured: sluice bench)");
+    for (uint32_t i = 0; i < candidates->count; i++) {
+        const sl_search_candidate *it = &candidates->best[i];
+        sl_command_describe_choice(&it->choice, text, sizeof text);
+        sl_terminal_print(
+            stdout, CHOICE_COLUMN, "  %10.2f ms, bound by %s%s%s; device %s, host %s, disk %s: %s",
+            1e3 * it->seconds, sl_terminal_begin(stdout, SL_TERMINAL_BOUND),
+            sl_plan_account_find_bound(it, machine), sl_terminal_begin(stdout, SL_TERMINAL_PLAIN),
+            sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text,
+            sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text,
+            sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text, text);
+    }
+}
+
 static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *stages)
 {
     const sl_blueprint *blueprint = stages->blueprint;
@@ -147,7 +172,7 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
                       sl_terminal_begin(stdout, SL_TERMINAL_PLAIN), 1e3 * simulation.step_seconds,
                       blueprint->machine.name);
     print_wear(blueprint, &simulation);
-    sl_plan_candidates_print(&trainer->search, blueprint);
+    print_candidates(&trainer->search, stages);
     SL_TRY(sl_plan_ranks_print(&trainer->ranks.layout, stages));
     return trainer->config->explain ? print_explanation(blueprint) : SL_OK;
 }
@@ -169,12 +194,8 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_plan_stages *stag
     json_t *object = NULL;
     if (!trainer->config->json)
         return print_table(trainer, stages);
-    SL_TRY(sl_plan_json_format(stages->blueprint, &object));
-    sl_status status = sl_plan_candidates_add_json(&trainer->search, stages->blueprint, object);
-    if (status == SL_OK)
-        status = sl_plan_ranks_add_json(&trainer->ranks.layout, stages, object);
-    if (status == SL_OK)
-        status = sl_command_print_json(object, 17);
+    SL_TRY(sl_plan_account_format(trainer, stages, true, &object));
+    const sl_status status = sl_command_print_json(object, 17);
     json_decref(object);
     return status;
 }
@@ -183,9 +204,7 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_plan_stages *stag
 static void print_failure(const sl_search *search, const sl_refusal *refusal)
 {
     json_t *object = NULL;
-    if (sl_plan_json_format_refusal(refusal, &object) == SL_OK &&
-        (search->task.stage_count <= 1 ||
-         json_object_set_new(object, "stage", json_integer(search->task.stage_index)) == 0))
+    if (sl_plan_account_format_refusal(search, refusal, &object) == SL_OK)
         (void)sl_command_print_json(object, 17);
     json_decref(object);
 }
@@ -232,10 +251,8 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
         return sl_compare_print(trainer);
     sl_status status = draw_stages(config, trainer, &stages);
     if (status == SL_OK) {
-        trainer->search.candidates = &stages.candidates;
         warn_if_beyond_machine(stages.blueprint);
         status = print_fit(trainer, &stages);
-        trainer->search.candidates = NULL;
     }
     if (status == SL_OK && config->report)
         status =

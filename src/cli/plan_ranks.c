@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "comm/comm.h"
 #include "command.h"
 #include "terminal.h"
+#include "train/plan_account.h"
 
 /* "[0,1] [2,3]": the groups of one kind. */
 static sl_status print_groups(const sl_comm_layout *layout, sl_comm_group group)
@@ -54,16 +54,6 @@ static bool is_shown(const sl_program *program, uint32_t index, uint32_t first_l
     return strncmp(name, "h.", 2) != 0 || strncmp(name, block, (size_t)length) == 0;
 }
 
-/* Rows of all panels of a tensor on this rank. */
-static uint64_t count_rows(const sl_program *program, const char *name)
-{
-    uint64_t rows = 0;
-    for (uint32_t i = 0; i < program->tensor_count; i++)
-        if (strcmp(program->tensors[i].name, name) == 0)
-            rows += program->tensors[i].shape[0];
-    return rows;
-}
-
 static const char *const split_names[] = {[SL_SPLIT_NONE] = "on every rank",
                                           [SL_SPLIT_COLUMNS] = "columns",
                                           [SL_SPLIT_QKV] = "columns of q, k, v",
@@ -73,7 +63,7 @@ static void print_splits(const sl_program *program, uint32_t first_layer)
 {
     for (uint32_t i = 0; i < program->tensor_count; i++) {
         const sl_tensor_spec *spec = &program->tensors[i];
-        const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
+        const uint64_t local[] = {sl_plan_account_count_rows(program, spec->name), spec->shape[1]};
         if (!is_shown(program, i, first_layer))
             continue;
         printf("  %-23s ", spec->name);
@@ -82,119 +72,6 @@ static void print_splits(const sl_program *program, uint32_t first_layer)
         printf(" %s\n", split_names[spec->split]);
     }
 }
-
-/* Parameters that a rank keeps: a share, where they are in shards. */
-static uint64_t count_local(const sl_blueprint *blueprint)
-{
-    const sl_program *program = blueprint->programs[0];
-    const uint64_t elements = blueprint->layout->valid_elements;
-    return sl_program_shards_group(program, SL_GROUP_PARAM)
-               ? sl_bits_divide_up(elements, program->dp_size)
-               : elements;
-}
-
-/* ---- as JSON ---- */
-
-static json_t *shape_of(const sl_tensor_spec *spec, const uint64_t shape[2])
-{
-    return spec->dim_count == 1 ? json_pack("[I]", (json_int_t)shape[0])
-                                : json_pack("[I,I]", (json_int_t)shape[0], (json_int_t)shape[1]);
-}
-
-/* Of every tensor, its panels together. */
-static json_t *list_splits(const sl_program *program)
-{
-    static const char *const keys[] = {[SL_SPLIT_NONE] = "none",
-                                       [SL_SPLIT_COLUMNS] = "columns",
-                                       [SL_SPLIT_QKV] = "columns_of_qkv",
-                                       [SL_SPLIT_ROWS] = "rows"};
-    json_t *list = json_array();
-    for (uint32_t i = 0; i < program->tensor_count; i++) {
-        const sl_tensor_spec *spec = &program->tensors[i];
-        const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
-        if (i > 0 && strcmp(program->tensors[i - 1].name, spec->name) == 0)
-            continue;
-        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o}", "name", spec->name, "split",
-                                              keys[spec->split], "shape",
-                                              shape_of(spec, spec->whole_shape), "local_shape",
-                                              shape_of(spec, local)));
-    }
-    return list;
-}
-
-/* [[0,1],[2,3]] */
-static json_t *list_groups(const sl_comm_layout *layout, sl_comm_group group)
-{
-    uint32_t members[SL_COMM_RANKS_MAX];
-    const uint32_t size = sl_comm_group_size(layout, group), ranks = sl_comm_layout_ranks(layout);
-    json_t *list = json_array();
-    for (uint32_t rank = 0; rank < ranks; rank++) {
-        sl_comm_group_members(layout, group, rank, members);
-        if (members[0] != rank)
-            continue;
-        json_t *one = json_array();
-        for (uint32_t i = 0; i < size; i++)
-            json_array_append_new(one, json_integer(members[i]));
-        json_array_append_new(list, one);
-    }
-    return list;
-}
-
-/* Of every stage: its layers, ranks, and what each of these takes. */
-static json_t *list_stages(const sl_comm_layout *layout, const sl_plan_stages *stages)
-{
-    const uint32_t count = layout->tensor * layout->data;
-    json_t *list = json_array();
-    for (uint32_t s = 0; s < stages->count; s++) {
-        const sl_plan_stage *it = &stages->items[s];
-        json_t *ranks = json_array();
-        for (uint32_t i = 0; i < count; i++)
-            json_array_append_new(ranks, json_integer(s * count + i));
-        json_array_append_new(list, json_pack("{s:i, s:i, s:o, s:{s:I, s:I, s:I}, s:f}",
-                                              "first_layer", (int)it->first_layer, "layer_count",
-                                              (int)it->layer_count, "ranks", ranks, "peak_bytes",
-                                              "device", (json_int_t)it->peak_bytes[SL_TIER_DEVICE],
-                                              "host", (json_int_t)it->peak_bytes[SL_TIER_HOST],
-                                              "disk", (json_int_t)it->peak_bytes[SL_TIER_DISK],
-                                              "predicted_step_ms", 1e3 * it->step_seconds));
-    }
-    return list;
-}
-
-/* The groups of which a rank keeps shards. */
-static json_t *list_shards(const sl_program *program)
-{
-    json_t *list = json_array();
-    for (int group = 0; group < SL_GROUP_COUNT; group++)
-        if (program->has_state[group] && sl_program_shards_group(program, (sl_group)group))
-            json_array_append_new(list, json_string(sl_group_name((sl_group)group)));
-    return list;
-}
-
-sl_status sl_plan_ranks_add_json(const sl_comm_layout *layout, const sl_plan_stages *stages,
-                                 json_t *object)
-{
-    const sl_blueprint *blueprint = stages->blueprint;
-    if (sl_comm_layout_ranks(layout) == 1)
-        return SL_OK;
-    json_t *groups = json_object();
-    for (int group = SL_COMM_TENSOR; group < SL_COMM_GROUP_COUNT; group++)
-        json_object_set_new(groups, sl_comm_group_name((sl_comm_group)group),
-                            list_groups(layout, (sl_comm_group)group));
-    json_t *ranks = json_pack(
-        "{s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:o, s:I, s:o, s:o, s:f}", "count",
-        (int)sl_comm_layout_ranks(layout), "tensor", (int)layout->tensor, "data", (int)layout->data,
-        "stages", (int)layout->stages, "stage_plans", list_stages(layout, stages), "shown_stage",
-        (int)stages->shown, "threads", (int)blueprint->task.target.worker_count, "groups", groups,
-        "local_parameters", (json_int_t)count_local(blueprint), "shards",
-        list_shards(blueprint->programs[0]), "tensors", list_splits(blueprint->programs[0]),
-        "predicted_step_ms", 1e3 * stages->step_seconds);
-    if (!ranks || json_object_set_new(object, "ranks", ranks) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
-    return SL_OK;
-}
-
-/* ---- as text ---- */
 
 static void print_shards(const sl_program *program)
 {
@@ -275,7 +152,8 @@ sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages
     sl_terminal_print(stdout, 2,
                       "each rank%s holds %" PRIu64 " of %" PRIu64
                       " parameters, padding counted; the bytes above are of one rank",
-                      layout->stages > 1 ? " of it" : "", count_local(blueprint),
+                      layout->stages > 1 ? " of it" : "",
+                      sl_plan_account_count_parameters(blueprint),
                       sl_model_shape_parameters(&blueprint->task.shape));
     sl_terminal_print(
         stdout, 2,

@@ -2,16 +2,10 @@
 #ifndef SL_CLI_PLAN_RANKS_H
 #define SL_CLI_PLAN_RANKS_H
 
-#include <jansson.h>
-
 #include "comm/groups.h"
-#include "plan_stages.h"
+#include "train/plan_stages.h"
 
 /* Prints groups, stages, splits and shapes of the ranks; of one rank nothing. */
 sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages *stages);
-
-/* The same as the key "ranks" of the object of `plan --json`: nothing is added for one rank. */
-sl_status sl_plan_ranks_add_json(const sl_comm_layout *layout, const sl_plan_stages *stages,
-                                 json_t *object);
 
 #endif

@@ -14,7 +14,6 @@
 #include "report/page.h"
 #include "signals.h"
 #include "terminal.h"
-#include "train/preparation.h"
 
 #ifdef SL_HAS_JEMALLOC
 #include <jemalloc/jemalloc.h>
@@ -39,17 +38,17 @@ static uint64_t count_heap_bytes(void)
 }
 #endif
 
-static void leave_early(void)
+static const volatile sig_atomic_t *watch_early_signals(void)
 {
-    sl_signals_watch(&(sl_signal_texts){.stops = "leaving: no step was measured yet",
-                                        .stops_in_save = "",
-                                        .leaves_now = "",
-                                        .leaves = true});
+    return sl_signals_watch(&(sl_signal_texts){.stops = "leaving: no step was measured yet",
+                                               .stops_in_save = "",
+                                               .leaves_now = "",
+                                               .leaves = true});
 }
 
-static const volatile sig_atomic_t *watch_signals(void)
+static void watch_signals(void)
 {
-    return sl_signals_watch(
+    sl_signals_watch(
         &(sl_signal_texts){.stops = "stopping after this step: what was measured till then is "
                                     "told; another signal leaves at once",
                            .stops_in_save = "",
@@ -70,16 +69,6 @@ static void print_head(const sl_trainer *trainer, const sl_blueprint *blueprint)
     sl_command_describe_choice(choice, text, sizeof text);
     sl_terminal_print(stdout, 9, "plan     %s, %u chunks", text, blueprint->layout->chunk_count);
     fflush(stdout);
-}
-
-static void tell_step(void *user, uint32_t step, double seconds)
-{
-    const sl_config *config = user;
-    if (step <= SL_MEASURE_WARM_UP)
-        sl_terminal_say(SL_TERMINAL_PLAIN, "warm-up %.2f s", seconds);
-    else
-        sl_terminal_say(SL_TERMINAL_PLAIN, "step %u of %" PRIu64 ": %.2f s",
-                        step - SL_MEASURE_WARM_UP, config->profile_steps, seconds);
 }
 
 static const sl_output_file_kind json_kind = {
@@ -110,14 +99,15 @@ static sl_status write_json(const sl_config *config, const sl_measured *measured
     if (!config->profile_json)
         return SL_OK;
     SL_TRY(sl_measured_format(measured, &object));
-    char *text = sl_json_file_dump(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    char *text = NULL, *line = NULL;
+    sl_status status = sl_json_file_format(object, 17, &text);
     json_decref(object);
-    char *line = NULL;
-    int length = text ? asprintf(&line, "%s\n", text) : -1;
+    SL_TRY(status);
+    const int length = asprintf(&line, "%s\n", text);
     free(text);
     if (length < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to write %s", config->profile_json);
-    sl_status status = sl_output_file_write_text(&json_kind, name_json(config), line);
+    status = sl_output_file_write_text(&json_kind, name_json(config), line);
     free(line);
     return status;
 }
@@ -176,27 +166,47 @@ static sl_status tell(const sl_trainer *trainer, const sl_measured *measured)
     return write_json(config, measured);
 }
 
-static sl_status measure(sl_trainer *trainer)
+typedef struct listener {
+    const sl_trainer *trainer;
+    bool is_quiet;
+} listener;
+
+static void tell_plan(void *user, const sl_blueprint *blueprint)
 {
-    sl_config *config = trainer->config;
-    sl_blueprint *blueprint = NULL;
-    sl_refusal refusal;
+    const listener *self = user;
+    watch_signals();
+    if (!self->is_quiet)
+        print_head(self->trainer, blueprint);
+}
+
+static void tell_step(void *user, uint32_t step, double seconds)
+{
+    const listener *self = user;
+    if (self->is_quiet)
+        return;
+    if (step <= SL_MEASURE_WARM_UP)
+        sl_terminal_say(SL_TERMINAL_PLAIN, "warm-up %.2f s", seconds);
+    else
+        sl_terminal_say(SL_TERMINAL_PLAIN, "step %u of %" PRIu64 ": %.2f s",
+                        step - SL_MEASURE_WARM_UP, self->trainer->config->profile_steps, seconds);
+}
+
+static sl_status profile(sl_config *config, const volatile sig_atomic_t *stop, sl_trainer *trainer)
+{
+    SL_TRY(sl_measure_prepare(config, trainer));
+    SL_TRY(check_outputs(config));
+    listener self = {trainer, config->quiet};
+    const sl_measure_args args = {.trainer = trainer,
+                                  .step_count = (uint32_t)config->profile_steps,
+                                  .stop = stop,
+                                  .heap_bytes = count_heap_bytes,
+                                  .planned = tell_plan,
+                                  .passed = tell_step,
+                                  .user = &self};
     sl_measured *measured = calloc(1, sizeof *measured);
     if (!measured)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for what is measured");
-    sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
-    if (status == SL_OK) {
-        if (!config->quiet)
-            print_head(trainer, blueprint);
-        const sl_measure_args args = {.trainer = trainer,
-                                      .blueprint = blueprint,
-                                      .step_count = (uint32_t)config->profile_steps,
-                                      .stop = watch_signals(),
-                                      .heap_bytes = count_heap_bytes,
-                                      .passed = config->quiet ? NULL : tell_step,
-                                      .user = config};
-        status = sl_measure_run(&args, measured);
-    }
+    sl_status status = sl_measure_run(&args, measured);
     if (status == SL_OK)
         status = tell(trainer, measured);
     sl_measured_clear(measured);
@@ -204,39 +214,14 @@ static sl_status measure(sl_trainer *trainer)
     return status;
 }
 
-/* A step of this command has no other ranks to wait for. */
-static sl_status check_alone(const sl_config *config)
-{
-    if (config->tp > 1)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--tp %" PRIu64 ": profile measures one process; plan --tp %" PRIu64
-                " shows what each rank would hold, and train --timeline FILE under sluice launch "
-                "draws what the first one does",
-                config->tp, config->tp);
-    if (config->dp != SL_CONFIG_UNSET && config->dp > 1)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--dp %" PRIu64 ": profile measures one process; plan --dp %" PRIu64
-                " shows what each rank would hold",
-                config->dp, config->dp);
-    return SL_OK;
-}
-
-static sl_status profile(sl_config *config, sl_trainer *trainer)
-{
-    SL_TRY(check_alone(config));
-    SL_TRY(sl_preparation_run(config, SL_CONFIG_PROFILE, trainer));
-    SL_TRY(check_outputs(config));
-    return measure(trainer);
-}
-
 static int run_profile(sl_config *config)
 {
     sl_trainer trainer = {0};
     sl_signals_ignore_failed_output();
-    leave_early();
+    const volatile sig_atomic_t *stop = watch_early_signals();
     config->quiet = config->quiet || prints_json(config);
     sl_command_explain(config);
-    int code = sl_command_end(profile(config, &trainer));
+    int code = sl_command_end(profile(config, stop, &trainer));
     (void)sl_trainer_close(&trainer);
     return code;
 }

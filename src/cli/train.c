@@ -208,7 +208,7 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     sl_signals_end_save(); /* one that failed did not say so */
     if (strcmp(end.reason, "error") != 0)
         print_end(trainer, &end);
-    return status == SL_OK ? sl_drawing_end(&trainer->drawing) : status;
+    return status;
 }
 
 static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_trainer *trainer,

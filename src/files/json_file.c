@@ -136,6 +136,14 @@ char *sl_json_file_dump(const json_t *root, size_t flags)
     return NULL;
 }
 
+sl_status sl_json_file_format(const json_t *root, int digits, char **out_text)
+{
+    *out_text = sl_json_file_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+    if (!*out_text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to write JSON");
+    return SL_OK;
+}
+
 /* Bytes of the character that a text starts with; 0: it is no UTF-8. */
 static size_t measure_character(const unsigned char *at)
 {

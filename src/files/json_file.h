@@ -21,6 +21,10 @@ void sl_json_file_guard_memory(void);
  * caller frees the text. */
 char *sl_json_file_dump(const json_t *root, size_t flags);
 
+/* A value as text in lines, with so many digits of a real number, for people and programs to read.
+ * The caller frees it. SL_ERROR_SYSTEM: no memory. */
+sl_status sl_json_file_format(const json_t *root, int digits, char **out_text);
+
 /* A string of any bytes: those that are no UTF-8, as in a name that the system gave or in a text
  * that was cut, stand in it as \xNN. NULL: no memory. */
 json_t *sl_json_file_text(const char *text);

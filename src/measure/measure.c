@@ -1,9 +1,13 @@
 /* Opens, runs, and reads what is still to be read when the lanes are idle. */
 #include "measure.h"
 
+#include <inttypes.h>
+
 #include "accounts.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/stop.h"
+#include "train/preparation.h"
 #include "train/schedule.h"
 
 enum { STEP_PLAN = 0 };
@@ -17,11 +21,37 @@ typedef struct measuring {
     sl_cores cores;                  /* when the warm-up ended */
 } measuring;
 
-/* ---- inputs ---- */
+/* ---- opening ---- */
 
-/* A row is one document where positions are asked for. */
-static void fill_random(const sl_trainer *trainer, const sl_engine_fill *what, int32_t *out)
+/* A step of this process has no other ranks to wait for. */
+static sl_status check_alone(const sl_config *config)
 {
+    if (config->tp > 1)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--tp %" PRIu64 ": profile measures one process; plan --tp %" PRIu64
+                " shows what each rank would hold, and train --timeline FILE under sluice launch "
+                "draws what the first one does",
+                config->tp, config->tp);
+    if (config->dp != SL_CONFIG_UNSET && config->dp > 1)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--dp %" PRIu64 ": profile measures one process; plan --dp %" PRIu64
+                " shows what each rank would hold",
+                config->dp, config->dp);
+    return SL_OK;
+}
+
+sl_status sl_measure_prepare(sl_config *config, sl_trainer *trainer)
+{
+    SL_TRY(check_alone(config));
+    return sl_preparation_run(config, SL_CONFIG_PROFILE, trainer);
+}
+
+/* Called by the input lane while a step runs. A row is one document where positions are asked
+ * for. */
+static sl_status fill_random(void *user, const sl_engine_fill *what, void *memory)
+{
+    const sl_trainer *trainer = user;
+    int32_t *out = memory;
     uint64_t count = what->bytes / sizeof *out, seq = trainer->config->seq;
     uint64_t stream = ((uint64_t)what->slot << 32) + what->micro_batch;
     for (uint64_t i = 0; i < count; i++)
@@ -29,35 +59,26 @@ static void fill_random(const sl_trainer *trainer, const sl_engine_fill *what, i
             what->slot == SL_INPUT_POSITIONS
                 ? (int32_t)(i % seq)
                 : (int32_t)sl_rng_below(trainer->config->seed, stream, i, trainer->shape.vocab);
-}
-
-/* Called by the input lane while a step runs. */
-static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory)
-{
-    const sl_trainer *trainer = user;
-    uint32_t batch = trainer->runtime->blueprint->choice.micro_batch;
-    const sl_row_range rows = {trainer->state.next_row + (uint64_t)what->micro_batch * batch,
-                               batch};
-    if (trainer->loader.row)
-        return sl_data_loader_read(&trainer->loader, rows, what->slot, memory);
-    fill_random(trainer, what, memory);
     return SL_OK;
 }
 
-/* ---- steps ---- */
-
-static sl_status open_session(measuring *self, sl_blueprint *blueprint)
+static const sl_engine_observer *observe(void *user, const sl_engine_observer *next)
 {
-    const sl_engine_source source = {fill_input, self->trainer};
-    const sl_runtime_hooks hooks = {
-        .observer =
-            sl_record_observer(self->record, sl_timeline_observer(self->trainer->drawing.timeline)),
-        .source = &source,
-        .paints = true,
-        .timeout_s = self->trainer->config->rank_timeout};
-    SL_TRY(sl_runtime_open(blueprint, &hooks, &self->trainer->runtime));
-    return sl_runtime_initialise(self->trainer->runtime, self->trainer->config->seed);
+    return sl_record_observer(user, next);
 }
+
+static sl_status open_engine(measuring *self, sl_blueprint *blueprint)
+{
+    sl_trainer *trainer = self->trainer;
+    const sl_engine_source random = {fill_random, trainer};
+    trainer->hooks = (sl_trainer_hooks){
+        .rows = &random, .observe = observe, .user = self->record, .paints = true};
+    const sl_status status = sl_trainer_open(trainer, blueprint);
+    trainer->hooks = (sl_trainer_hooks){0};
+    return status;
+}
+
+/* ---- steps ---- */
 
 static sl_status run_step(measuring *self)
 {
@@ -91,7 +112,7 @@ static sl_status run_steps(measuring *self)
     const sl_measure_args *args = self->args;
     sl_engine *engine = self->trainer->runtime->engine;
     uint64_t count = (uint64_t)SL_MEASURE_WARM_UP + args->step_count;
-    while (self->run_count < count && !*args->stop) {
+    while (self->run_count < count && !sl_stop_is_set(args->stop)) {
         SL_TRY(run_step(self));
         if (self->run_count == SL_MEASURE_WARM_UP)
             begin_measuring(self);
@@ -122,7 +143,7 @@ static sl_status read_results(const measuring *self, sl_measured *measured)
 
 static sl_status measure(measuring *self, sl_blueprint *blueprint, sl_measured *out_measured)
 {
-    SL_TRY(open_session(self, blueprint));
+    SL_TRY(open_engine(self, blueprint));
     SL_TRY(run_steps(self));
     if (self->run_count <= SL_MEASURE_WARM_UP) {
         *out_measured = (sl_measured){.was_stopped = true};
@@ -133,16 +154,18 @@ static sl_status measure(measuring *self, sl_blueprint *blueprint, sl_measured *
 
 sl_status sl_measure_run(const sl_measure_args *args, sl_measured *out_measured)
 {
-    const sl_engine_plan step = {args->blueprint->programs[STEP_PLAN],
-                                 args->blueprint->plans[STEP_PLAN]};
     measuring self = {.args = args, .trainer = args->trainer};
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    SL_TRY(sl_search_find(&self.trainer->search, &blueprint, &refusal));
+    if (args->planned)
+        args->planned(args->user, blueprint);
+    const sl_engine_plan step = {blueprint->programs[STEP_PLAN], blueprint->plans[STEP_PLAN]};
     sl_status status = sl_record_open(&step, SL_MEASURE_WARM_UP, &self.record);
     if (status == SL_OK)
-        status = sl_drawing_open(self.trainer->config->timeline, &step, &self.trainer->drawing);
-    if (status == SL_OK)
-        status = measure(&self, args->blueprint, out_measured);
+        status = measure(&self, blueprint, out_measured);
     else
-        sl_blueprint_close(args->blueprint);
+        sl_blueprint_close(blueprint);
     if (self.trainer->runtime) /* its lanes call the observers */
         (void)sl_engine_drain(self.trainer->runtime->engine);
     if (status == SL_OK)

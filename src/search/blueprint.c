@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/bits.h"
+#include "base/heartbeat.h"
 
 enum { SETTLE_ROUNDS = 6, GATHERS_AHEAD = 1 };
 
@@ -600,6 +601,7 @@ sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
 {
     const bool gathers = task->dp_size > 1 && task->zero > 2;
     sl_blueprint *blueprint = NULL;
+    SL_TRY(sl_heartbeat_give()); /* a search builds dozens */
     sl_status status =
         gathers ? build_gathers(task, choice, &blueprint, out_failure)
                 : build_gathering(task, choice, (sl_gather_options){0}, &blueprint, out_failure);

@@ -1,16 +1,35 @@
 /* See free_memory.h. */
 #include "free_memory.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <time.h>
+
+#include "base/heartbeat.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-bool sl_free_memory_begin(const sl_config *config)
+enum { PAUSE_NS = 50000000, SECOND_NS = 1000000000 };
+
+static int wait_briefly(void)
 {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += PAUSE_NS;
+    until.tv_sec += until.tv_nsec / SECOND_NS;
+    until.tv_nsec %= SECOND_NS;
+    return pthread_mutex_timedlock(&lock, &until);
+}
+
+sl_status sl_free_memory_begin(const sl_config *config, bool *out_holds)
+{
+    *out_holds = false;
     if (config->device_memory != SL_CONFIG_UNSET && config->host_memory != SL_CONFIG_UNSET)
-        return false;
-    pthread_mutex_lock(&lock);
-    return true;
+        return SL_OK;
+    while (wait_briefly() == ETIMEDOUT)
+        SL_TRY(sl_heartbeat_give());
+    *out_holds = true;
+    return SL_OK;
 }
 
 void sl_free_memory_end(void)

@@ -8,10 +8,11 @@
 #include "config/config.h"
 
 /* Waits until no other thread plans with what is free, and keeps others from it until
- * sl_free_memory_end. Returns false, and does nothing, if both budgets are set. */
-bool sl_free_memory_begin(const sl_config *config);
+ * sl_free_memory_end. *out_holds is false, and nothing is done, if both budgets are set. Fails with
+ * the status of the thread's listener alone (base/heartbeat.h), which hears of the waiting. */
+sl_status sl_free_memory_begin(const sl_config *config, bool *out_holds);
 
-/* By the same thread. */
+/* By the same thread, if it holds. */
 void sl_free_memory_end(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/heartbeat.h"
 #include "base/rng.h"
 #include "base/workers.h"
 #include "session/runtime.h"
@@ -79,6 +80,7 @@ static sl_status initialise_tensor(const sl_runtime *runtime, uint32_t tensor_in
         sl_workers_run(workers, tile_count, fill_tile, job);
         SL_TRY(runtime->io.write(runtime->io.user, SL_GROUP_PARAM, tensor_index, first,
                                  job->element_count, job->data));
+        SL_TRY(sl_heartbeat_give());
     }
     return SL_OK;
 }

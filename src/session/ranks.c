@@ -184,20 +184,28 @@ static sl_status fail_stopped(void)
 static sl_status hear(void *user)
 {
     const sl_ranks *ranks = user;
-    sl_comm_advance(ranks->world);
+    if (ranks->world)
+        sl_comm_advance(ranks->world);
     return ranks->stop && sl_stop_is_set(ranks->stop) ? fail_stopped() : SL_OK;
+}
+
+static void stop_listening(sl_ranks *ranks)
+{
+    if (ranks->listens)
+        sl_heartbeat_listen(NULL, NULL); /* `hear` uses the ranks */
+    ranks->listens = false;
 }
 
 /* Long work is ended on one machine alone: a job of MPI that is not whole at its end has an exit
  * code of MPI's choice. */
 void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop)
 {
+    uint32_t index, count = 0;
+    if (ranks->world)
+        sl_comm_local(ranks->world, &index, &count);
     ranks->asked = stop;
-    if (!ranks->world)
-        return;
-    uint32_t index, count;
-    sl_comm_local(ranks->world, &index, &count);
     ranks->stop = count == ranks->table.size ? stop : NULL;
+    ranks->listens = true;
     sl_heartbeat_listen(hear, ranks);
 }
 
@@ -208,10 +216,12 @@ static void add_flag(void *sum, const void *other)
 
 sl_status sl_ranks_begin(sl_ranks *ranks)
 {
-    uint32_t is_asked = ranks->asked && *ranks->asked;
-    ranks->stop = NULL;
-    if (!ranks->world)
-        return SL_OK;
+    uint32_t is_asked = ranks->asked && sl_stop_is_set(ranks->asked);
+    ranks->asked = ranks->stop = NULL;
+    if (!ranks->world) {
+        stop_listening(ranks);
+        return is_asked ? fail_stopped() : SL_OK;
+    }
     SL_TRY(sl_comm_merge(ranks->world, sizeof is_asked, &is_asked, add_flag));
     ranks->has_stopped = is_asked != 0;
     return is_asked ? fail_stopped() : SL_OK;
@@ -331,8 +341,7 @@ void sl_ranks_unite(sl_ranks *ranks)
 
 void sl_ranks_close(sl_ranks *ranks)
 {
-    if (ranks->world)
-        sl_heartbeat_listen(NULL, NULL); /* `hear` uses the world */
+    stop_listening(ranks);
     sl_ranks_unite(ranks);
     sl_comm_close(ranks->world);
     *ranks = (sl_ranks){0};

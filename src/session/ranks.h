@@ -42,6 +42,7 @@ typedef struct sl_ranks {
     _Atomic uint64_t step; /* that is run */
     const volatile sig_atomic_t *asked; /* set: this rank is to end; NULL: nobody asks */
     const volatile sig_atomic_t *stop;  /* the same, as long as it ends long work; else NULL */
+    bool listens;                       /* to the signs of life of the thread that prepares */
     bool has_stopped;                   /* the vote of sl_ranks_begin ended all ranks */
 } sl_ranks;
 
@@ -52,10 +53,11 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks);
 /* The same of a world of several ranks that is open already, which is taken over. */
 void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks);
 
-/* From now on the signs of life of the calling thread (base/heartbeat.h) count as progress of this
- * rank. Until sl_ranks_begin a set *stop ends the thread's long work with SL_ERROR_STOPPED; with
- * ranks on several machines it only counts as this rank's vote in sl_ranks_begin. `stop` may be
- * NULL. */
+/* Also of a process that is alone. From now on the signs of life of the calling thread
+ * (base/heartbeat.h) count as progress of this rank. Until sl_ranks_begin a set *stop ends the
+ * thread's long work with SL_ERROR_STOPPED; with ranks on several machines it only counts as this
+ * rank's vote in sl_ranks_begin. `stop` may be NULL; it is borrowed until sl_ranks_begin or
+ * sl_ranks_close, whose thread is this one. */
 void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop);
 
 /* The vote before the first step: SL_ERROR_STOPPED on all ranks if *stop of sl_ranks_listen is set

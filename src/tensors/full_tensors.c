@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/heartbeat.h"
 
 /* ---- finding the panels ---- */
 
@@ -194,6 +195,7 @@ static sl_status load_panel(const sl_full_tensors *list, uint32_t tensor_index,
             at += piece.count;
         }
         SL_TRY(io->write(io->user, group, tensor_index, done, part, list->buffer));
+        SL_TRY(sl_heartbeat_give());
     }
     return SL_OK;
 }

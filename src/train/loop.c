@@ -7,8 +7,7 @@
  */
 #include "loop.h"
 
-#include <stdio.h>
-#include <string.h>
+#include "base/status.h"
 
 static bool is_due(uint64_t step, uint64_t every)
 {
@@ -39,31 +38,18 @@ static sl_status run_steps(sl_training *training)
     if (!was_stopped)
         SL_TRY(sl_training_test(training));
     sl_trainer_look_at_data(trainer);
-    SL_TRY(sl_engine_drain(trainer->runtime->engine));
-    return sl_training_draw(training);
+    return sl_engine_drain(trainer->runtime->engine);
 }
 
 sl_status sl_loop_run(sl_trainer *trainer, const volatile sig_atomic_t *stop,
                       sl_end_report *out_end)
 {
     sl_training training;
-    sl_sinks *sinks = &trainer->sinks;
+    sl_first_failure failure = {0};
     sl_training_begin(trainer, stop, &training);
-    sl_status status = run_steps(&training);
-    sl_status end_status = sl_training_count_end(&training, status != SL_OK);
-    status = status == SL_OK ? end_status : status;
-    if (status != SL_OK)
-        training.end.reason = "error";
+    const sl_status status = run_steps(&training);
+    sl_first_failure_keep(&failure, status);
+    sl_first_failure_keep(&failure, sl_training_end(&training, status != SL_OK));
     *out_end = training.end;
-    if (status == SL_OK)
-        status = sl_sinks_end(sinks, &training.end);
-    if (status == SL_OK && sinks->failure.status != SL_OK)
-        SL_FAIL(sinks->failure.status, "%s; the run itself is complete", sinks->failure.message);
-    if (status == SL_OK)
-        return SL_OK;
-    /* The failure stands; whether a sink takes one more record is second to it. */
-    char message[SL_STATUS_MESSAGE_BYTES];
-    snprintf(message, sizeof message, "%s", sl_status_message());
-    (void)sl_sinks_end(sinks, &training.end);
-    SL_FAIL(status, "%s", message);
+    return sl_first_failure_return(&failure);
 }

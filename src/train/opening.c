@@ -2,9 +2,9 @@
 #include "opening.h"
 
 #include "config/config_json.h"
-#include "loading.h"
 #include "preparation.h"
 #include "search/plan_json.h"
+#include "train/loading/loading.h"
 
 typedef struct beginning {
     sl_trainer *trainer;
@@ -18,9 +18,9 @@ static sl_status prepare_and_open(sl_config *config, const beginning *self)
     sl_refusal refusal;
     SL_TRY(sl_preparation_run(config, SL_CONFIG_TRAIN, trainer));
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
-    trainer->progress = self->within;
+    trainer->hooks.progress = self->within;
     sl_status status = sl_trainer_open(trainer, blueprint);
-    trainer->progress = NULL;
+    trainer->hooks.progress = NULL;
     return status;
 }
 

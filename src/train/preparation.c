@@ -435,9 +435,9 @@ static sl_evaluate_range cover_loader(const sl_data_loader *loader, const sl_con
 /* Ranks wait for each other while they plan, so a rank must not wait for another thread. */
 static sl_status hold_free_memory(sl_trainer *trainer)
 {
-    if (!trainer->ranks.world)
-        trainer->holds_free_memory = sl_free_memory_begin(trainer->config);
-    return SL_OK;
+    return trainer->ranks.world
+               ? SL_OK
+               : sl_free_memory_begin(trainer->config, &trainer->holds_free_memory);
 }
 
 static sl_status init_search(sl_trainer *trainer)
@@ -489,9 +489,9 @@ static const struct step {
     {encode_text, ALL},       /* long; from here on the data are ids */
     {open_loaders, ALL},      /* rows of --seq ids, split by the end of text */
     {keep_given, ALL},
-    {tell_changes, ALL},                 /* nothing can be refused any more but for memory */
-    {hold_free_memory, SL_CONFIG_TRAIN}, /* what is free is measured next */
-    {init_search, ALL},                  /* of the shape, with the evaluation's rows */
+    {tell_changes, ALL}, /* nothing can be refused any more but for memory */
+    {hold_free_memory, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* what is free is measured next */
+    {init_search, ALL}, /* of the shape, with the evaluation's rows */
 };
 
 sl_status sl_preparation_run(sl_config *config, sl_config_command command, sl_trainer *trainer)

@@ -210,7 +210,8 @@ static void let_go_of_free_memory(sl_trainer *trainer)
 
 static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
 {
-    const sl_engine_source source = {fill_input, trainer};
+    const sl_trainer_hooks *hooks = &trainer->hooks;
+    const sl_engine_source data = {fill_input, trainer};
     const bool is_first = sl_ranks_is_first(&trainer->ranks);
     record_choice(trainer, blueprint);
     sl_status status = agree(trainer, blueprint);
@@ -223,14 +224,19 @@ static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
         sl_blueprint_close(blueprint);
         return status;
     }
-    const sl_runtime_hooks hooks = {.observer = sl_timeline_observer(trainer->drawing.timeline),
-                                    .source = &source,
-                                    .ranks = find_others(&trainer->ranks.tensor),
-                                    .data_ranks = find_others(&trainer->ranks.data),
-                                    .stage_ranks = find_others(&trainer->ranks.stages),
-                                    .progress = trainer->progress,
-                                    .timeout_s = find_patience(trainer)};
-    SL_TRY(sl_runtime_open(blueprint, &hooks, &trainer->runtime));
+    const sl_engine_observer *of_timeline = sl_timeline_observer(trainer->drawing.timeline);
+    const sl_runtime_hooks all = {
+        .observer = hooks->observe ? hooks->observe(hooks->user, of_timeline) : of_timeline,
+        .source = hooks->rows && !trainer->loader.row ? hooks->rows : &data,
+        .ranks = find_others(&trainer->ranks.tensor),
+        .data_ranks = find_others(&trainer->ranks.data),
+        .stage_ranks = find_others(&trainer->ranks.stages),
+        .progress = hooks->progress,
+        .paints = hooks->paints,
+        .timeout_s = find_patience(trainer)};
+    SL_TRY(sl_runtime_open(blueprint, &all, &trainer->runtime));
+    if (trainer->command == SL_CONFIG_PROFILE)
+        return sl_runtime_initialise(trainer->runtime, trainer->config->seed);
     SL_TRY(watch_ranks(trainer));
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));

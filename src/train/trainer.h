@@ -34,6 +34,17 @@ typedef struct sl_trainer_inputs {
     sl_own_rows rows, eval_rows;
 } sl_trainer_inputs;
 
+/* Who looks on while the engine works, set before it is opened; all 0: nobody. The engine keeps
+ * what `progress` and `rows` say, and not their addresses. */
+typedef struct sl_trainer_hooks {
+    const sl_engine_progress *progress; /* of repetitions within a step, or NULL */
+    const sl_engine_source *rows;       /* of inputs where there are no data, or NULL */
+    /* The observer of the commands, in front of `next`, the timeline's (or NULL); NULL: `next`. */
+    const sl_engine_observer *(*observe)(void *user, const sl_engine_observer *next);
+    void *user;  /* of `observe` */
+    bool paints; /* for sl_engine_measure_arena */
+} sl_trainer_hooks;
+
 typedef struct sl_trainer {
     sl_trainer_inputs inputs; /* set before the preparation */
     sl_config *config;        /* borrowed; the row length is filled in */
@@ -66,18 +77,19 @@ typedef struct sl_trainer {
     sl_logs logs;               /* where they are written; rank 0 alone */
     sl_sinks sinks;             /* of the options; the caller may add some once it is open */
     sl_drawing drawing;         /* of --timeline */
-    const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
-    sl_checkpoint_state state;          /* after the last step */
-    uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
-    sl_step_verdicts known_steps;       /* checkpoints under --save that were written or read */
+    sl_trainer_hooks hooks;     /* the caller's */
+    sl_checkpoint_state state;  /* after the last step */
+    uint64_t saved_step;        /* of the newest checkpoint of this run; UINT64_MAX: none */
+    sl_step_verdicts known_steps; /* checkpoints under --save that were written or read */
     uint32_t skips_in_a_row;
     bool has_told_of_data; /* a warning said that the data were written to */
     double step_seconds;   /* predicted, of all stages together; once it is open */
 } sl_trainer;
 
 /* Waits for the other ranks that this process was started with. To be called first or not at all;
- * `trainer` is not moved afterwards. Until sl_ranks_begin, setting *stop ends the preparation of
- * all ranks: the call that prepares returns SL_ERROR_STOPPED then. */
+ * `trainer` is not moved afterwards. Until sl_ranks_begin, which the same thread calls, setting
+ * *stop ends the preparation, that of all ranks: the call that prepares returns SL_ERROR_STOPPED
+ * then. */
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
                                 const volatile sig_atomic_t *stop);
 
@@ -89,9 +101,10 @@ void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);
  * sl_preparation_run: only the ranks stay met. No step was run. All ranks call it. */
 void sl_trainer_start_over(sl_trainer *trainer);
 
-/* Takes over a blueprint that was found by trainer->search, also on failure. Of many ranks all have
- * to have found the same. SL_ERROR_DAMAGED, on all of them: the checkpoint from which the first
- * values are loaded is damaged. */
+/* Takes over a blueprint that was found by trainer->search, also on failure. Of a trainer that was
+ * prepared for PROFILE the first values are the seed's, and no log is opened. Of many ranks all
+ * have to have found the same. SL_ERROR_DAMAGED, on all of them: the checkpoint from which the
+ * first values are loaded is damaged. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
 
 /* False: a lane of the engine did not end; then what it may read stays. */

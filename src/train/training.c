@@ -385,7 +385,7 @@ sl_status sl_training_compare(sl_training *training)
 /* ---- the end ---- */
 
 /* After a failure others may not come: this rank tells of itself. */
-sl_status sl_training_count_end(sl_training *training, bool has_failed)
+static sl_status count_end(sl_training *training, bool has_failed)
 {
     const sl_trainer *trainer = training->trainer;
     sl_step_report after_last_step;
@@ -397,6 +397,28 @@ sl_status sl_training_count_end(sl_training *training, bool has_failed)
     training->end.tokens_total = trainer->state.tokens_total;
     training->end.skipped_steps = trainer->state.skipped_steps;
     return status;
+}
+
+/* A failure of the run stands; whether a log takes one more record is second to it. */
+sl_status sl_training_end(sl_training *training, bool has_failed)
+{
+    sl_trainer *trainer = training->trainer;
+    const sl_first_failure *of_sinks = &trainer->sinks.failure;
+    sl_first_failure failure = {0};
+    sl_first_failure_keep(&failure, count_end(training, has_failed));
+    has_failed |= failure.status != SL_OK;
+    if (has_failed)
+        training->end.reason = "error";
+    else
+        sl_first_failure_keep(&failure, sl_training_draw(training));
+    sl_first_failure_keep(&failure, sl_sinks_end(&trainer->sinks, &training->end));
+    if (!has_failed && of_sinks->status != SL_OK)
+        sl_first_failure_keep(
+            &failure,
+            sl_status_fail(of_sinks->status, "%s; the run itself is complete", of_sinks->message));
+    if (!has_failed)
+        sl_first_failure_keep(&failure, sl_drawing_end(&trainer->drawing));
+    return sl_first_failure_return(&failure);
 }
 
 void sl_training_begin(sl_trainer *trainer, const volatile sig_atomic_t *stop,

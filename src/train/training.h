@@ -46,8 +46,10 @@ sl_status sl_training_save(sl_training *run);
 /* Writes what the timeline has. */
 sl_status sl_training_draw(sl_training *run);
 
-/* Counts what came after the last step. After a failure other ranks may not come: this rank counts
- * its own. */
-sl_status sl_training_count_end(sl_training *run, bool has_failed);
+/* Counts what came after the last step, and ends the timeline and the sinks, which are told of
+ * run->end; its reason becomes "error" after a failure of the run or of the counting. SL_ERROR_IO
+ * may also mean that a sink or the timeline could not be written, which the run outlives. After a
+ * failure other ranks may not come: this rank counts its own. */
+sl_status sl_training_end(sl_training *run, bool has_failed);
 
 #endif

@@ -205,6 +205,105 @@ static void session_when_resumed_goes_on_with_the_same_bits(void **state)
     assert_memory_equal(rest, whole + 2, 2 * sizeof *whole);
 }
 
+/* ---- what commands tell ---- */
+
+/* The text that the last command printed, but for its line end. */
+static void assert_printed(char *text)
+{
+    assert_text(text);
+    free(text);
+}
+
+static void plan_when_asked_for_is_what_the_command_prints(void **state)
+{
+    (void)state;
+    static const char *const left_open[] = {"policy", "auto",       "recompute", "auto", "disk-dir",
+                                            ".",      "disk-space", "64M",       NULL};
+    static const char *const of_ranks[] = {"tp", "2", "pp", "2", "accumulate", "2", NULL};
+    char *text = NULL;
+    sl_options *options = tiny_options("text");
+    must(sl_options_set_all(options, left_open));
+    must(sl_session_plan(options, &text));
+    assert_has(text, "\"auto\"");
+    assert_code(sluice("plan " TINY "--steps 4 --threads 1 --device-memory 64M --host-memory 64M "
+                       "--policy auto --recompute auto --disk-dir . --disk-space 64M --data text "
+                       "--json"),
+                0);
+    assert_printed(text);
+    sl_options_close(options);
+
+    options = tiny_options("text");
+    must(sl_options_set_all(options, of_ranks));
+    must(sl_session_plan(options, &text));
+    assert_has(text, "\"stage_plans\"");
+    assert_code(sluice("plan " TINY "--steps 4 --threads 1 --device-memory 64M --host-memory 64M "
+                       "--tp 2 --pp 2 --accumulate 2 --data text --json"),
+                0);
+    assert_printed(text);
+    must(sl_options_set(options, "device-memory", "64K"));
+    assert_refused(sl_session_plan(options, &text), SL_ERROR_FIT, "stage ");
+    sl_options_close(options);
+}
+
+static void evaluation_when_asked_for_is_what_the_command_prints(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {
+        "checkpoint", "judged", "data", "text", "data", "text", "seq", "16", "threads", "1", NULL};
+    static const char *const words[] = {"checkpoint", "judged",  "data", "words.jsonl", "last-word",
+                                        "true",       "threads", "1",    NULL};
+    static const char *const no_data[] = {"checkpoint", "judged", NULL};
+    static const char *const odd[] = {"checkpoint", NULL};
+    char *text = NULL;
+    FILE *file = fopen("words.jsonl", "w");
+    assert_non_null(file);
+    fputs("{\"text\": \"the dog and the cat\"}\n{\"text\": \"a dog\"}\n", file);
+    assert_int_equal(fclose(file), 0);
+    assert_code(sluice("train " TINY "--data text --steps 2 --threads 1 --save judged"), 0);
+    must(sl_evaluate(settings, &text));
+    assert_code(sluice("eval judged --data text text --seq 16 --threads 1 --json"), 0);
+    assert_printed(text);
+    must(sl_evaluate(words, &text));
+    assert_has(text, "\"accuracy\"");
+    assert_code(sluice("eval judged --data words.jsonl --last-word --threads 1 --json"), 0);
+    assert_printed(text);
+    assert_refused(sl_evaluate(no_data, &text), SL_ERROR_USAGE, "data");
+    assert_refused(sl_evaluate(odd, &text), SL_ERROR_USAGE, "no value");
+}
+
+static uint64_t number_at(const json_t *object, const char *first, const char *second,
+                          const char *key)
+{
+    const json_t *number =
+        json_object_get(json_object_get(json_object_get(object, first), second), key);
+    assert_true(json_is_integer(number));
+    return (uint64_t)json_integer_value(number);
+}
+
+static void profile_when_asked_for_measures_the_planned_peaks(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    sl_options *options = tiny_options(NULL);
+    must(sl_options_set(options, "policy", "host"));
+    must(sl_profile(options, 2, &text));
+    json_t *object = parse(text);
+    assert_int_equal(json_integer_value(json_object_get(object, "steps")), 2);
+    assert_true(json_number_value(json_object_get(object, "step_ms")) > 0);
+    for (int tier = 0; tier < 2; tier++) {
+        const char *const name = tier == 0 ? "device" : "host";
+        const uint64_t measured = number_at(object, "tiers", name, "measured_peak_bytes");
+        assert_true(measured > 0);
+        assert_int_equal(measured, number_at(object, "tiers", name, "planned_peak_bytes"));
+    }
+    json_decref(object);
+    free(text);
+    assert_refused(sl_profile(options, 0, &text), SL_ERROR_USAGE, "a step");
+    must(sl_options_set(options, "tp", "2"));
+    assert_refused(sl_profile(options, 1, &text), SL_ERROR_USAGE, "one process");
+    sl_options_close(options);
+}
+
 /* ---- what a program gives ---- */
 
 typedef struct own_data {
@@ -526,6 +625,63 @@ static void stop_when_called_by_another_thread_ends_the_steps(void **state)
     must(sl_session_close(session));
 }
 
+/* ---- notes ---- */
+
+typedef struct notes {
+    const char *save; /* where there is no checkpoint, of which a note tells */
+    pthread_t thread;
+    char text[TEXT_BYTES];
+} notes;
+
+static void note_line(sl_log_level level, const char *line, void *user)
+{
+    notes *self = user;
+    (void)level;
+    strncat(self->text, line, sizeof self->text - strlen(self->text) - 1);
+}
+
+static void *train_with_notes(void *argument)
+{
+    notes *self = argument;
+    sl_session *session = NULL;
+    sl_options *options = tiny_options("text");
+    must(sl_options_set(options, "save", self->save));
+    must(sl_options_set(options, "resume", "true"));
+    sl_options_set_log(options, note_line, self);
+    must(sl_session_open(options, &session));
+    sl_options_set_log(options, NULL, NULL); /* of later sessions */
+    must(sl_session_step(session, NULL));
+    must(sl_session_save(session));
+    must(sl_session_close(session));
+    sl_options_close(options);
+    return NULL;
+}
+
+static void notes_when_sessions_have_callbacks_go_to_each_its_own(void **state)
+{
+    (void)state;
+    static notes two[2] = {{.save = "noted-a"}, {.save = "noted-b"}}, of_process;
+    sl_log_set_callback(note_line, &of_process);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&two[i].thread, NULL, train_with_notes, &two[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(two[i].thread, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_has(two[i].text, two[i].save);
+        assert_null(strstr(two[i].text, two[1 - i].save));
+    }
+    assert_string_equal(of_process.text, "");
+    sl_options *options = tiny_options("text");
+    sl_session *session = NULL;
+    must(sl_options_set(options, "save", "noted-c"));
+    must(sl_options_set(options, "resume", "true"));
+    must(sl_session_open(options, &session));
+    must(sl_session_close(session));
+    sl_options_close(options);
+    sl_log_set_callback(NULL, NULL);
+    assert_has(of_process.text, "noted-c");
+}
+
 /* ---- refusals ---- */
 
 static void options_when_wrong_are_refused_with_a_way_out(void **state)
@@ -563,12 +719,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(session_when_stepped_has_the_log_and_checkpoint_of_the_command),
         cmocka_unit_test(session_when_resumed_goes_on_with_the_same_bits),
+        cmocka_unit_test(plan_when_asked_for_is_what_the_command_prints),
+        cmocka_unit_test(evaluation_when_asked_for_is_what_the_command_prints),
+        cmocka_unit_test(profile_when_asked_for_measures_the_planned_peaks),
         cmocka_unit_test(rows_when_the_program_gives_them_are_trained_on_as_those_of_a_file),
         cmocka_unit_test(model_when_the_program_builds_it_trains_alike_everywhere_and_resumes),
         cmocka_unit_test(tensors_when_written_are_what_is_read_and_what_trains),
         cmocka_unit_test(sessions_when_side_by_side_have_the_bits_of_each_alone),
         cmocka_unit_test(events_when_asked_for_tell_of_all_that_happens),
         cmocka_unit_test(stop_when_called_by_another_thread_ends_the_steps),
+        cmocka_unit_test(notes_when_sessions_have_callbacks_go_to_each_its_own),
         cmocka_unit_test(options_when_wrong_are_refused_with_a_way_out),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

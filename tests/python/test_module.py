@@ -198,6 +198,22 @@ class Beside(InFolder):
             self.assertEqual("".join(piece for sample, piece in pieces if sample == i), two[i])
         self.assertNotEqual(two[0], two[1])
 
+    def test_evaluate_when_called_then_figures_are_those_of_the_command(self):
+        options = {"data": TEXT, "threads": 1, "device": "cpu"}
+        self.train_by_command()
+        checkpoint = self.path("command")
+        figures = sluice.evaluate(checkpoint, [TEXT], threads=1, device="cpu")
+        said = run_command("eval", options, "--json", checkpoint)
+        self.assertEqual(figures, json.loads(said))
+        with self.assertRaises(sluice.UsageError):
+            sluice.evaluate(checkpoint, [])
+
+    def test_profile_when_called_then_measured_peaks_are_the_planned_ones(self):
+        figures = sluice.profile(tiny(), steps=2)
+        self.assertEqual(figures["steps"], 2)
+        for tier in figures["tiers"].values():
+            self.assertEqual(tier["measured_peak_bytes"], tier["planned_peak_bytes"])
+
     def test_generate_when_a_session_is_open_then_text_is_that_of_its_checkpoint(self):
         with sluice.Session(tiny(save=self.path("own")), data=TEXT) as session:
             session.step()

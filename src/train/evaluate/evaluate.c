@@ -1,13 +1,13 @@
 /* Forward passes only. Rows that do not fill a micro-batch have a program of their own. */
 #include "evaluate.h"
-#include "base/stop.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#include "checkpoint/model_directory.h"
+#include "base/stop.h"
 #include "session/ranks.h"
 #include "train/data/tokenizer.h"
+#include "train/loading/loading.h"
 #include "windows.h"
 
 sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit)
@@ -130,17 +130,19 @@ static sl_status evaluate_file(const sl_config *config, const sl_eval_watch *wat
     return sl_evaluate_pass(&args, report);
 }
 
-/* A task whose micro-batches cover `row_count` rows exactly. */
-static sl_status plan_rows(const sl_config *config, const sl_model_shape *shape, uint64_t row_count,
-                           sl_blueprint **out_blueprint, sl_refusal *out_refusal)
+sl_status sl_evaluate_open(const sl_config *config, const sl_model_directory *source,
+                           const sl_evaluate_rows *rows, sl_runtime **out_runtime)
 {
-    sl_search search;
-    SL_TRY(sl_search_init(config, SL_WORK_EVALUATE, shape, &search));
-    if (search.fixed.micro_batch > row_count)
-        search.fixed.micro_batch = (uint32_t)row_count;
-    search.task.tail_rows =
-        sl_evaluate_cover(row_count, search.fixed.micro_batch, config->eval_iters).tail_rows;
-    return sl_search_find(&search, out_blueprint, out_refusal);
+    sl_loading loading;
+    SL_TRY(sl_loading_begin(config, SL_WORK_EVALUATE, &source->shape, &loading));
+    sl_task *task = &loading.search.task;
+    uint32_t *batch = &loading.search.fixed.micro_batch;
+    if (*batch > rows->count)
+        *batch = (uint32_t)rows->count;
+    task->seq = rows->seq;
+    task->by_token = rows->by_token;
+    task->tail_rows = sl_evaluate_cover(rows->count, *batch, rows->limit).tail_rows;
+    return sl_loading_open(&loading, source, out_runtime);
 }
 
 /* Keeps the vocabulary of data that are text alone. */
@@ -213,66 +215,58 @@ static sl_status open_rows(const sl_config *config, const sl_eval_data *data,
     return sl_data_loader_open(&args, out_loader);
 }
 
-static sl_status evaluate_source(sl_config *config, const sl_model_directory *source,
-                                 const sl_eval_data *data, const sl_eval_watch *watch,
-                                 sl_eval_report *out_report, sl_refusal *out_refusal)
+static sl_status evaluate_rows(const sl_config *config, const sl_model_directory *source,
+                               const sl_eval_data *data, const sl_eval_watch *watch,
+                               sl_eval_report *out_report)
 {
     sl_data_loader loader = {0};
-    sl_blueprint *blueprint = NULL;
     sl_runtime *runtime = NULL;
-    SL_TRY(sl_config_fit_model(config, &source->shape));
-    if (config->overlap > 0)
-        return sl_windows_run(config, source, data, watch, out_report, out_refusal);
     SL_TRY(open_rows(config, data, &loader));
-    sl_status status;
-    SL_TRY_GOTO(status,
-                plan_rows(config, &source->shape, sl_data_loader_row_count(&loader), &blueprint,
-                          out_refusal),
-                close_loader);
-    SL_TRY_GOTO(status, sl_runtime_open(blueprint, NULL, &runtime), close_loader);
-    SL_TRY_GOTO(
-        status,
-        sl_model_directory_load(source, runtime->tensors, runtime->tensor_count, &runtime->io),
-        close_session);
-    SL_TRY_GOTO(status, evaluate_file(config, watch, runtime, &loader, out_report), close_session);
-close_session:
+    const sl_evaluate_rows rows = {.count = sl_data_loader_row_count(&loader),
+                                   .limit = config->eval_iters,
+                                   .seq = (uint32_t)config->seq};
+    sl_status status = sl_evaluate_open(config, source, &rows, &runtime);
+    if (status == SL_OK)
+        status = evaluate_file(config, watch, runtime, &loader, out_report);
     sl_runtime_close(runtime);
-close_loader:
     sl_data_loader_close(&loader);
     return status;
 }
 
-sl_status sl_evaluate_run(sl_config *config, const sl_eval_watch *watch, sl_eval_report *out_report,
-                          sl_text_count *out_text, sl_refusal *out_refusal)
+static sl_status evaluate_source(sl_config *config, const sl_model_directory *source,
+                                 const sl_eval_data *data, const sl_eval_watch *watch,
+                                 sl_eval_report *out_report)
 {
-    sl_model_directory source;
-    SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, &source));
+    SL_TRY(sl_config_fit_model(config, &source->shape));
+    return config->overlap > 0 ? sl_windows_run(config, source, data, watch, out_report)
+                               : evaluate_rows(config, source, data, watch, out_report);
+}
+
+sl_status sl_evaluate_run(sl_config *config, const sl_model_directory *source,
+                          const sl_eval_watch *watch, sl_eval_report *out_report,
+                          sl_text_count *out_text)
+{
     sl_tokens *tokens = NULL;
     sl_vocabulary *vocabulary = NULL;
     sl_eval_data data = {.end_of_text = -1};
-    *out_report = (sl_eval_report){0};
-    *out_text = (sl_text_count){0};
-    if (source.checkpoint)
-        out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
     sl_data_files files;
     sl_status status = sl_data_files_open(&config->data, &files, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, &source, &files, &tokens, &vocabulary, &data.end_of_text);
+        status = use_tokenizer(config, source, &files, &tokens, &vocabulary, &data.end_of_text);
     data.tokens = tokens;
     if (status == SL_OK)
-        status = sl_tokens_limit_vocab(tokens, source.shape.vocab);
+        status = sl_tokens_limit_vocab(tokens, source->shape.vocab);
     if (status == SL_OK)
-        status = sl_origin_check(tokens, source.shape.vocab, false);
+        status = sl_origin_check(tokens, source->shape.vocab, false);
     if (status == SL_OK)
         status = cut_share(config, &files, &data);
     if (status == SL_OK)
-        status = evaluate_source(config, &source, &data, watch, out_report, out_refusal);
+        status = evaluate_source(config, source, &data, watch, out_report);
     if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
         status = sl_text_count_tokens(tokens, data.part.first_token + 1, out_report->tokens,
                                       vocabulary, out_text);
     sl_vocabulary_close(vocabulary);
     sl_tokens_close(tokens);
     sl_data_files_close(&files);
-    sl_model_directory_close(&source);
     return status;
 }

@@ -4,8 +4,8 @@
 
 #include <signal.h>
 
+#include "checkpoint/model_directory.h"
 #include "config/config.h"
-#include "search/search.h"
 #include "session/runtime.h"
 #include "text_count.h"
 #include "train/data/data_loader.h"
@@ -57,11 +57,24 @@ typedef struct sl_evaluate_args {
 /* Fills in loss and perplexity of what was covered; if it was stopped, that is a part. */
 sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report);
 
-/* The `eval` command: the weights of --checkpoint over every whole row of --data, or of the --share
- * of --split; with --overlap over windows; with --eval-iters over the first micro-batches of these.
- * `config` was checked; its row length is filled in. *out_text: what text the counted tokens are,
- * of data that are text alone. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_evaluate_run(sl_config *config, const sl_eval_watch *watch, sl_eval_report *out_report,
-                          sl_text_count *out_text, sl_refusal *out_refusal);
+/* Rows of a model that is not trained. */
+typedef struct sl_evaluate_rows {
+    uint64_t count, limit; /* rows; micro-batches at most (SL_CONFIG_UNSET: all) */
+    uint32_t seq;          /* tokens of a row */
+    bool by_token;         /* the loss of each token, and not their sum */
+} sl_evaluate_rows;
+
+/* Plans for these rows and opens an engine with the weights of `source`; program 0 is of a
+ * micro-batch, 1 of the rows that are left. SL_ERROR_FIT. */
+sl_status sl_evaluate_open(const sl_config *config, const sl_model_directory *source,
+                           const sl_evaluate_rows *rows, sl_runtime **out_runtime);
+
+/* The weights of `source` over every whole row of --data, or of the --share of --split; with
+ * --overlap over windows; with --eval-iters over the first micro-batches of these. `config` was
+ * checked; its row length is filled in. *out_text: what text the counted tokens are, of data that
+ * are text alone, else it stays. SL_ERROR_FIT. */
+sl_status sl_evaluate_run(sl_config *config, const sl_model_directory *source,
+                          const sl_eval_watch *watch, sl_eval_report *out_report,
+                          sl_text_count *out_text);
 
 #endif

@@ -10,7 +10,7 @@
 #include "score.h"
 #include "text/bpe.h"
 #include "text/documents.h"
-#include "train/data/tokenizer.h"
+#include "train/loading/loading.h"
 
 typedef struct document {
     uint64_t first; /* in the ids of all */
@@ -190,7 +190,7 @@ static void note_rows(void *user, uint64_t row_count)
                                                         .value = report->accuracy});
 }
 
-static sl_status score_words(words *self, sl_refusal *out_refusal)
+static sl_status score_words(words *self)
 {
     SL_TRY(read_all(self));
     SL_TRY(choose_seq(self));
@@ -202,51 +202,24 @@ static sl_status score_words(words *self, sl_refusal *out_refusal)
                                 .passed = note_rows,
                                 .user = self,
                                 .watch = self->watch};
-    return sl_score_run(self->config, self->source, &rows, out_refusal);
+    return sl_score_run(self->config, self->source, &rows);
 }
 
-/* ---- opening ---- */
-
-static sl_status open_vocabulary(sl_config *config, const sl_model_directory *source,
-                                 sl_vocabulary **out_vocabulary)
+sl_status sl_last_word_run(sl_config *config, const sl_model_directory *source,
+                           const sl_eval_watch *watch, sl_word_report *out_report)
 {
-    const sl_tokenizer_question question = {.model = config->checkpoint,
-                                            .recorded = source->tokenizer,
-                                            .directory = source->path,
-                                            .shape = &source->shape,
-                                            .has_text = true};
-    SL_TRY(sl_tokenizer_open(config, &question, out_vocabulary));
-    SL_TRY(sl_tokenizer_resolve(config, &question, out_vocabulary));
-    return *out_vocabulary ? SL_OK : sl_vocabulary_of_bytes(out_vocabulary);
-}
-
-static sl_status run_words(sl_config *config, words *self, sl_refusal *out_refusal)
-{
+    words self = {.config = config, .source = source, .watch = watch, .report = out_report};
     sl_vocabulary *vocabulary = NULL;
-    SL_TRY(sl_config_fit_model(config, &self->source->shape));
-    sl_status status = open_vocabulary(config, self->source, &vocabulary);
+    SL_TRY(sl_config_fit_model(config, &source->shape));
+    sl_status status = sl_loading_open_vocabulary(config, source, &vocabulary);
     if (status == SL_OK)
-        status = sl_bpe_open(vocabulary, SL_BPE_CACHE_SLOTS, &self->bpe);
+        status = sl_bpe_open(vocabulary, SL_BPE_CACHE_SLOTS, &self.bpe);
     if (status == SL_OK)
-        status = score_words(self, out_refusal);
-    sl_bpe_close(self->bpe);
+        status = score_words(&self);
+    sl_bpe_close(self.bpe);
     sl_vocabulary_close(vocabulary);
-    sl_ids_free(&self->ids);
-    sl_ids_free(&self->context);
-    free(self->documents);
-    return status;
-}
-
-sl_status sl_last_word_run(sl_config *config, const sl_eval_watch *watch,
-                           sl_word_report *out_report, sl_refusal *out_refusal)
-{
-    sl_model_directory source;
-    words self = {.config = config, .source = &source, .watch = watch, .report = out_report};
-    *out_report = (sl_word_report){0};
-    SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, &source));
-    if (source.checkpoint)
-        out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
-    sl_status status = run_words(config, &self, out_refusal);
-    sl_model_directory_close(&source);
+    sl_ids_free(&self.ids);
+    sl_ids_free(&self.context);
+    free(self.documents);
     return status;
 }

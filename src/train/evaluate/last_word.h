@@ -6,7 +6,6 @@
 
 #include "config/config.h"
 #include "evaluate.h"
-#include "search/search.h"
 
 typedef struct sl_word_report {
     uint64_t step;                        /* of the checkpoint */
@@ -17,9 +16,10 @@ typedef struct sl_word_report {
     double perplexity; /* exp of the mean loss of a word, which is the sum over its tokens */
 } sl_word_report;
 
-/* `config` was checked. SL_ERROR_DATA: a document without two words, one that is no JSON line, none
- * at all. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_last_word_run(sl_config *config, const sl_eval_watch *watch,
-                           sl_word_report *out_report, sl_refusal *out_refusal);
+/* The words of --data by the model of `source`; `config` was checked, and its row length is filled
+ * in. SL_ERROR_DATA: a document without two words, one that is no JSON line, none
+ * at all. SL_ERROR_FIT. */
+sl_status sl_last_word_run(sl_config *config, const sl_model_directory *source,
+                           const sl_eval_watch *watch, sl_word_report *out_report);
 
 #endif

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/bits.h"
-#include "session/runtime.h"
 
 enum { STATS_A_ROW = 4 }; /* largest logit, sum of exponentials, the target's logit, 0 */
 
@@ -15,21 +14,6 @@ typedef struct scorer {
     sl_runtime *runtime;
     sl_token_score *scores; /* [rows of a micro-batch, T] */
 } scorer;
-
-static sl_status plan_rows(const sl_config *config, const sl_model_directory *source,
-                           const sl_score_rows *rows, sl_blueprint **out_blueprint,
-                           sl_refusal *out_refusal)
-{
-    sl_search search;
-    SL_TRY(sl_search_init(config, SL_WORK_EVALUATE, &source->shape, &search));
-    search.task.seq = rows->seq;
-    search.task.by_token = true;
-    if (search.fixed.micro_batch > rows->count)
-        search.fixed.micro_batch = (uint32_t)rows->count;
-    search.task.tail_rows =
-        sl_evaluate_cover(rows->count, search.fixed.micro_batch, SL_CONFIG_UNSET).tail_rows;
-    return sl_search_find(&search, out_blueprint, out_refusal);
-}
 
 static sl_token_score score_token(const float *stats)
 {
@@ -99,15 +83,12 @@ uint64_t sl_score_count_rows(const sl_config *config, uint64_t count)
 }
 
 sl_status sl_score_run(const sl_config *config, const sl_model_directory *source,
-                       const sl_score_rows *rows, sl_refusal *out_refusal)
+                       const sl_score_rows *rows)
 {
     scorer self = {.rows = rows};
-    sl_blueprint *blueprint = NULL;
-    SL_TRY(plan_rows(config, source, rows, &blueprint, out_refusal));
-    SL_TRY(sl_runtime_open(blueprint, NULL, &self.runtime));
-    const sl_runtime *runtime = self.runtime;
-    sl_status status =
-        sl_model_directory_load(source, runtime->tensors, runtime->tensor_count, &runtime->io);
+    const sl_evaluate_rows all = {
+        .count = rows->count, .limit = SL_CONFIG_UNSET, .seq = rows->seq, .by_token = true};
+    sl_status status = sl_evaluate_open(config, source, &all, &self.runtime);
     if (status == SL_OK)
         status = score_all(&self);
     free(self.scores);

@@ -6,7 +6,6 @@
 #include "checkpoint/model_directory.h"
 #include "config/config.h"
 #include "evaluate.h"
-#include "search/search.h"
 
 typedef struct sl_token_score {
     double loss;       /* -log of the target's probability */
@@ -30,8 +29,8 @@ typedef struct sl_score_rows {
 uint64_t sl_score_count_rows(const sl_config *config, uint64_t count);
 
 /* Plans, opens an engine with these weights, and scores every row, --micro-batch of them at a time
- * and --eval-iters times at most. SL_ERROR_FIT fills *out_refusal. */
+ * and --eval-iters times at most. SL_ERROR_FIT. */
 sl_status sl_score_run(const sl_config *config, const sl_model_directory *source,
-                       const sl_score_rows *rows, sl_refusal *out_refusal);
+                       const sl_score_rows *rows);
 
 #endif

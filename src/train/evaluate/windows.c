@@ -92,7 +92,7 @@ static sl_status check_windows(const windows *self)
 
 sl_status sl_windows_run(const sl_config *config, const sl_model_directory *source,
                          const sl_eval_data *data, const sl_eval_watch *watch,
-                         sl_eval_report *report, sl_refusal *out_refusal)
+                         sl_eval_report *report)
 {
     windows self = {.tokens = data->tokens,
                     .first_token = data->part.first_token,
@@ -116,7 +116,7 @@ sl_status sl_windows_run(const sl_config *config, const sl_model_directory *sour
     self.window = malloc(self.seq * sizeof *self.window);
     if (!self.window)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a window of tokens");
-    sl_status status = sl_score_run(config, source, &rows, out_refusal);
+    sl_status status = sl_score_run(config, source, &rows);
     free(self.window);
     return status;
 }

@@ -20,6 +20,6 @@ uint64_t sl_windows_count(uint64_t token_count, uint32_t seq, uint32_t overlap);
  * SL_ERROR_DATA: fewer than two tokens. */
 sl_status sl_windows_run(const sl_config *config, const sl_model_directory *source,
                          const sl_eval_data *data, const sl_eval_watch *watch,
-                         sl_eval_report *report, sl_refusal *out_refusal);
+                         sl_eval_report *report);
 
 #endif

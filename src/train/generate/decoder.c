@@ -11,9 +11,8 @@
 
 #include "base/bits.h"
 #include "base/stop.h"
-#include "search/free_memory.h"
-#include "session/runtime.h"
 #include "tensors/elements.h"
+#include "train/loading/loading.h"
 
 enum {
     TOKEN_PLAN = 0,
@@ -86,35 +85,18 @@ static sl_status open_arrays(sl_decoder *self)
     return SL_OK;
 }
 
-static sl_status plan_and_open(sl_decoder *self, const sl_decoder_args *args,
-                               sl_refusal *out_refusal)
+static sl_status open_runtime(sl_decoder *self, const sl_decoder_args *args)
 {
-    sl_search search;
-    sl_blueprint *blueprint = NULL;
-    SL_TRY(sl_search_init(args->config, SL_WORK_GENERATE, &self->shape, &search));
-    search.task.seq = self->prompt;
-    search.task.piece = self->piece;
-    search.task.cache_rows = self->cache_rows;
-    SL_TRY(sl_search_find(&search, &blueprint, out_refusal));
-    return sl_runtime_open(blueprint, NULL, &self->runtime);
-}
-
-static sl_status open_runtime(sl_decoder *self, const sl_decoder_args *args,
-                              sl_refusal *out_refusal)
-{
-    const bool holds = sl_free_memory_begin(args->config);
-    const sl_status status = plan_and_open(self, args, out_refusal);
-    if (holds)
-        sl_free_memory_end();
-    SL_TRY(status);
-    const sl_runtime *runtime = self->runtime;
-    SL_TRY(sl_model_directory_load(args->source, runtime->tensors, runtime->tensor_count,
-                                   &runtime->io));
+    sl_loading loading;
+    SL_TRY(sl_loading_begin(args->config, SL_WORK_GENERATE, &self->shape, &loading));
+    loading.search.task.seq = self->prompt;
+    loading.search.task.piece = self->piece;
+    loading.search.task.cache_rows = self->cache_rows;
+    SL_TRY(sl_loading_open(&loading, args->source, &self->runtime));
     return sl_engine_clear_persistent(self->runtime->engine);
 }
 
-sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
-                          sl_decoder **out_decoder)
+sl_status sl_decoder_open(const sl_decoder_args *args, sl_decoder **out_decoder)
 {
     sl_decoder *self = calloc(1, sizeof *self);
     if (!self)
@@ -123,7 +105,7 @@ sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
     choose_sizes(self, args);
     sl_status status = open_arrays(self);
     if (status == SL_OK)
-        status = open_runtime(self, args, out_refusal);
+        status = open_runtime(self, args);
     if (status != SL_OK) {
         sl_decoder_close(self);
         return status;

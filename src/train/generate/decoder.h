@@ -16,7 +16,7 @@
 
 #include "checkpoint/model_directory.h"
 #include "config/config.h"
-#include "search/search.h"
+#include "model/architecture.h"
 
 typedef struct sl_decoder_args {
     const sl_config *config; /* checked */
@@ -27,9 +27,8 @@ typedef struct sl_decoder_args {
 
 typedef struct sl_decoder sl_decoder;
 
-/* Plans, opens the engine and loads the weights. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
-                          sl_decoder **out_decoder);
+/* Plans, opens the engine and loads the weights. SL_ERROR_FIT; the message says what would fit. */
+sl_status sl_decoder_open(const sl_decoder_args *args, sl_decoder **out_decoder);
 
 /* NULL is fine. */
 void sl_decoder_close(sl_decoder *decoder);

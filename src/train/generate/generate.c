@@ -13,7 +13,7 @@
 #include "held_text.h"
 #include "sampler.h"
 #include "text/bpe.h"
-#include "train/data/tokenizer.h"
+#include "train/loading/loading.h"
 
 enum { UNKNOWN_TEXT_BYTES = 16, PROMPT_CACHE_SLOTS = 1 };
 
@@ -139,20 +139,6 @@ static sl_status open_samples(sl_generator *self)
     return sl_sampler_open(&options, &self->sampler);
 }
 
-/* The prompt is text, and so is what follows. */
-static sl_status open_tokenizer(sl_generator *self)
-{
-    sl_config *config = self->args.config;
-    const sl_tokenizer_question question = {.model = config->checkpoint,
-                                            .recorded = self->source.tokenizer,
-                                            .directory = self->source.path,
-                                            .shape = &self->source.shape,
-                                            .has_text = true};
-    SL_TRY(sl_tokenizer_open(config, &question, &self->vocabulary));
-    SL_TRY(sl_tokenizer_resolve(config, &question, &self->vocabulary));
-    return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
-}
-
 static sl_status open_source(sl_generator *self)
 {
     const sl_generate_args *args = &self->args;
@@ -160,14 +146,14 @@ static sl_status open_source(sl_generator *self)
         SL_TRY(sl_model_directory_open(args->config->checkpoint, args->config->checks_checkpoints,
                                        &self->source));
         SL_TRY(sl_model_shape_check(&self->source.shape, 1));
-        return open_tokenizer(self);
+        return sl_loading_open_vocabulary(args->config, &self->source, &self->vocabulary);
     }
     self->source = *args->source;
     self->vocabulary = args->vocabulary;
     return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 
-static sl_status open_generator(sl_generator *self, sl_refusal *out_refusal)
+static sl_status open_generator(sl_generator *self)
 {
     const sl_generate_args *args = &self->args;
     SL_TRY(open_source(self));
@@ -179,25 +165,39 @@ static sl_status open_generator(sl_generator *self, sl_refusal *out_refusal)
                                      .prompt_count =
                                          args->config->interactive ? 0 : self->prompt.count,
                                      .new_count = args->config->tokens};
-    SL_TRY(sl_decoder_open(&decoder, out_refusal, &self->decoder));
+    SL_TRY(sl_decoder_open(&decoder, &self->decoder));
     start_samples(self);
     return SL_OK;
 }
 
-sl_status sl_generator_open(const sl_generate_args *args, sl_refusal *out_refusal,
-                            sl_generator **out_generator)
+/* A checkpoint may prove to be damaged when it is loaded. */
+typedef struct opening {
+    const sl_generate_args *args;
+    sl_generator **out_generator;
+} opening;
+
+static sl_status open_once(sl_config *config, void *user)
 {
+    const sl_generate_args *args = ((const opening *)user)->args;
+    sl_generator **out_generator = ((const opening *)user)->out_generator;
     sl_generator *self = calloc(1, sizeof *self);
+    (void)config; /* that of the arguments */
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to generate");
     self->args = *args;
-    sl_status status = open_generator(self, out_refusal);
+    sl_status status = open_generator(self);
     if (status != SL_OK) {
         sl_generator_close(self);
         return status;
     }
     *out_generator = self;
     return SL_OK;
+}
+
+sl_status sl_generator_open(const sl_generate_args *args, sl_generator **out_generator)
+{
+    opening self = {args, out_generator};
+    return sl_loading_run(args->config, open_once, &self);
 }
 
 void sl_generator_close(sl_generator *generator)

@@ -6,7 +6,6 @@
 
 #include "checkpoint/model_directory.h"
 #include "config/config.h"
-#include "search/search.h"
 #include "text/vocabulary.h"
 
 /* Receives what the samples say. A failure of `text` ends the run. */
@@ -31,9 +30,9 @@ typedef struct sl_generator sl_generator;
 
 /* Opens checkpoint, tokenizer and engine, and starts with the prompt; an empty one is the end of a
  * text before. Warns where the prompt is longer than the context. SL_ERROR_USAGE: the prompt is
- * beyond the vocabulary, or the model's tokenizer is not known. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_generator_open(const sl_generate_args *args, sl_refusal *out_refusal,
-                            sl_generator **out_generator);
+ * beyond the vocabulary, or the model's tokenizer is not known. SL_ERROR_FIT. Of a checkpoint that
+ * is damaged an older one is opened (sl_loading_run). */
+sl_status sl_generator_open(const sl_generate_args *args, sl_generator **out_generator);
 
 /* NULL is fine. */
 void sl_generator_close(sl_generator *generator);

@@ -1,8 +1,8 @@
 /* The plans of a pipeline's stages, each as a rank of that stage would draw it. */
-#ifndef SL_CLI_PLAN_STAGES_H
-#define SL_CLI_PLAN_STAGES_H
+#ifndef SL_TRAIN_PLAN_STAGES_H
+#define SL_TRAIN_PLAN_STAGES_H
 
-#include "train/trainer.h"
+#include "trainer.h"
 
 typedef struct sl_plan_stage {
     uint32_t first_layer, layer_count;

@@ -1,0 +1,124 @@
+/* What plan, profile and eval find, as JSON text, without a session. */
+#include <stdlib.h>
+
+#include "files/json_file.h"
+#include "measure/measure.h"
+#include "options.h"
+#include "settings.h"
+#include "sluice/session.h"
+#include "train/evaluate/evaluation.h"
+#include "train/plan_account.h"
+#include "train/preparation.h"
+
+/* A run of options that ends with its account. */
+typedef struct accounting {
+    sl_config config;
+    sl_trainer trainer; /* not moved: the engine points into it */
+    uint32_t step_count;
+    sl_log_receiver log;
+    const volatile sig_atomic_t *stop; /* of the options */
+} accounting;
+
+static sl_status give(json_t *object, char **out_text)
+{
+    const sl_status status = sl_json_file_format(object, 17, out_text);
+    json_decref(object);
+    return status;
+}
+
+static sl_status run(const sl_options *options, uint32_t step_count,
+                     sl_status (*work)(accounting *self, char **out_text), char **out_text)
+{
+    accounting *self = calloc(1, sizeof *self);
+    if (!self)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");
+    self->step_count = step_count;
+    self->log = options->log;
+    self->stop = &options->stop;
+    SL_LOG_ENTER(&self->log);
+    sl_ranks_listen(&self->trainer.ranks, self->stop);
+    sl_first_failure failure = {0};
+    sl_status status = sl_options_copy(options, &self->config, &self->trainer.inputs);
+    if (status == SL_OK)
+        status = work(self, out_text);
+    sl_first_failure_keep(&failure, status);
+    if (!sl_trainer_close(&self->trainer))
+        SL_FAIL(SL_ERROR_SYSTEM, "a thread of the engine did not end");
+    sl_config_clear(&self->config);
+    free(self);
+    return sl_first_failure_return(&failure);
+}
+
+/* ---- a plan ---- */
+
+static sl_status plan(accounting *self, char **out_text)
+{
+    sl_plan_stages stages = {0};
+    sl_refusal refusal;
+    json_t *object = NULL;
+    SL_TRY(sl_preparation_run(&self->config, SL_CONFIG_PLAN, &self->trainer));
+    sl_status status = sl_plan_stages_draw(&self->trainer, &stages, &refusal);
+    if (status == SL_OK)
+        status = sl_plan_account_format(&self->trainer, &stages, true, &object);
+    if (status == SL_OK)
+        status = give(object, out_text);
+    sl_plan_stages_close(&stages);
+    return status;
+}
+
+sl_status sl_session_plan(const sl_options *options, char **out_text)
+{
+    return run(options, 0, plan, out_text);
+}
+
+/* ---- a profile ---- */
+
+static sl_status measure(accounting *self, sl_measured *measured, char **out_text)
+{
+    const sl_measure_args args = {
+        .trainer = &self->trainer, .step_count = self->step_count, .stop = self->stop};
+    json_t *object = NULL;
+    SL_TRY(sl_measure_run(&args, measured));
+    if (measured->was_stopped)
+        SL_FAIL(SL_ERROR_STOPPED, "the profile was stopped");
+    SL_TRY(sl_measured_format(measured, &object));
+    return give(object, out_text);
+}
+
+static sl_status profile(accounting *self, char **out_text)
+{
+    SL_TRY(sl_measure_prepare(&self->config, &self->trainer));
+    sl_measured *measured = calloc(1, sizeof *measured);
+    if (!measured)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for what is measured");
+    const sl_status status = measure(self, measured, out_text);
+    sl_measured_clear(measured);
+    free(measured);
+    return status;
+}
+
+sl_status sl_profile(const sl_options *options, uint32_t step_count, char **out_text)
+{
+    if (step_count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "a profile needs a step to measure");
+    return run(options, step_count, profile, out_text);
+}
+
+/* ---- an evaluation ---- */
+
+sl_status sl_evaluate(const char *const *settings, char **out_text)
+{
+    const sl_eval_watch nobody = {0};
+    sl_evaluation evaluation;
+    sl_config config;
+    SL_TRY(sl_config_init(&config));
+    sl_status status = sl_settings_read(settings, SL_CONFIG_EVAL, &config);
+    if (status == SL_OK)
+        status = sl_config_check(&config, SL_CONFIG_EVAL);
+    if (status == SL_OK)
+        status = sl_evaluation_run(&config, &nobody, &evaluation);
+    if (status == SL_OK)
+        status = sl_evaluation_format(&evaluation, out_text);
+    sl_config_clear(&config);
+    return status;
+}
