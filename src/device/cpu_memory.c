@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/heartbeat.h"
 #include "base/workers.h"
 
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
@@ -214,6 +215,7 @@ static sl_status populate_steps(sl_workers *workers, unsigned char *start, uint6
                     done, bytes, free_bytes);
         populate_job job = {.start = start + done, .bytes = step};
         SL_TRY(populate_step(workers, &job));
+        SL_TRY(sl_heartbeat_give());
     }
     return SL_OK;
 }

