@@ -177,7 +177,7 @@ def check(root, library, cc, cxx, flags):
 PLANTS = [("include/sluice/options.h", '"policy", "host");', '"policy");', "include/sluice/options.h:"),
           ("include/sluice/model.h", "sl_gelu(model, ", "sl_gelo(model, ", "include/sluice/model.h:"),
           ("include/sluice/custom.h", "2 * rows->x[i]", "2 * rows->a[i]", "include/sluice/custom.h:"),
-          ("include/sluice/log.h", '#include "sluice/status.h"', "", "log.h as c:"),
+          ("include/sluice/version.h", '#include "sluice/status.h"', "", "version.h as c:"),
           ("include/sluice/device.h", "int index, sl", "int class, sl", "device.h as cpp:"),
           ("include/sluice/version.h", "*/\nSL_API", "*/\n\nSL_API", "include/sluice/version.h:"),
           ("docs/library.md", "step.loss);", "step.los);", "docs/library.md:"),
