@@ -112,7 +112,8 @@ typedef sl_status (*sl_text)(void *user, uint32_t sample, const char *bytes, uin
 /* Continues `prompt`, a string, with tokens sampled from the model as it is now. `text` receives
  * what follows the prompt, in the thread of the caller, and `user` as its first argument.
  * `settings` are options of `sluice generate`, as in sl_options_set_all, such as "tokens",
- * "temperature" and "seed"; NULL: all defaults. Device, threads and precision are the session's
+ * "temperature" and "seed"; a list, "stop", has one item more with each of its values; NULL: all
+ * defaults. Device, threads and precision are the session's
  * unless they are given. The text is that of `sluice generate` from a checkpoint saved now. The
  * call takes memory of its own for a copy of the parameters, under "device-memory" and
  * "host-memory" of `settings`, and frees it. sl_session_stop ends the text early, with SL_OK.
