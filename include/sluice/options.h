@@ -93,7 +93,8 @@ SL_API void sl_options_set_log(sl_options *options, sl_log_callback callback, vo
  * sl_session_plan and sl_profile return SL_ERROR_STOPPED, one that is under way behind the piece of
  * a file, the plan or the step that it works on. A session that is open already goes on, for which
  * there is sl_session_stop. From any thread, and from a signal handler; the options must not be
- * closed meanwhile. With ranks it is enough to ask one. */
+ * closed meanwhile. With ranks it is enough to ask one; those of several machines end when all of
+ * them have opened. */
 SL_API void sl_options_stop(sl_options *options);
 
 /* Adds one item to a list, such as "data". SL_ERROR_USAGE: there is no such option, or it is not a

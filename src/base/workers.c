@@ -228,7 +228,6 @@ static sl_status start_helper(sl_workers *pool, uint32_t index)
 {
     worker *self = &pool->helpers[pool->thread_count];
     self->pool = pool;
-    pool->log = sl_log_entered();
     self->index = index;
     sigset_t all, before;
     sigfillset(&all);
@@ -293,6 +292,7 @@ static sl_status allocate_pool(uint32_t worker_count, sl_workers **out_pool)
     memset(pool, 0, sizeof *pool);
     pool->worker_count = worker_count;
     pool->helpers = helpers;
+    pool->log = sl_log_entered();
     *out_pool = pool;
     return SL_OK;
 }
