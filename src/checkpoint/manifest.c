@@ -53,8 +53,8 @@ static const sl_field shape_fields[] = {
     SL_FIELD("heads", sl_model_shape, heads),
     SL_FIELD("context", sl_model_shape, context),
     SL_FIELD("vocab", sl_model_shape, vocab, .low = 1),
-    SL_FIELD_AS(CHOICE, "architecture", sl_model_shape, architecture, .names = "gpt2|own",
-                .flags = SL_FIELD_OPTIONAL),
+    SL_FIELD_AS(CHOICE, "architecture", sl_model_shape, architecture,
+                .names = SL_ARCHITECTURE_CHOICES, .flags = SL_FIELD_OPTIONAL),
     {0},
 };
 

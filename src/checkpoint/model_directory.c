@@ -119,5 +119,6 @@ sl_status sl_model_directory_load(const sl_model_directory *source, const sl_ten
     if (source->pieces)
         return sl_megatron_pieces_import(source->pieces, tensors, tensor_count,
                                          SL_MEGATRON_PIECES_WINDOW_ELEMENTS, io);
-    return sl_weights_import(source->directory, tensors, tensor_count, io);
+    return sl_weights_import(sl_model_names_of(&source->shape), source->directory, tensors,
+                             tensor_count, io);
 }

@@ -1,5 +1,5 @@
 /* Where weights come from: a directory that `train --save` filled, one checkpoint in it, a
- * Hugging Face GPT-2 directory, or Megatron-LM's pieces. What is in the directory says which of
+ * directory of Hugging Face, or Megatron-LM's pieces. What is in the directory says which of
  * them it is. Or, without a directory, a model that is open. */
 #ifndef SL_CHECKPOINT_MODEL_DIRECTORY_H
 #define SL_CHECKPOINT_MODEL_DIRECTORY_H

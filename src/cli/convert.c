@@ -67,7 +67,7 @@ static sl_status refuse_same(const sl_config *config, const sl_model_reader *rea
         return SL_OK;
     SL_TRY(compare_places(config, reader, &is_same));
     is_same = is_same || is_at(config->from, &to) || is_at(reader->path, &to);
-    for (uint32_t i = 0; reader->found && i < sl_gpt2_tensors_count(&reader->shape); i++)
+    for (uint32_t i = 0; reader->found && i < sl_model_tensors_count(&reader->shape); i++)
         is_same = is_same || is_at(reader->found[i].file->file.path, &to);
     if (is_same)
         SL_FAIL(SL_ERROR_USAGE, "--to %s is what is converted: name another place",

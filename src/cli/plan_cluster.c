@@ -105,7 +105,6 @@ static sl_status choose_type(const sl_config *config, const sl_cluster *cluster,
 static sl_status make_question(sl_config *config, const sl_cluster *cluster,
                                sl_cluster_question *out_question)
 {
-    enum { GPT2_IDS = 50257 };
     sl_cluster_question question = {.job = {.cluster = cluster}};
     sl_cluster_job *job = &question.job;
     if (config->ranks == SL_CONFIG_UNSET)
@@ -120,7 +119,8 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
                 config->ranks, config->cluster);
     SL_TRY(refuse_unsearched(config));
     SL_TRY(sl_config_use_one_spelling(config));
-    SL_TRY(sl_config_shape(config, NULL, GPT2_IDS, &job->shape));
+    SL_TRY(
+        sl_config_shape(config, NULL, sl_architecture_ids(SL_ARCHITECTURE_OF_SIZES), &job->shape));
     if (config->seq == SL_CONFIG_UNSET)
         config->seq = job->shape.context;
     if (config->seq > job->shape.context)

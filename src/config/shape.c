@@ -28,8 +28,9 @@ sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, u
         shape = *base;
     else if (config->layers == SL_CONFIG_UNSET || config->width == SL_CONFIG_UNSET ||
              config->heads == SL_CONFIG_UNSET)
-        SL_FAIL(SL_ERROR_USAGE, "--model is missing: give a name such as gpt2, or --layers, "
-                                "--width and --heads");
+        SL_FAIL(SL_ERROR_USAGE,
+                "--model is missing: give a name such as %s, or --layers, --width and --heads",
+                sl_architecture_names()[0]);
     take_size(config->layers, &shape.layers);
     take_size(config->width, &shape.width);
     take_size(config->heads, &shape.heads);

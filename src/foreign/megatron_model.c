@@ -21,13 +21,10 @@ enum {
     OPEN_FILES_MAX = 512,
     LAYERS_MAX = 4096, /* of a stage */
     ITERATION_TEXT_MAX = 64,
-    GPT2_VOCAB = 50257,
-    GPT2_HEAD_WIDTH = 64,
     ROOM_ELEMENTS = 1 << 18 /* 1 MiB */
 };
 
 static const char tracker[] = SL_MEGATRON_TRACKER;
-static const double NORM_EPSILON = 1e-5;
 
 /* What stands in front of the names of layers and of the last norm. */
 static const char *const fronts[] = {"language_model.encoder", "language_model.transformer",
@@ -37,7 +34,7 @@ enum { FRONT_COUNT = sizeof fronts / sizeof fronts[0] };
 
 typedef struct piece {
     sl_torch_file file;
-    sl_torch_tensor *tensors; /* [sl_gpt2_tensors_count of its stage] */
+    sl_torch_tensor *tensors; /* [sl_model_tensors_count of its stage] */
 } piece;
 
 typedef struct stage {
@@ -49,6 +46,7 @@ typedef struct stage {
 struct sl_megatron_model {
     char *path; /* the directory of the pieces */
     char kind[KIND_BYTES];
+    const sl_model_names *names;
     sl_model_shape shape;
     uint32_t tp_size, pp_size;
     uint32_t version;        /* of the order of query, key and value */
@@ -173,52 +171,51 @@ static bool is_true(const sl_pickle_value *value)
     return value && value->kind == SL_PICKLE_BOOL && value->integer != 0;
 }
 
+static sl_status check_text(const piece *self, const sl_model_names *names,
+                            const sl_megatron_argument *argument, const sl_pickle_value *value)
+{
+    char why[KIND_BYTES];
+    if (value->kind != SL_PICKLE_TEXT || sl_pickle_is_text(value, argument->text))
+        return SL_OK;
+    snprintf(why, sizeof why, "is not %s's", names->title);
+    return refuse(self, argument->key, why);
+}
+
+static sl_status check_flag(const piece *self, const sl_model_names *names,
+                            const sl_megatron_argument *argument, const sl_pickle_value *value)
+{
+    char why[KIND_BYTES];
+    if (value->kind != SL_PICKLE_BOOL || is_true(value) == argument->flag)
+        return SL_OK;
+    snprintf(why, sizeof why, argument->flag ? "is False: %s has it" : "is True: %s has none",
+             names->title);
+    return refuse(self, argument->key, why);
+}
+
 /* Arguments that make another model of it. */
-static sl_status check_flags(const piece *self, const sl_pickle_value *arguments)
+static sl_status check_arguments(const piece *self, const sl_model_names *names,
+                                 const sl_pickle_value *arguments)
 {
-    static const struct {
-        const char *key;
-        bool needed;
-    } flags[] = {{"swiglu", false},
-                 {"squared_relu", false},
-                 {"untie_embeddings_and_output_weights", false},
-                 {"group_query_attention", false},
-                 {"multi_latent_attention", false},
-                 {"apply_residual_connection_post_layernorm", false},
-                 {"apply_layernorm_1p", false},
-                 {"use_rotary_position_embeddings", false},
-                 {"qk_layernorm", false},
-                 {"add_bias_linear", true},
-                 {"add_position_embedding", true}};
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
-        const sl_pickle_value *value = sl_pickle_get(arguments, flags[i].key);
-        if (value && value->kind == SL_PICKLE_BOOL && is_true(value) != flags[i].needed)
-            return refuse(self, flags[i].key,
-                          flags[i].needed ? "is False: GPT-2 has it" : "is True: GPT-2 has none");
+    for (const sl_megatron_argument *at = names->megatron_arguments; at->key; at++) {
+        const sl_pickle_value *value = sl_pickle_get(arguments, at->key);
+        if (value && !at->is_near)
+            SL_TRY(at->text ? check_text(self, names, at, value)
+                            : check_flag(self, names, at, value));
     }
     return SL_OK;
 }
 
-static sl_status check_texts(const piece *self, const sl_pickle_value *arguments)
-{
-    static const char *const texts[][2] = {{"normalization", "LayerNorm"},
-                                           {"position_embedding_type", "learned_absolute"}};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        const sl_pickle_value *value = sl_pickle_get(arguments, texts[i][0]);
-        if (value && value->kind == SL_PICKLE_TEXT && !sl_pickle_is_text(value, texts[i][1]))
-            return refuse(self, texts[i][0], "is not GPT-2's");
-    }
-    return SL_OK;
-}
-
-/* The epsilon of norms is the same in all of GPT-2. */
-static sl_status check_epsilon(const piece *self, const sl_pickle_value *arguments)
+/* The epsilon of norms is the same in all of the model. */
+static sl_status check_epsilon(const piece *self, const sl_model_names *names,
+                               const sl_pickle_value *arguments)
 {
     static const char *const keys[] = {"layernorm_epsilon", "norm_epsilon"};
+    char why[KIND_BYTES];
+    snprintf(why, sizeof why, "is not %s, as %s's", names->epsilon_text, names->title);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const sl_pickle_value *value = sl_pickle_get(arguments, keys[i]);
-        if (value && value->kind == SL_PICKLE_REAL && fabs(value->real - NORM_EPSILON) > 1e-12)
-            return refuse(self, keys[i], "is not 1e-5, as GPT-2's");
+        if (value && value->kind == SL_PICKLE_REAL && fabs(value->real - names->epsilon) > 1e-12)
+            return refuse(self, keys[i], why);
     }
     return SL_OK;
 }
@@ -248,15 +245,18 @@ static sl_status check_size(const piece *self, const sl_pickle_value *arguments,
             sl_files_show(self->file.file.path).text, key, value, needed);
 }
 
-/* The fused GeLU, Megatron's default, is the tanh form, as GPT-2's. */
-static void warn_of_gelu(const sl_pickle_value *arguments)
+/* The fused GeLU, Megatron's default, is the tanh form. */
+static void warn_of_near(const sl_model_names *names, const sl_pickle_value *arguments)
 {
-    const sl_pickle_value *fused = sl_pickle_get(arguments, "bias_gelu_fusion");
-    if (fused && fused->kind == SL_PICKLE_BOOL && !is_true(fused) &&
-        !is_true(sl_pickle_get(arguments, "openai_gelu")))
-        sl_log_write(SL_LOG_WARNING,
-                     "the model was trained without --bias-gelu-fusion, so with the exact GeLU; "
-                     "GPT-2's is the tanh form, whose values differ by up to 0.0005");
+    for (const sl_megatron_argument *at = names->megatron_arguments; at->key; at++) {
+        const sl_pickle_value *fused = sl_pickle_get(arguments, at->key);
+        if (at->is_near && fused && fused->kind == SL_PICKLE_BOOL && !is_true(fused) &&
+            !is_true(sl_pickle_get(arguments, "openai_gelu")))
+            sl_log_write(SL_LOG_WARNING,
+                         "the model was trained without --bias-gelu-fusion, so with the exact "
+                         "GeLU; %s's is the tanh form, whose values differ by up to 0.0005",
+                         names->title);
+    }
 }
 
 static sl_status read_arguments(sl_megatron_model *model, const piece *self)
@@ -266,9 +266,8 @@ static sl_status read_arguments(sl_megatron_model *model, const piece *self)
     uint32_t tp_size = model->tp_size;
     if (!arguments)
         return SL_OK;
-    SL_TRY(check_flags(self, arguments));
-    SL_TRY(check_texts(self, arguments));
-    SL_TRY(check_epsilon(self, arguments));
+    SL_TRY(check_arguments(self, model->names, arguments));
+    SL_TRY(check_epsilon(self, model->names, arguments));
     SL_TRY(read_size(self, arguments, "num_layers", &shape->layers));
     SL_TRY(read_size(self, arguments, "hidden_size", &shape->width));
     SL_TRY(read_size(self, arguments, "num_attention_heads", &shape->heads));
@@ -284,10 +283,11 @@ static sl_status read_arguments(sl_megatron_model *model, const piece *self)
     SL_TRY(check_size(self, arguments, "pipeline_model_parallel_size", model->pp_size));
     SL_TRY(check_size(self, arguments, "virtual_pipeline_model_parallel_size", 1));
     if (shape->width > 0)
-        SL_TRY(check_size(self, arguments, "ffn_hidden_size", 4ull * shape->width));
+        SL_TRY(check_size(self, arguments, "ffn_hidden_size",
+                          model->names->size(shape, SL_SIZE_INNER)));
     if (shape->heads > 0 && shape->width > 0)
         SL_TRY(check_size(self, arguments, "kv_channels", shape->width / shape->heads));
-    warn_of_gelu(arguments);
+    warn_of_near(model->names, arguments);
     return SL_OK;
 }
 
@@ -311,12 +311,12 @@ static sl_status read_version(sl_megatron_model *model, const piece *self)
 
 /* A tensor of a piece under one of its names; NULL: there is none. */
 static const sl_pickle_value *find_value(const piece *self, const char *front,
-                                         const sl_gpt2_tensor *tensor)
+                                         const sl_foreign_tensor *tensor)
 {
     const sl_pickle_value *model = sl_pickle_get(self->file.root, "model");
-    for (int i = 0; i < SL_MEGATRON_NAMES_MAX && sl_megatron_kinds[tensor->kind].names[i]; i++) {
-        const sl_megatron_name name =
-            sl_megatron_tensors_name(tensor, front, sl_megatron_kinds[tensor->kind].names[i]);
+    const char *const *names = sl_model_tensors_kind(tensor)->megatron;
+    for (int i = 0; i < SL_MEGATRON_NAMES_MAX && names[i]; i++) {
+        const sl_megatron_name name = sl_megatron_tensors_name(tensor, front, names[i]);
         const sl_pickle_value *value = sl_pickle_find(model, name.text);
         if (value)
             return value;
@@ -329,18 +329,18 @@ typedef struct extent {
     uint64_t rows, columns;
 } extent;
 
-static extent find_extent(const sl_gpt2_tensor *tensor)
+static extent find_extent(const sl_foreign_tensor *tensor)
 {
     return tensor->is_linear ? (extent){tensor->columns, tensor->rows}
                              : (extent){tensor->rows, tensor->columns};
 }
 
 /* The part of it that each rank has. */
-static extent find_local(const sl_megatron_model *model, const sl_gpt2_tensor *tensor)
+static extent find_local(const sl_megatron_model *model, const sl_foreign_tensor *tensor)
 {
     extent local = find_extent(tensor);
-    sl_megatron_split how = sl_megatron_kinds[tensor->kind].split;
-    if (tensor->kind == SL_LLMC_WTE)
+    sl_megatron_split how = sl_model_tensors_kind(tensor)->split;
+    if (sl_model_tensors_kind(tensor)->rows == SL_SIZE_VOCAB)
         local.rows = model->embedding_rows;
     else if (how == SL_MEGATRON_ROWS || how == SL_MEGATRON_HEADS)
         local.rows /= model->tp_size;
@@ -350,11 +350,11 @@ static extent find_local(const sl_megatron_model *model, const sl_gpt2_tensor *t
 }
 
 static sl_status place_tensor(const sl_megatron_model *model, const piece *self, const char *front,
-                              const sl_gpt2_tensor *tensor, sl_torch_tensor *out_tensor)
+                              const sl_foreign_tensor *tensor, sl_torch_tensor *out_tensor)
 {
     const sl_pickle_value *value = find_value(self, front, tensor);
     const sl_megatron_name name =
-        sl_megatron_tensors_name(tensor, front, sl_megatron_kinds[tensor->kind].names[0]);
+        sl_megatron_tensors_name(tensor, front, sl_model_tensors_kind(tensor)->megatron[0]);
     extent local = find_local(model, tensor);
     const char *path = self->file.file.path;
     if (!value)
@@ -376,22 +376,22 @@ static sl_status place_tensor(const sl_megatron_model *model, const piece *self,
 
 /* Whether a stage has a tensor: the embeddings are the first's, the last norm is the last's. */
 static bool has_tensor(const sl_megatron_model *model, uint32_t stage_index,
-                       const sl_gpt2_tensor *tensor)
+                       const sl_foreign_tensor *tensor)
 {
-    if (!sl_megatron_tensors_has_front(tensor->kind))
+    if (!sl_megatron_tensors_has_front(tensor))
         return stage_index == 0;
-    return tensor->kind < SL_LLMC_LN_F_WEIGHT || stage_index == model->pp_size - 1;
+    return sl_model_tensors_is_of_layer(tensor) || stage_index == model->pp_size - 1;
 }
 
 static sl_status place_tensors(const sl_megatron_model *model, uint32_t stage_index, piece *self)
 {
     const stage *at = &model->stages[stage_index];
-    uint32_t count = sl_gpt2_tensors_count(&at->shape);
+    uint32_t count = sl_model_tensors_count(&at->shape);
     self->tensors = calloc(count, sizeof *self->tensors);
     if (!self->tensors)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
     for (uint32_t i = 0; i < count; i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&at->shape, i);
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(&at->shape, i);
         if (has_tensor(model, stage_index, &tensor))
             SL_TRY(place_tensor(model, self, at->front, &tensor, &self->tensors[i]));
     }
@@ -403,11 +403,20 @@ static sl_status place_tensors(const sl_megatron_model *model, uint32_t stage_in
 
 /* ---- stages ---- */
 
+/* The first kind of a layer that is divided by heads. */
+static uint32_t find_attention(const sl_model_names *names)
+{
+    uint32_t kind = names->first_of_layer;
+    while (kind + 1 < names->behind_layers && names->kinds[kind].split != SL_MEGATRON_HEADS)
+        kind++;
+    return kind;
+}
+
 /* The names that a piece uses, and how many layers it has under them. */
 static sl_status count_layers(const sl_megatron_model *model, const piece *self, stage *out_stage)
 {
     for (int i = 0; i < FRONT_COUNT; i++) {
-        sl_gpt2_tensor tensor = {.kind = SL_LLMC_QKV_WEIGHT};
+        sl_foreign_tensor tensor = {.names = model->names, .kind = find_attention(model->names)};
         while (tensor.layer < LAYERS_MAX && find_value(self, fronts[i], &tensor))
             tensor.layer++;
         if (tensor.layer == 0)
@@ -432,9 +441,8 @@ static sl_status refuse_head(const sl_megatron_model *model, const piece *first)
     if (model->pp_size > 1 || (!sl_pickle_find(tensors, "output_layer.weight") &&
                                !sl_pickle_find(tensors, "language_model.output_layer.weight")))
         return SL_OK;
-    SL_FAIL(SL_ERROR_DATA,
-            "%s: has a head of its own (output_layer.weight): GPT-2's is the embedding",
-            sl_files_show(first->file.file.path).text);
+    SL_FAIL(SL_ERROR_DATA, "%s: has a head of its own (output_layer.weight): %s's is the embedding",
+            sl_files_show(first->file.file.path).text, model->names->title);
 }
 
 /* What the arguments leave open is told by the first piece's tensors. */
@@ -442,9 +450,12 @@ static sl_status complete_shape(sl_megatron_model *model, const piece *first)
 {
     sl_torch_tensor words, positions;
     sl_model_shape *shape = &model->shape;
-    const sl_gpt2_tensor wte = {.kind = SL_LLMC_WTE}, wpe = {.kind = SL_LLMC_WPE};
-    const sl_pickle_value *word_value = find_value(first, fronts[0], &wte),
-                          *position_value = find_value(first, fronts[0], &wpe);
+    const sl_model_names *names = model->names;
+    const uint32_t head_width = names->megatron_head_width;
+    const sl_foreign_tensor of_words = {names, sl_model_tensors_find(names, SL_SIZE_VOCAB)};
+    const sl_foreign_tensor of_positions = {names, sl_model_tensors_find(names, SL_SIZE_CONTEXT)};
+    const sl_pickle_value *word_value = find_value(first, fronts[0], &of_words),
+                          *position_value = find_value(first, fronts[0], &of_positions);
     if (!word_value || !position_value ||
         sl_torch_file_find(&first->file, word_value, &words) != SL_OK ||
         sl_torch_file_find(&first->file, position_value, &positions) != SL_OK ||
@@ -458,26 +469,27 @@ static sl_status complete_shape(sl_megatron_model *model, const piece *first)
     if (shape->context == 0)
         shape->context = (uint32_t)positions.shape[0];
     if (shape->heads == 0) {
-        shape->heads = shape->width >= GPT2_HEAD_WIDTH ? shape->width / GPT2_HEAD_WIDTH : 1;
-        sl_log_write(SL_LOG_WARNING, "%s says no number of heads: %u are taken, %d wide as GPT-2's",
-                     sl_files_show(model->path).text, shape->heads, GPT2_HEAD_WIDTH);
+        shape->heads = shape->width >= head_width ? shape->width / head_width : 1;
+        sl_log_write(SL_LOG_WARNING, "%s says no number of heads: %u are taken, %u wide as %s's",
+                     sl_files_show(model->path).text, shape->heads, head_width, names->title);
     }
     return SL_OK;
 }
 
-/* Megatron keeps the padded number: GPT-2's own where the padding fits it, else all rows. */
+/* Megatron keeps the padded number: the published one where the padding fits it, else all rows. */
 static sl_status resolve_vocab(sl_megatron_model *model)
 {
     uint64_t rows = model->embedding_rows * model->tp_size;
+    const uint32_t published = sl_architecture_ids(model->shape.architecture);
     uint64_t padded =
-        sl_bits_round_up(GPT2_VOCAB, SL_MEGATRON_VOCAB_UNIT * (uint64_t)model->tp_size);
+        sl_bits_round_up(published, SL_MEGATRON_VOCAB_UNIT * (uint64_t)model->tp_size);
     if (model->shape.vocab == 0 && rows == padded)
         sl_log_write(SL_LOG_NOTE,
-                     "the number of ids is not said: of %" PRIu64 " rows those of GPT-2's %d ids "
+                     "the number of ids is not said: of %" PRIu64 " rows those of %s's %u ids "
                      "are taken, the others are padding",
-                     rows, GPT2_VOCAB);
+                     rows, model->names->title, published);
     if (model->shape.vocab == 0 && rows <= INT32_MAX)
-        model->shape.vocab = rows == padded ? GPT2_VOCAB : (uint32_t)rows;
+        model->shape.vocab = rows == padded ? published : (uint32_t)rows;
     if (model->shape.vocab == 0 || model->shape.vocab > rows)
         SL_FAIL(SL_ERROR_DATA, "%s: has %" PRIu64 " rows of embedding for %u ids",
                 sl_files_show(model->path).text, rows, model->shape.vocab);
@@ -544,6 +556,8 @@ static void warn_of_unchecked(const sl_megatron_model *model)
 static sl_status open_model(sl_megatron_model *model)
 {
     bool has_stages;
+    model->shape.architecture = sl_model_names_in_megatron();
+    model->names = sl_model_names_of(&model->shape);
     SL_TRY(count_pieces(model, &has_stages));
     SL_TRY(open_pieces(model, has_stages));
     const piece *first = &model->pieces[0];
@@ -633,11 +647,12 @@ static run find_head_row(const sl_megatron_model *model, uint64_t row)
     return found;
 }
 
-static run find_run(const sl_megatron_model *model, const sl_gpt2_tensor *tensor, uint64_t element)
+static run find_run(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
+                    uint64_t element)
 {
     const extent of = find_extent(tensor), local = find_local(model, tensor);
     uint64_t row = element / of.columns, column = element % of.columns;
-    sl_megatron_split how = sl_megatron_kinds[tensor->kind].split;
+    sl_megatron_split how = sl_model_tensors_kind(tensor)->split;
     if (how == SL_MEGATRON_HEADS) {
         run rows = find_head_row(model, row);
         return (run){rows.rank, rows.first * of.columns + column, rows.count * of.columns - column};
@@ -652,29 +667,29 @@ static run find_run(const sl_megatron_model *model, const sl_gpt2_tensor *tensor
 }
 
 /* The piece of tensor-parallel rank 0 that has a tensor, and the tensor as that stage counts it. */
-static piece *find_pieces(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+static piece *find_pieces(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
                           uint32_t *out_index)
 {
     uint32_t at = 0;
-    sl_gpt2_tensor local = *tensor;
-    if (tensor->kind >= SL_LLMC_LN_F_WEIGHT)
-        at = model->pp_size - 1;
-    else if (sl_megatron_tensors_has_front(tensor->kind))
+    sl_foreign_tensor local = *tensor;
+    if (sl_model_tensors_is_of_layer(tensor)) {
         while (at + 1 < model->pp_size && tensor->layer >= model->stages[at + 1].first_layer)
             at++;
-    if (tensor->kind < SL_LLMC_LN_F_WEIGHT && sl_megatron_tensors_has_front(tensor->kind))
         local.layer -= model->stages[at].first_layer;
-    *out_index = sl_gpt2_tensors_index(&model->stages[at].shape, &local);
+    } else if (sl_megatron_tensors_has_front(tensor)) {
+        at = model->pp_size - 1;
+    }
+    *out_index = sl_model_tensors_index(&model->stages[at].shape, &local);
     return model->pieces + (uint64_t)at * model->tp_size;
 }
 
 /* Of a weight whose columns are divided, so many whole rows are read at once: what a piece has of
  * them stands together there. 0: fewer than two, or it is another tensor. */
-static uint64_t count_rows_at_once(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+static uint64_t count_rows_at_once(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
                                    uint64_t first_element, uint64_t element_count)
 {
     const extent of = find_extent(tensor), local = find_local(model, tensor);
-    if (sl_megatron_kinds[tensor->kind].split != SL_MEGATRON_COLUMNS || model->tp_size == 1 ||
+    if (sl_model_tensors_kind(tensor)->split != SL_MEGATRON_COLUMNS || model->tp_size == 1 ||
         first_element % of.columns != 0)
         return 0;
     uint64_t rows = element_count / of.columns, most = ROOM_ELEMENTS / local.columns;
@@ -682,7 +697,7 @@ static uint64_t count_rows_at_once(const sl_megatron_model *model, const sl_gpt2
     return rows > 1 ? rows : 0;
 }
 
-static sl_status read_rows(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+static sl_status read_rows(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
                            uint64_t first_row, uint64_t row_count, float *out_data)
 {
     uint32_t index;
@@ -699,7 +714,7 @@ static sl_status read_rows(const sl_megatron_model *model, const sl_gpt2_tensor 
     return SL_OK;
 }
 
-static sl_status read_run(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+static sl_status read_run(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
                           uint64_t first_element, uint64_t *element_count, float *out_data)
 {
     uint32_t index;
@@ -712,7 +727,7 @@ static sl_status read_run(const sl_megatron_model *model, const sl_gpt2_tensor *
                               out_data);
 }
 
-sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
                                  uint64_t first_element, uint64_t element_count, float *out_data)
 {
     const uint64_t columns = find_extent(tensor).columns;

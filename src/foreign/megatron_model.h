@@ -1,4 +1,4 @@
-/* A GPT-2 in Megatron-LM's own pieces: one file for each tensor-parallel rank of each pipeline
+/* A model in Megatron-LM's own pieces: one file for each tensor-parallel rank of each pipeline
  * stage,
  *
  *   DIR/latest_checkpointed_iteration.txt      "100", or "release"
@@ -16,14 +16,15 @@
 #ifndef SL_FOREIGN_MEGATRON_MODEL_H
 #define SL_FOREIGN_MEGATRON_MODEL_H
 
-#include "gpt2_tensors.h"
+#include "model_tensors.h"
 
 typedef struct sl_megatron_model sl_megatron_model;
 
 /* Whether a directory holds such pieces, or names their iteration. */
 bool sl_megatron_model_is_at(const char *path);
 
-/* Opens all pieces and holds names, shapes and Megatron's own arguments to a GPT-2.
+/* Opens all pieces and holds names, shapes and Megatron's own arguments to the
+ * row of its architecture.
  * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
 sl_status sl_megatron_model_open(const char *path, sl_megatron_model **out_model);
 
@@ -41,7 +42,7 @@ const char *sl_megatron_model_kind(const sl_megatron_model *model);
 /* Reads elements of a tensor, a linear one by rows of [out, in]; one call at a time for a model.
  * Where pieces have some columns of each row, whole rows that are asked for together are read from
  * each piece at once. SL_ERROR_DATA: a file was cut. SL_ERROR_IO. */
-sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
                                  uint64_t first_element, uint64_t element_count, float *out_data);
 
 #endif

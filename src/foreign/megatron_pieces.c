@@ -17,7 +17,7 @@
 /* Rows [first_row, first_row + row_count) of the linear tensor that is being read. */
 typedef struct window {
     const sl_megatron_model *model;
-    sl_gpt2_tensor tensor;
+    sl_foreign_tensor tensor;
     uint64_t first_row, row_count;
     float *data; /* [row_count, columns] */
     float *band; /* [columns of the band, row_count] */
@@ -44,7 +44,7 @@ static sl_status fill_window(window *self, uint64_t first_row)
     if (most == 0)
         SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" has rows of %llu elements: at most %llu are read",
                 sl_files_show(sl_megatron_model_path(self->model)).text,
-                sl_gpt2_tensors_name(&self->tensor).text, (unsigned long long)columns,
+                sl_model_tensors_name(&self->tensor).text, (unsigned long long)columns,
                 (unsigned long long)self->data_elements);
     self->first_row = first_row;
     assert(first_row < self->tensor.rows);
@@ -92,8 +92,8 @@ static int compare_name(const void *name, const void *full)
 static sl_status import_tensor(window *self, const sl_full_tensors *list, const sl_tensor_io *io,
                                uint32_t *found_count)
 {
-    const sl_gpt2_tensor *tensor = &self->tensor;
-    const sl_gpt2_tensor_name name = sl_gpt2_tensors_name(tensor);
+    const sl_foreign_tensor *tensor = &self->tensor;
+    const sl_foreign_tensor_name name = sl_model_tensors_name(tensor);
     const sl_full_tensor *full =
         bsearch(name.text, list->items, list->count, sizeof list->items[0], compare_name);
     if (!full)
@@ -112,8 +112,8 @@ static sl_status import_tensors(window *self, const sl_full_tensors *list, const
 {
     const sl_model_shape shape = sl_megatron_model_shape(self->model);
     uint32_t found_count = 0;
-    for (uint32_t i = 0; i < sl_gpt2_tensors_count(&shape); i++) {
-        self->tensor = sl_gpt2_tensors_nth(&shape, i);
+    for (uint32_t i = 0; i < sl_model_tensors_count(&shape); i++) {
+        self->tensor = sl_model_tensors_nth(&shape, i);
         SL_TRY(import_tensor(self, list, io, &found_count));
     }
     if (found_count != list->count)
@@ -126,7 +126,8 @@ static sl_status import_tensors(window *self, const sl_full_tensors *list, const
 static sl_status open_window(const sl_megatron_model *model, uint64_t window_elements,
                              window *out_window)
 {
-    const uint64_t width = sl_megatron_model_shape(model).width, largest = 4 * width * width;
+    const sl_model_shape shape = sl_megatron_model_shape(model);
+    const uint64_t largest = shape.width * sl_model_names_of(&shape)->size(&shape, SL_SIZE_INNER);
     window self = {.model = model,
                    .data_elements = sl_bits_min(largest, window_elements),
                    .band_elements =
@@ -158,7 +159,7 @@ sl_status sl_megatron_pieces_import(const sl_megatron_model *model, const sl_ten
 
 enum { HASHED_ELEMENTS = 1 << 20 };
 
-static sl_status hash_tensor(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+static sl_status hash_tensor(const sl_megatron_model *model, const sl_foreign_tensor *tensor,
                              float *data, sl_hash_stream *stream)
 {
     const uint64_t element_count = tensor->rows * tensor->columns;
@@ -179,8 +180,8 @@ sl_status sl_megatron_pieces_hash(const sl_megatron_model *model, sl_hash_value 
     float *data = malloc(HASHED_ELEMENTS * sizeof *data);
     sl_status status =
         data ? SL_OK : sl_status_fail(SL_ERROR_SYSTEM, "no memory to compare weights");
-    for (uint32_t i = 0; status == SL_OK && i < sl_gpt2_tensors_count(&shape); i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&shape, i);
+    for (uint32_t i = 0; status == SL_OK && i < sl_model_tensors_count(&shape); i++) {
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(&shape, i);
         status = hash_tensor(model, &tensor, data, stream);
     }
     *out_hash = sl_hash_digest(stream);

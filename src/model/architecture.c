@@ -14,9 +14,6 @@ enum { VOCAB_UNIT = 128 };
 static const uint64_t gpu_logits_bytes = 256ull << 20;
 
 typedef struct architecture {
-    const char *name;
-    const char *const *(*names)(void); /* of built-in shapes; NULL: there are none */
-    void (*named)(uint32_t index, sl_model_shape *out_shape);
     sl_status (*check)(const sl_model_shape *shape, uint32_t tp_size);
     sl_status (*check_options)(const sl_model_shape *shape, const sl_model_options *options);
     uint64_t (*parameters)(const sl_model_shape *shape);
@@ -60,12 +57,19 @@ static sl_status build_own(sl_model *model, const void *user)
 /* ---- the table ---- */
 
 static const architecture architectures[] = {
-    [SL_ARCHITECTURE_GPT2] = {"gpt2", sl_gpt2_names, sl_gpt2_named, sl_gpt2_check,
-                              sl_gpt2_check_options, sl_gpt2_parameters, sl_gpt2_attention_width,
-                              sl_gpt2_build},
-    [SL_ARCHITECTURE_OWN] = {"own", NULL, NULL, check_own, check_own_options, count_own,
-                             count_own_attention, build_own},
+    [SL_ARCHITECTURE_GPT2] = {sl_gpt2_check, sl_gpt2_check_options, sl_gpt2_parameters,
+                              sl_gpt2_attention_width, sl_gpt2_build},
+    [SL_ARCHITECTURE_OWN] = {check_own, check_own_options, count_own, count_own_attention,
+                             build_own},
 };
+
+/* Built-in shapes of all architectures. */
+#define NAME(name, ...) name,
+#define GPT2(name, ...) {__VA_ARGS__, SL_GPT2_IDS, .architecture = SL_ARCHITECTURE_GPT2},
+static const char *const shape_names[] = {SL_GPT2_SHAPES(NAME) NULL};
+static const sl_model_shape shapes[] = {SL_GPT2_SHAPES(GPT2)};
+#undef NAME
+#undef GPT2
 
 static const architecture *row_of(const sl_model_shape *shape)
 {
@@ -74,30 +78,43 @@ static const architecture *row_of(const sl_model_shape *shape)
 
 const char *sl_architecture_name(sl_architecture_kind kind)
 {
-    return architectures[kind].name;
+#define NAME(kind, name) name,
+    static const char *const names[] = {SL_ARCHITECTURES(NAME)};
+#undef NAME
+    return names[kind];
+}
+
+uint32_t sl_architecture_ids(sl_architecture_kind kind)
+{
+    for (uint32_t i = 0; shape_names[i] != NULL; i++)
+        if (shapes[i].architecture == kind)
+            return shapes[i].vocab;
+    return 0;
 }
 
 const char *const *sl_architecture_names(void)
 {
-    return architectures[SL_ARCHITECTURE_GPT2].names();
+    return shape_names;
 }
 
 sl_status sl_architecture_named(const char *name, sl_model_shape *out_shape)
 {
-    const char *const *names = sl_architecture_names();
+    const char *const *names = shape_names;
     sl_nearest nearest = sl_nearest_start(name);
     for (uint32_t i = 0; names[i] != NULL; i++) {
         if (strcmp(name, names[i]) == 0) {
-            architectures[SL_ARCHITECTURE_GPT2].named(i, out_shape);
+            *out_shape = shapes[i];
             return SL_OK;
         }
         sl_nearest_offer(&nearest, names[i]);
     }
     char hint[128];
     sl_nearest_format(&nearest, "", hint, sizeof hint);
-    SL_FAIL(SL_ERROR_USAGE, "no model is called \"%.64s\"%s", name,
-            *hint ? hint
-                  : ": the names are gpt2, gpt2-medium, gpt2-large, gpt2-xl and larger ones");
+    if (*hint)
+        SL_FAIL(SL_ERROR_USAGE, "no model is called \"%.64s\"%s", name, hint);
+    SL_FAIL(SL_ERROR_USAGE,
+            "no model is called \"%.64s\": the names are %s, %s, %s, %s and larger ones", name,
+            names[0], names[1], names[2], names[3]);
 }
 
 /* ---- shapes ---- */

@@ -9,11 +9,24 @@
 
 #include "emit.h"
 
+/* X(kind, name): the name is that of checkpoints. OWN: of a build function that
+ * sl_model_shape_survey was given. */
+/* clang-format off */
+#define SL_ARCHITECTURES(X)                                                                        \
+    X(GPT2, "gpt2")                                                                                \
+    X(OWN, "own")
+/* clang-format on */
+
+#define SL_ARCHITECTURE_KIND(kind, name) SL_ARCHITECTURE_##kind,
 typedef enum sl_architecture_kind {
-    SL_ARCHITECTURE_GPT2,
-    SL_ARCHITECTURE_OWN, /* of a build function that sl_model_shape_survey was given */
-    SL_ARCHITECTURE_COUNT
+    SL_ARCHITECTURES(SL_ARCHITECTURE_KIND) SL_ARCHITECTURE_COUNT,
+    SL_ARCHITECTURE_OF_SIZES = 0 /* where layers, width and heads are given one by one */
 } sl_architecture_kind;
+#undef SL_ARCHITECTURE_KIND
+
+/* "gpt2|own": the choices of a sl_field. */
+#define SL_ARCHITECTURE_CHOICE(kind, name) "|" name
+#define SL_ARCHITECTURE_CHOICES (&("" SL_ARCHITECTURES(SL_ARCHITECTURE_CHOICE))[1])
 
 typedef struct sl_model_shape {
     uint32_t layers;  /* blocks */
@@ -29,11 +42,14 @@ typedef struct sl_model_shape {
     uint64_t attention_width; /* features of all attentions together */
 } sl_model_shape;
 
-/* "gpt2"; "own". */
+/* As in the list. */
 const char *sl_architecture_name(sl_architecture_kind kind);
 
 /* Names of the built-in shapes, in order of size; NULL ends the list. */
 const char *const *sl_architecture_names(void);
+
+/* Ids of the vocabulary of the published shapes; 0: none is published. */
+uint32_t sl_architecture_ids(sl_architecture_kind kind);
 
 /* The shape called `name`; SL_ERROR_USAGE names the nearest one otherwise. */
 sl_status sl_architecture_named(const char *name, sl_model_shape *out_shape);

@@ -1,53 +1,9 @@
-/* Shapes of GPT-2: the built-in ones, checks, and counts. Knows nothing of programs. */
+/* Shapes of GPT-2: checks and counts. Knows nothing of programs. */
 #include "base/bits.h"
 #include "base/status.h"
 #include "gpt2.h"
 
 enum { LAYERS_MAX = 1 << 16 };
-
-/* X(name, layers, width, heads, context), by parameter count: GPT-2's own four, then the shapes of
- * ColossalAI's GPT benchmarks (its example and its test suite for Gemini). */
-#define SHAPES(X)                                                                                  \
-    X("gpt2", 12, 768, 12, 1024)                                                                   \
-    X("gpt2-medium", 24, 1024, 16, 1024)                                                           \
-    X("gpt2-large", 36, 1280, 20, 1024)                                                            \
-    X("gpt2-xl", 48, 1600, 25, 1024)                                                               \
-    X("gpt2-4b", 64, 2304, 16, 1024)                                                               \
-    X("gpt2-6b", 30, 4096, 16, 1024)                                                               \
-    X("gpt2-8b", 72, 3072, 24, 1024)                                                               \
-    X("gpt2-10b", 50, 4096, 16, 1024)                                                              \
-    X("gpt2-12b", 60, 4096, 16, 1024)                                                              \
-    X("gpt2-14b", 70, 4096, 16, 1024)                                                              \
-    X("gpt2-15b", 78, 4096, 16, 1024)                                                              \
-    X("gpt2-18b", 90, 4096, 16, 1024)                                                              \
-    X("gpt2-20b", 25, 8192, 16, 1024)                                                              \
-    X("gpt2-24b", 30, 8192, 16, 1024)                                                              \
-    X("gpt2-28b", 35, 8192, 16, 1024)                                                              \
-    X("gpt2-30b", 37, 8192, 16, 1024)                                                              \
-    X("gpt2-32b", 40, 8192, 16, 1024)                                                              \
-    X("gpt2-36b", 45, 8192, 16, 1024)                                                              \
-    X("gpt2-40b", 50, 8192, 16, 1024)                                                              \
-    X("gpt2-45b", 56, 8192, 16, 1024)                                                              \
-    X("gpt3-175b", 96, 12288, 96, 2048)
-
-#define X(name, ...) name,
-static const char *const names[] = {SHAPES(X) NULL};
-#undef X
-
-#define X(name, layers, width, heads, context)                                                     \
-    {layers, width, heads, context, 50257, .architecture = SL_ARCHITECTURE_GPT2},
-static const sl_model_shape shapes[] = {SHAPES(X)};
-#undef X
-
-const char *const *sl_gpt2_names(void)
-{
-    return names;
-}
-
-void sl_gpt2_named(uint32_t index, sl_model_shape *out_shape)
-{
-    *out_shape = shapes[index];
-}
 
 static sl_status check_divisions(const sl_model_shape *shape, uint32_t tp_size)
 {

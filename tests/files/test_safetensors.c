@@ -17,12 +17,12 @@
 
 static sl_status open_hostile(const hostile_row *row, const char *directory)
 {
-    sl_model_shape shape;
+    sl_model_shape shape = {0};
     sl_tensor_io io = {0}; /* a refused file never reaches it */
     if (row->kind == HOSTILE_CONFIG)
         return sl_weights_read_config(directory, &shape);
     if (row->kind == HOSTILE_INDEX)
-        return sl_weights_import(directory, NULL, 0, &io);
+        return sl_weights_import(sl_model_names_of(&shape), directory, NULL, 0, &io);
     sl_safetensors *file = NULL;
     scratch_path path = scratch_join(directory, "model.safetensors");
     return sl_safetensors_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file);

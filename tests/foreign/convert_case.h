@@ -62,7 +62,8 @@ static inline void assert_has_model(const char *directory, const tiny_model *mod
     sl_tensor_io io = tiny_io(read);
     must(sl_weights_read_config(directory, &shape));
     assert_memory_equal(&shape, &model->shape, sizeof shape);
-    must(sl_weights_import(directory, read->tensors, read->tensor_count, &io));
+    must(sl_weights_import(sl_model_names_of(&shape), directory, read->tensors, read->tensor_count,
+                           &io));
     assert_true(tiny_equal(model, read, only_parameters));
     tiny_close(read);
 }

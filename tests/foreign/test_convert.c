@@ -222,7 +222,7 @@ static void shards_when_of_any_size_then_the_same_model(void **state)
     scratch_path scratch = scratch_open();
     scratch_path from = scratch_join(scratch.text, "saved");
     tiny_model *model = open_model(case_shape, 6, true);
-    uint32_t tensors = sl_gpt2_tensors_count(&case_shape), last = UINT32_MAX;
+    uint32_t tensors = sl_model_tensors_count(&case_shape), last = UINT32_MAX;
     uint64_t sizes[12] = {1};
     must(case_save_model(from.text, 7, 0, model));
     for (uint32_t i = 1; i < 11; i++)

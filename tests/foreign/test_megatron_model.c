@@ -35,14 +35,14 @@ static void run_shell(const char *format, const char *a, const char *b)
 /* ---- what PyTorch wrote ---- */
 
 /* count_weights of write_megatron.py: by the place in [in, out]. */
-static float golden_value(const sl_gpt2_tensor *tensor, uint64_t index)
+static float golden_value(const sl_foreign_tensor *tensor, uint64_t index)
 {
     uint64_t number = (uint64_t)tensor->kind * 37 + tensor->layer * 11ull + index;
     return (float)((int)(number % 509) - 254) / 32;
 }
 
 /* The place in [in, out] of an element of [out, in]. */
-static uint64_t lay_index_across(const sl_gpt2_tensor *tensor, uint64_t index)
+static uint64_t lay_index_across(const sl_foreign_tensor *tensor, uint64_t index)
 {
     if (!tensor->is_linear)
         return index;
@@ -54,15 +54,15 @@ static void assert_golden(const sl_model_reader *reader)
     float data[8 * 40];
     assert_memory_equal(&reader->shape, &golden_shape, sizeof golden_shape);
     assert_true(reader->is_out_in);
-    for (uint32_t i = 0; i < sl_gpt2_tensors_count(&golden_shape); i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&golden_shape, i);
+    for (uint32_t i = 0; i < sl_model_tensors_count(&golden_shape); i++) {
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(&golden_shape, i);
         uint64_t count = tensor.rows * tensor.columns;
         for (uint64_t first = 0; first < count; first += 7) { /* runs across all borders */
             uint64_t part = count - first < 61 ? count - first : 61;
             must(sl_model_reader_read(reader, &tensor, first, part, data));
             for (uint64_t j = 0; j < part; j++)
                 if (data[j] != golden_value(&tensor, lay_index_across(&tensor, first + j)))
-                    fail_msg("%s: element %llu is %g", sl_gpt2_tensors_name(&tensor).text,
+                    fail_msg("%s: element %llu is %g", sl_model_tensors_name(&tensor).text,
                              (unsigned long long)(first + j), (double)data[j]);
         }
     }
@@ -108,8 +108,8 @@ static void assert_imported(const sl_megatron_model *model, uint64_t window_elem
     imported to = {0};
     uint64_t count = 0;
     const sl_tensor_io io = {.write = take_elements, .user = &to};
-    assert_int_equal(sl_gpt2_tensors_count(&golden_shape), IMPORT_TENSORS);
-    sl_gpt2_tensors_specify(&golden_shape, specs);
+    assert_int_equal(sl_model_tensors_count(&golden_shape), IMPORT_TENSORS);
+    sl_model_tensors_specify(&golden_shape, specs);
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++) {
         to.data[i] = calloc(specs[i].element_count, sizeof *to.data[i]);
         count += specs[i].element_count;
@@ -117,7 +117,7 @@ static void assert_imported(const sl_megatron_model *model, uint64_t window_elem
     must(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
     assert_int_equal(to.written, count);
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&golden_shape, i);
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(&golden_shape, i);
         for (uint64_t j = 0; j < tensor.rows * tensor.columns; j++)
             if (to.data[i][j] != golden_value(&tensor, j))
                 fail_msg("%s: element %llu is %g", specs[i].name, (unsigned long long)j,
@@ -150,7 +150,7 @@ static void pieces_when_a_row_is_beyond_memory_then_refused(void **state)
     const sl_tensor_io io = {.write = take_elements, .user = &to};
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++)
         to.data[i] = element;
-    sl_gpt2_tensors_specify(&golden_shape, specs);
+    sl_model_tensors_specify(&golden_shape, specs);
     must(sl_megatron_model_open(scratch_join(golden, "core-2x2").text, &model));
     assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 23, &io),
                      SL_ERROR_DATA);
@@ -160,7 +160,7 @@ static void pieces_when_a_row_is_beyond_memory_then_refused(void **state)
     assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 999, &io),
                      SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "has another shape than the model's"));
-    sl_gpt2_tensors_specify(&golden_shape, specs);
+    sl_model_tensors_specify(&golden_shape, specs);
     snprintf(specs[3].name, sizeof specs[3].name, "h.7.ln_1.bias");
     assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 999, &io),
                      SL_ERROR_DATA);
@@ -179,7 +179,7 @@ static void convert(const char *from, const char *to, sl_convert_args args)
     args.to = to;
     args.overwrites = true;
     must(sl_convert_run(&args, &report));
-    assert_int_equal(report.tensor_count, sl_gpt2_tensors_count(&reader.shape));
+    assert_int_equal(report.tensor_count, sl_model_tensors_count(&reader.shape));
     sl_model_reader_close(&reader);
 }
 
@@ -190,8 +190,8 @@ static void assert_same(const char *path, const char *other)
     must(sl_model_reader_open(path, false, &a));
     must(sl_model_reader_open(other, false, &b));
     assert_memory_equal(&a.shape, &b.shape, sizeof a.shape);
-    for (uint32_t i = 0; i < sl_gpt2_tensors_count(&a.shape); i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&a.shape, i);
+    for (uint32_t i = 0; i < sl_model_tensors_count(&a.shape); i++) {
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(&a.shape, i);
         uint64_t count = tensor.rows * tensor.columns;
         float *left = calloc(count, sizeof *left), *right = calloc(count, sizeof *right);
         must(sl_model_reader_read(&a, &tensor, 0, count, left));
@@ -201,7 +201,7 @@ static void assert_same(const char *path, const char *other)
             uint64_t from_right = b.is_out_in ? j : lay_index_across(&tensor, j);
             if (sl_bits_of_float(left[from_left]) != sl_bits_of_float(right[from_right]))
                 fail_msg("%s and %s differ in %s, element %llu", path, other,
-                         sl_gpt2_tensors_name(&tensor).text, (unsigned long long)j);
+                         sl_model_tensors_name(&tensor).text, (unsigned long long)j);
         }
         free(left);
         free(right);
@@ -213,7 +213,7 @@ static void assert_same(const char *path, const char *other)
 /* Weights of any bits, as llm.c has them: a header and floats. */
 static void write_llmc(const char *path, const sl_model_shape *shape, uint64_t *draw)
 {
-    const sl_llmc_shape llmc = sl_gpt2_tensors_llmc(shape);
+    const sl_llmc_shape llmc = sl_model_tensors_llmc(shape);
     int32_t words[SL_LLMC_HEADER_WORDS];
     uint64_t count;
     FILE *file = fopen(path, "wb");
@@ -437,13 +437,13 @@ static bool reads_golden(const char *path)
     if (sl_model_reader_open(path, false, &reader) != SL_OK)
         return false;
     assert_memory_equal(&reader.shape, &golden_shape, sizeof golden_shape);
-    for (uint32_t i = 0; is_read && i < sl_gpt2_tensors_count(&golden_shape); i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&golden_shape, i);
+    for (uint32_t i = 0; is_read && i < sl_model_tensors_count(&golden_shape); i++) {
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(&golden_shape, i);
         const uint64_t count = tensor.rows * tensor.columns;
         is_read = sl_model_reader_read(&reader, &tensor, 0, count, data) == SL_OK;
         for (uint64_t j = 0; is_read && j < count; j++)
             if (data[j] != golden_value(&tensor, lay_index_across(&tensor, j)))
-                fail_msg("%s: element %llu is %g", sl_gpt2_tensors_name(&tensor).text,
+                fail_msg("%s: element %llu is %g", sl_model_tensors_name(&tensor).text,
                          (unsigned long long)j, (double)data[j]);
     }
     sl_model_reader_close(&reader);

@@ -175,8 +175,8 @@ static inline sl_status model_engine_start(model_engine *model)
                                 .target = target};
     SL_TRY(sl_engine_open(&engine, &model->engine));
     sl_tensor_io io = model_engine_io(model);
-    return sl_weights_import(model->options.directory, model->program->tensors,
-                             model->program->tensor_count, &io);
+    return sl_weights_import(sl_model_names_of(&model->shape), model->options.directory,
+                             model->program->tensors, model->program->tensor_count, &io);
 }
 
 /* Opens an engine with the weights of the directory; close it with model_engine_close. The model

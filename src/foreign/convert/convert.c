@@ -53,7 +53,7 @@ uint32_t sl_target_end_of_text(const sl_target *target)
     return id == SL_VOCABULARY_NONE ? target->args->reader->shape.vocab - 1 : (uint32_t)id;
 }
 
-sl_target_part sl_target_whole(const sl_target *target, const sl_gpt2_tensor *tensor)
+sl_target_part sl_target_whole(const sl_target *target, const sl_foreign_tensor *tensor)
 {
     bool is_across = tensor->is_linear && target->is_out_in;
     return (sl_target_part){.row_count = is_across ? tensor->columns : tensor->rows,
@@ -63,12 +63,12 @@ sl_target_part sl_target_whole(const sl_target *target, const sl_gpt2_tensor *te
 sl_status sl_target_list(sl_target *target)
 {
     const sl_model_shape *shape = &target->args->reader->shape;
-    target->item_count = sl_gpt2_tensors_count(shape);
+    target->item_count = sl_model_tensors_count(shape);
     target->items = calloc(target->item_count, sizeof *target->items);
     if (!target->items)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
     for (uint32_t i = 0; i < target->item_count; i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(shape, i);
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(shape, i);
         target->items[i] = (sl_target_item){.tensor = tensor,
                                             .encoding = target->args->encoding,
                                             .part = sl_target_whole(target, &tensor)};
@@ -125,7 +125,7 @@ typedef struct matrix {
 
 /* Reads some columns of all its rows, or all columns of some, row by row unless they stand
  * together. */
-static sl_status read_part(walk *self, const sl_gpt2_tensor *tensor, const matrix *of)
+static sl_status read_part(walk *self, const sl_foreign_tensor *tensor, const matrix *of)
 {
     const sl_model_reader *reader = self->target->args->reader;
     const sl_target_part *part = &of->part;
@@ -211,7 +211,7 @@ static sl_status copy_item(walk *self, const sl_target_item *item)
     if (status == SL_ERROR_DATA)
         status =
             sl_status_prefix(status, "%s: tensor \"%s\"", sl_files_show(args->reader->path).text,
-                             sl_gpt2_tensors_name(&item->tensor).text);
+                             sl_model_tensors_name(&item->tensor).text);
     return status;
 }
 
@@ -219,7 +219,7 @@ static sl_status take_memory(walk *self)
 {
     uint64_t largest = SL_ENCODING_Q8_0_ELEMENTS;
     for (uint32_t i = 0; i < self->target->item_count; i++) {
-        const sl_gpt2_tensor *tensor = &self->target->items[i].tensor;
+        const sl_foreign_tensor *tensor = &self->target->items[i].tensor;
         uint64_t count = tensor->rows * tensor->columns;
         largest = count > largest ? count : largest;
     }
@@ -288,7 +288,7 @@ sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_rep
     SL_TRY(check_vocabulary(args));
     sl_status status = convert(&target, formats[args->format]);
     *out_report =
-        (sl_convert_report){sl_gpt2_tensors_count(&args->reader->shape), target.total_bytes};
+        (sl_convert_report){sl_model_tensors_count(&args->reader->shape), target.total_bytes};
     close_target(&target, formats[args->format]);
     return status;
 }

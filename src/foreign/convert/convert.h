@@ -9,7 +9,8 @@
  *            tensor whose rows are not whole blocks is fp16, as llama.cpp's own converter has it
  *   LLMC     llm.c's model in fp32 or bf16; with a vocabulary its tokenizer beside it,
  *            NAME_tokenizer.bin
- *   WEIGHTS  one safetensors file under the names of openai-community/gpt2, without a prefix
+ *   WEIGHTS  one safetensors file under the names of the architecture's published
+ *            files, without a prefix
  *   MEGATRON a directory of Megatron-LM's pieces for tp_size x pp_size ranks, under Megatron Core's
  *            names (megatron_model.h)
  */

@@ -29,7 +29,8 @@ static sl_status find_in_checkpoint(sl_model_reader *reader, const sl_tensor_spe
 static sl_status find_in_files(sl_model_reader *reader, const sl_tensor_spec *specs, uint32_t count)
 {
     const char *directory = reader->source.directory;
-    SL_TRY(sl_weights_open(directory, specs, count, &reader->files));
+    SL_TRY(sl_weights_open(sl_model_names_of(&reader->shape), directory, specs, count,
+                           &reader->files));
     for (uint32_t i = 0; i < count; i++)
         SL_TRY(sl_weights_find(directory, reader->files, specs[i].name, &reader->found[i].file,
                                &reader->found[i].tensor));
@@ -38,14 +39,14 @@ static sl_status find_in_files(sl_model_reader *reader, const sl_tensor_spec *sp
 
 static sl_status find_tensors(sl_model_reader *reader)
 {
-    uint32_t count = sl_gpt2_tensors_count(&reader->shape);
+    uint32_t count = sl_model_tensors_count(&reader->shape);
     reader->found = calloc(count, sizeof *reader->found);
     sl_tensor_spec *specs = calloc(count, sizeof *specs);
     if (!reader->found || !specs) {
         free(specs);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
     }
-    sl_gpt2_tensors_specify(&reader->shape, specs);
+    sl_model_tensors_specify(&reader->shape, specs);
     sl_status status = reader->source.checkpoint ? find_in_checkpoint(reader, specs, count)
                                                  : find_in_files(reader, specs, count);
     free(specs);
@@ -83,7 +84,8 @@ static sl_status open_file(const char *path, sl_model_reader *reader)
 {
     SL_TRY(sl_llmc_model_open(AT_FDCWD, NULL, path, &reader->llmc));
     const sl_llmc_shape *shape = &reader->llmc->shape;
-    reader->shape = (sl_model_shape){.layers = shape->layers,
+    reader->shape = (sl_model_shape){.architecture = sl_model_names_in_llmc(),
+                                     .layers = shape->layers,
                                      .width = shape->width,
                                      .heads = shape->heads,
                                      .context = shape->context,
@@ -124,17 +126,18 @@ void sl_model_reader_close(sl_model_reader *reader)
     *reader = (sl_model_reader){0};
 }
 
-sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_gpt2_tensor *tensor,
+sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_foreign_tensor *tensor,
                                uint64_t first_element, uint64_t element_count, float *out_data)
 {
     if (reader->llmc) {
-        sl_llmc_place place = sl_llmc_find(&reader->llmc->shape, tensor->kind, tensor->layer);
+        sl_llmc_place place =
+            sl_llmc_find(&reader->llmc->shape, (sl_llmc_kind)tensor->kind, tensor->layer);
         return sl_llmc_model_read(reader->llmc, place.first_element + first_element, element_count,
                                   out_data);
     }
     if (reader->source.pieces)
         return sl_megatron_model_read(reader->source.pieces, tensor, first_element, element_count,
                                       out_data);
-    const sl_found_tensor *found = &reader->found[sl_gpt2_tensors_index(&reader->shape, tensor)];
+    const sl_found_tensor *found = &reader->found[sl_model_tensors_index(&reader->shape, tensor)];
     return sl_safetensors_read(found->file, found->tensor, first_element, element_count, out_data);
 }

@@ -1,12 +1,12 @@
 /* The parameters of a model as fp32, tensor by tensor, wherever they are: in a checkpoint of this
- * program, in a Hugging Face GPT-2 directory, in Megatron-LM's pieces, or in a model of llm.c. All
+ * program, in a directory of Hugging Face, in Megatron-LM's pieces, or in a model of llm.c. All
  * names and shapes are checked on opening, the checksums of a checkpoint on reading. */
 #ifndef SL_FOREIGN_CONVERT_MODEL_READER_H
 #define SL_FOREIGN_CONVERT_MODEL_READER_H
 
 #include "checkpoint/model_directory.h"
-#include "foreign/gpt2_tensors.h"
 #include "foreign/model_files.h"
+#include "foreign/model_tensors.h"
 
 /* Where a tensor of safetensors is. */
 typedef struct sl_found_tensor {
@@ -23,7 +23,7 @@ typedef struct sl_model_reader {
     bool is_out_in;            /* linear weights are [out, in] */
     sl_model_directory source; /* of a directory */
     sl_model_files *files;     /* of a Hugging Face model */
-    sl_found_tensor *found;    /* [sl_gpt2_tensors_count] of safetensors, else NULL */
+    sl_found_tensor *found;    /* [sl_model_tensors_count] of safetensors, else NULL */
     sl_llmc_model *llmc;       /* of a file, else NULL */
 } sl_model_reader;
 
@@ -37,7 +37,7 @@ void sl_model_reader_close(sl_model_reader *reader);
 /* Reads elements of a tensor as they stand in the source, so a linear one by rows of [out, in]
  * where is_out_in says so. SL_ERROR_DATA: a file was cut. SL_ERROR_DAMAGED: bytes of a checkpoint
  * differ from those that were saved. SL_ERROR_IO. */
-sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_gpt2_tensor *tensor,
+sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_foreign_tensor *tensor,
                                uint64_t first_element, uint64_t element_count, float *out_data);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct sl_target_part {
 } sl_target_part;
 
 typedef struct sl_target_item {
-    sl_gpt2_tensor tensor;
+    sl_foreign_tensor tensor;
     sl_encoding encoding;
     sl_target_part part;
     uint64_t padding_elements; /* zeros behind it */
@@ -28,8 +28,8 @@ typedef struct sl_target {
     uint64_t other_bytes;     /* that stand beside, where they grow with the model */
     sl_output output, beside; /* of the parameters, and of llm.c's tokenizer */
     /* Of one format or the other; closed by sl_target_close. */
-    sl_gpt2_tensor_name *names; /* [item_count] */
-    sl_safetensors_plan *plans; /* [item_count] */
+    sl_foreign_tensor_name *names; /* [item_count] */
+    sl_safetensors_plan *plans;    /* [item_count] */
     sl_safetensors_writer *safetensors;
     struct sl_weight_shards *shards;
     sl_gguf *gguf;
@@ -59,7 +59,7 @@ extern const sl_target_ops sl_target_hf, sl_target_weights, sl_target_gguf, sl_t
 sl_status sl_target_list(sl_target *target);
 
 /* All of a tensor. */
-sl_target_part sl_target_whole(const sl_target *target, const sl_gpt2_tensor *tensor);
+sl_target_part sl_target_whole(const sl_target *target, const sl_foreign_tensor *tensor);
 
 /* The id of the end of text: the vocabulary's, else the last one, as in GPT-2. */
 uint32_t sl_target_end_of_text(const sl_target *target);

@@ -1,4 +1,4 @@
-/* GGUF as llama.cpp reads a GPT-2: its keys, its tokenizer, its tensors. */
+/* GGUF as llama.cpp reads it: its keys, its tokenizer, its tensors, by the row of the model. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,24 +18,39 @@ static uint32_t file_type(sl_encoding encoding)
     return numbers[encoding];
 }
 
+typedef struct gguf_key {
+    char text[SL_GGUF_NAME_MAX + 1];
+} gguf_key;
+
+/* A key of the architecture: its name, and "block_count". */
+static gguf_key key_of(const sl_model_names *names, const char *key)
+{
+    gguf_key made;
+    snprintf(made.text, sizeof made.text, "%s.%s", names->gguf_architecture, key);
+    return made;
+}
+
 static void add_shape(sl_target *target)
 {
     const sl_model_shape *shape = &target->args->reader->shape;
+    const sl_model_names *names = sl_model_names_of(shape);
+    const uint64_t inner = names->size(shape, SL_SIZE_INNER);
     char name[64];
-    snprintf(name, sizeof name, "GPT-2, %u layers, %u wide", shape->layers, shape->width);
-    sl_gguf_add_text(target->gguf, "general.architecture", "gpt2");
+    snprintf(name, sizeof name, "%s, %u layers, %u wide", names->title, shape->layers,
+             shape->width);
+    sl_gguf_add_text(target->gguf, "general.architecture", names->gguf_architecture);
     sl_gguf_add_text(target->gguf, "general.type", "model");
     sl_gguf_add_text(target->gguf, "general.name", name);
     sl_gguf_add_u32(target->gguf, "general.alignment", 32);
     sl_gguf_add_u32(target->gguf, "general.file_type", file_type(target->args->encoding));
     sl_gguf_add_u32(target->gguf, "general.quantization_version", QUANTIZATION_VERSION);
-    sl_gguf_add_u32(target->gguf, "gpt2.block_count", shape->layers);
-    sl_gguf_add_u32(target->gguf, "gpt2.context_length", shape->context);
-    sl_gguf_add_u32(target->gguf, "gpt2.embedding_length", shape->width);
-    sl_gguf_add_u32(target->gguf, "gpt2.feed_forward_length", 4 * shape->width);
-    sl_gguf_add_u32(target->gguf, "gpt2.attention.head_count", shape->heads);
-    sl_gguf_add_f32(target->gguf, "gpt2.attention.layer_norm_epsilon", 1e-5f);
-    sl_gguf_add_u32(target->gguf, "gpt2.vocab_size", shape->vocab);
+    sl_gguf_add_u32(target->gguf, key_of(names, "block_count").text, shape->layers);
+    sl_gguf_add_u32(target->gguf, key_of(names, "context_length").text, shape->context);
+    sl_gguf_add_u32(target->gguf, key_of(names, "embedding_length").text, shape->width);
+    sl_gguf_add_u32(target->gguf, key_of(names, "feed_forward_length").text, (uint32_t)inner);
+    sl_gguf_add_u32(target->gguf, key_of(names, "attention.head_count").text, shape->heads);
+    sl_gguf_add_f32(target->gguf, key_of(names, names->gguf_epsilon).text, (float)names->epsilon);
+    sl_gguf_add_u32(target->gguf, key_of(names, "vocab_size").text, shape->vocab);
 }
 
 /* One item of the list: a token, or two with a space between. */
@@ -102,10 +117,12 @@ static sl_status add_vocabulary(sl_target *target)
 {
     const sl_vocabulary *vocabulary = target->args->vocabulary;
     uint32_t id_count = target->args->reader->shape.vocab, end = sl_target_end_of_text(target);
-    sl_gguf_add_text(target->gguf, "tokenizer.ggml.model", vocabulary ? "gpt2" : "no_vocab");
+    const sl_model_names *names = sl_model_names_of(&target->args->reader->shape);
+    sl_gguf_add_text(target->gguf, "tokenizer.ggml.model",
+                     vocabulary ? names->gguf_tokenizer : "no_vocab");
     if (!vocabulary)
         return SL_OK;
-    sl_gguf_add_text(target->gguf, "tokenizer.ggml.pre", "gpt-2");
+    sl_gguf_add_text(target->gguf, "tokenizer.ggml.pre", names->gguf_pre_tokenizer);
     SL_TRY(add_tokens(target->gguf, vocabulary, id_count));
     add_token_types(target->gguf, vocabulary, id_count);
     SL_TRY(add_merges(target->gguf, vocabulary));
@@ -121,9 +138,9 @@ static sl_status add_vocabulary(sl_target *target)
 
 static sl_encoding choose_encoding(const sl_target_item *item, sl_encoding wanted)
 {
-    const sl_gpt2_tensor *tensor = &item->tensor;
+    const sl_foreign_tensor *tensor = &item->tensor;
     uint64_t row_elements = tensor->is_linear ? tensor->rows : tensor->columns;
-    if (tensor->dim_count == 1 || tensor->kind == SL_LLMC_WPE)
+    if (tensor->dim_count == 1 || sl_model_tensors_kind(tensor)->rows == SL_SIZE_CONTEXT)
         return SL_ENCODING_FP32;
     if (wanted == SL_ENCODING_Q8_0 && row_elements % SL_ENCODING_Q8_0_ELEMENTS != 0)
         return SL_ENCODING_FP16;
@@ -132,7 +149,7 @@ static sl_encoding choose_encoding(const sl_target_item *item, sl_encoding wante
 
 static sl_gguf_tensor describe(const sl_target_item *item)
 {
-    const sl_gpt2_tensor *tensor = &item->tensor;
+    const sl_foreign_tensor *tensor = &item->tensor;
     sl_gguf_tensor described = {.dim_count = tensor->dim_count,
                                 .shape = {tensor->rows, tensor->columns},
                                 .encoding = item->encoding};
@@ -140,7 +157,7 @@ static sl_gguf_tensor describe(const sl_target_item *item)
         described.shape[0] = tensor->columns;
         described.shape[1] = tensor->rows;
     }
-    memcpy(described.name, sl_gpt2_tensors_gguf_name(tensor).text, sizeof described.name);
+    memcpy(described.name, sl_model_tensors_gguf_name(tensor).text, sizeof described.name);
     return described;
 }
 

@@ -18,14 +18,16 @@ enum {
 static sl_status plan(sl_target *target)
 {
     const sl_model_shape *shape = &target->args->reader->shape;
-    const sl_llmc_shape llmc = sl_gpt2_tensors_llmc(shape);
+    const sl_llmc_shape llmc = sl_model_tensors_llmc(shape);
     uint64_t elements;
+    if (!sl_model_names_of(shape)->is_in_llmc)
+        SL_FAIL(SL_ERROR_USAGE, "--format llmc: llm.c has no %s", sl_model_names_of(shape)->title);
     SL_TRY(sl_llmc_check(&llmc, &elements));
     target->is_out_in = true;
     SL_TRY(sl_target_list(target));
     for (uint32_t i = 0; i < target->item_count; i++) {
         sl_target_item *item = &target->items[i];
-        item->tensor = sl_gpt2_tensors_nth_by_kind(shape, i);
+        item->tensor = sl_model_tensors_nth_by_kind(shape, i);
         item->part = sl_target_whole(target, &item->tensor);
     }
     target->items[0].padding_elements = (llmc.padded_vocab - llmc.vocab) * (uint64_t)llmc.width;
@@ -105,7 +107,7 @@ static sl_status write_tokenizer(sl_target *target)
 static sl_status start(sl_target *target)
 {
     int32_t words[SL_LLMC_HEADER_WORDS];
-    const sl_llmc_shape llmc = sl_gpt2_tensors_llmc(&target->args->reader->shape);
+    const sl_llmc_shape llmc = sl_model_tensors_llmc(&target->args->reader->shape);
     sl_llmc_format_header(&llmc, target->args->encoding, words);
     if (target->args->vocabulary)
         SL_TRY(open_tokenizer(target)); /* what is in its place is told before the work */

@@ -17,12 +17,11 @@ enum {
 };
 
 static const double VERSION = 3; /* of the order of query, key and value: by head */
-static const double NORM_EPSILON = 1e-5;
 static const char HEAD_COPY[] = "output_layer.weight"; /* the embedding, on the last stage */
 
 /* A tensor of a piece. */
 typedef struct record {
-    sl_gpt2_tensor tensor; /* its layer as its stage counts */
+    sl_foreign_tensor tensor; /* its layer as its stage counts */
     bool is_head;
 } record;
 
@@ -43,6 +42,9 @@ typedef struct sl_megatron_pieces {
 static sl_status check_sizes(const sl_convert_args *args)
 {
     const sl_model_shape *shape = &args->reader->shape;
+    if (!sl_model_names_of(shape)->megatron_arguments)
+        SL_FAIL(SL_ERROR_USAGE, "--format megatron: it is not known what Megatron-LM has of a %s",
+                sl_model_names_of(shape)->title);
     if (shape->heads % args->tp_size != 0)
         SL_FAIL(SL_ERROR_USAGE, "--tp %u: Megatron divides %u heads only without a rest",
                 args->tp_size, shape->heads);
@@ -65,7 +67,7 @@ static sl_status grow(void **array, uint32_t *capacity, uint32_t count, size_t e
     return SL_OK;
 }
 
-static sl_status add_item(sl_target *target, const sl_gpt2_tensor *tensor, sl_target_part part,
+static sl_status add_item(sl_target *target, const sl_foreign_tensor *tensor, sl_target_part part,
                           uint64_t padding_elements)
 {
     void *items = target->items;
@@ -79,7 +81,7 @@ static sl_status add_item(sl_target *target, const sl_gpt2_tensor *tensor, sl_ta
 }
 
 /* The rows of a rank's heads, for each head those of query, key and value. */
-static sl_status add_heads(sl_target *target, const sl_gpt2_tensor *tensor, sl_target_part part,
+static sl_status add_heads(sl_target *target, const sl_foreign_tensor *tensor, sl_target_part part,
                            uint32_t rank)
 {
     const sl_model_shape *shape = &target->args->reader->shape;
@@ -94,7 +96,7 @@ static sl_status add_heads(sl_target *target, const sl_gpt2_tensor *tensor, sl_t
 }
 
 /* A rank's rows of the embedding: those behind the last id are zeros. */
-static sl_status add_embedding(sl_target *target, const sl_gpt2_tensor *tensor, uint32_t rank)
+static sl_status add_embedding(sl_target *target, const sl_foreign_tensor *tensor, uint32_t rank)
 {
     const uint64_t rows = target->pieces->embedding_rows, first = rank * rows;
     uint64_t left = first < tensor->rows ? tensor->rows - first : 0;
@@ -105,14 +107,14 @@ static sl_status add_embedding(sl_target *target, const sl_gpt2_tensor *tensor, 
 }
 
 /* The items of a rank's part of a tensor, and its shape there. */
-static sl_status add_part(sl_target *target, const sl_gpt2_tensor *tensor, uint32_t rank,
+static sl_status add_part(sl_target *target, const sl_foreign_tensor *tensor, uint32_t rank,
                           sl_torch_plan *plan)
 {
     const uint32_t tp_size = target->pieces->tp_size;
     sl_target_part part = sl_target_whole(target, tensor);
-    sl_megatron_split split = sl_megatron_kinds[tensor->kind].split;
+    sl_megatron_split split = sl_model_tensors_kind(tensor)->split;
     *plan = (sl_torch_plan){.encoding = target->args->encoding, .dim_count = tensor->dim_count};
-    if (tensor->kind == SL_LLMC_WTE) {
+    if (sl_model_tensors_kind(tensor)->rows == SL_SIZE_VOCAB) {
         plan->shape[0] = target->pieces->embedding_rows;
         plan->shape[1] = tensor->columns;
         return add_embedding(target, tensor, rank);
@@ -130,8 +132,8 @@ static sl_status add_part(sl_target *target, const sl_gpt2_tensor *tensor, uint3
     return add_item(target, tensor, part, 0);
 }
 
-static sl_status add_record(sl_target *target, const sl_gpt2_tensor *tensor, uint32_t first_layer,
-                            uint32_t rank, bool is_head)
+static sl_status add_record(sl_target *target, const sl_foreign_tensor *tensor,
+                            uint32_t first_layer, uint32_t rank, bool is_head)
 {
     sl_megatron_pieces *pieces = target->pieces;
     void *records = pieces->records, *plans = pieces->plans;
@@ -153,17 +155,18 @@ static sl_status add_piece(sl_target *target, uint32_t stage, uint32_t rank)
     const sl_model_shape *shape = &target->args->reader->shape;
     uint32_t layers = shape->layers / target->pieces->pp_size, first_layer = stage * layers;
     bool is_last = stage == target->pieces->pp_size - 1;
-    for (uint32_t i = 0; i < sl_gpt2_tensors_count(shape); i++) {
-        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(shape, i);
-        bool is_first_stages = !sl_megatron_tensors_has_front(tensor.kind);
-        bool is_last_stages = tensor.kind >= SL_LLMC_LN_F_WEIGHT;
+    for (uint32_t i = 0; i < sl_model_tensors_count(shape); i++) {
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(shape, i);
+        bool is_first_stages = !sl_megatron_tensors_has_front(&tensor);
+        bool is_last_stages = !is_first_stages && !sl_model_tensors_is_of_layer(&tensor);
         if (is_first_stages  ? stage == 0
             : is_last_stages ? is_last
                              : tensor.layer / layers == stage)
             SL_TRY(add_record(target, &tensor, is_first_stages || is_last_stages ? 0 : first_layer,
                               rank, false));
     }
-    const sl_gpt2_tensor words = sl_gpt2_tensors_nth(shape, 0);
+    const sl_foreign_tensor words =
+        sl_model_tensors_nth(shape, sl_model_tensors_find(sl_model_names_of(shape), SL_SIZE_VOCAB));
     if (is_last && stage > 0)
         SL_TRY(add_record(target, &words, 0, rank, true));
     target->pieces->ends[stage * target->pieces->tp_size + rank] = target->pieces->record_count;
@@ -224,12 +227,13 @@ static void put_real(FILE *stream, const char *key, double value)
 static void put_arguments(FILE *stream, const sl_target *target)
 {
     const sl_model_shape *shape = &target->args->reader->shape;
+    const sl_model_names *names = sl_model_names_of(shape);
     const sl_megatron_pieces *pieces = target->pieces;
     sl_torch_put_object(stream, "argparse", "Namespace");
     put_size(stream, "num_layers", shape->layers);
     put_size(stream, "hidden_size", shape->width);
     put_size(stream, "num_attention_heads", shape->heads);
-    put_size(stream, "ffn_hidden_size", 4ull * shape->width);
+    put_size(stream, "ffn_hidden_size", names->size(shape, SL_SIZE_INNER));
     put_size(stream, "kv_channels", shape->width / shape->heads);
     put_size(stream, "max_position_embeddings", shape->context);
     put_size(stream, "seq_length", shape->context);
@@ -238,16 +242,14 @@ static void put_arguments(FILE *stream, const sl_target *target)
     put_size(stream, "make_vocab_size_divisible_by", SL_MEGATRON_VOCAB_UNIT);
     put_size(stream, "tensor_model_parallel_size", pieces->tp_size);
     put_size(stream, "pipeline_model_parallel_size", pieces->pp_size);
-    put_real(stream, "layernorm_epsilon", NORM_EPSILON);
-    put_real(stream, "norm_epsilon", NORM_EPSILON);
-    put_word(stream, "normalization", "LayerNorm");
-    put_word(stream, "position_embedding_type", "learned_absolute");
-    put_flag(stream, "add_position_embedding", true);
-    put_flag(stream, "add_bias_linear", true);
-    put_flag(stream, "bias_gelu_fusion", true); /* the tanh form */
-    put_flag(stream, "swiglu", false);
-    put_flag(stream, "untie_embeddings_and_output_weights", false);
-    put_flag(stream, "group_query_attention", false);
+    put_real(stream, "layernorm_epsilon", names->epsilon);
+    put_real(stream, "norm_epsilon", names->epsilon);
+    for (const sl_megatron_argument *at = names->megatron_arguments; at->key; at++) {
+        if (at->is_written && at->text)
+            put_word(stream, at->key, at->text);
+        else if (at->is_written)
+            put_flag(stream, at->key, at->flag);
+    }
     put_flag(stream, "fp16", target->args->encoding == SL_ENCODING_FP16);
     put_flag(stream, "bf16", target->args->encoding == SL_ENCODING_BF16);
     put_size(stream, "iteration", 0);

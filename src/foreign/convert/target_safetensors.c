@@ -75,8 +75,8 @@ static sl_status split(sl_target *target, uint64_t most)
 static int compare_items(const void *a, const void *b)
 {
     const sl_target_item *left = a, *right = b;
-    return strcmp(sl_gpt2_tensors_name(&left->tensor).text,
-                  sl_gpt2_tensors_name(&right->tensor).text);
+    return strcmp(sl_model_tensors_name(&left->tensor).text,
+                  sl_model_tensors_name(&right->tensor).text);
 }
 
 static sl_status list_shards(sl_target *target, uint64_t most)
@@ -103,9 +103,9 @@ static sl_status name_tensors(sl_target *target, const char *prefix)
     if (!target->names || !target->plans)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
     for (uint32_t i = 0; i < target->item_count; i++) {
-        const sl_gpt2_tensor *tensor = &target->items[i].tensor;
+        const sl_foreign_tensor *tensor = &target->items[i].tensor;
         snprintf(target->names[i].text, sizeof target->names[i].text, "%s%.47s", prefix,
-                 sl_gpt2_tensors_name(tensor).text);
+                 sl_model_tensors_name(tensor).text);
         target->plans[i] = (sl_safetensors_plan){.name = target->names[i].text,
                                                  .dim_count = tensor->dim_count,
                                                  .shape = {tensor->rows, tensor->columns},
@@ -261,12 +261,13 @@ static json_t *pack_special(const char *token)
 
 static sl_status write_special(sl_target *target)
 {
+    const sl_model_shape *shape = &target->args->reader->shape;
     bool has_end = sl_vocabulary_end_of_text(target->args->vocabulary) != SL_VOCABULARY_NONE;
     const char *token = has_end ? SL_VOCABULARY_END_OF_TEXT : NULL;
     json_t *root = pack_special(token);
     json_t *more =
-        json_pack("{s:s, s:b, s:I}", "tokenizer_class", "GPT2Tokenizer", "add_prefix_space", 0,
-                  "model_max_length", (json_int_t)target->args->reader->shape.context);
+        json_pack("{s:s, s:b, s:I}", "tokenizer_class", sl_model_names_of(shape)->tokenizer_class,
+                  "add_prefix_space", 0, "model_max_length", (json_int_t)shape->context);
     bool is_whole = root && more && json_object_update(root, more) == 0;
     json_decref(more);
     if (!is_whole) {
