@@ -7,7 +7,8 @@
  *
  * A build function is called many times, also while a plan is searched, so it is pure and cheap:
  * the same calls each time. Errors stick: after the first one layers do nothing and return valid
- * handles, and sl_session_open returns the error. So a build function checks nothing.
+ * handles, and sl_session_open returns the error. So a build function checks nothing. What a layer
+ * makes is read by another one: all parameters have a part in the loss.
  *
  *   static sl_status build(sl_model *model, const void *user)
  *   {

@@ -98,20 +98,79 @@ uint64_t sl_freeze_count_trained(const sl_program *program)
     return count;
 }
 
-/* The head uses the first tensor, the table, again, behind all layers: so the gradient of the
- * head's input is needed even if the table is frozen. */
-double sl_freeze_token_flops(const sl_program *program, uint64_t seq)
+/* The tensor that an op reads as operand `index`; NULL: it is none. */
+static const sl_tensor_spec *find_operand(const sl_program *program, const sl_op *op, int index)
+{
+    const uint32_t value = op->operand[index];
+    const bool is_tensor = value != SL_NONE && program->values[value].kind == SL_VALUE_TENSOR;
+    return is_tensor ? &program->tensors[program->values[value].index] : NULL;
+}
+
+/* The first tensor that an op reads, of all or of those that are trained; NULL: none. */
+static const sl_tensor_spec *find_read(const sl_program *program, const sl_op *op, bool trains)
+{
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        const sl_tensor_spec *spec = find_operand(program, op, i);
+        if (spec && (!trains || sl_program_trains(program, (uint32_t)(spec - program->tensors))))
+            return spec;
+    }
+    return NULL;
+}
+
+/* Features of one attention on all ranks together: a third of those of the linear before it, which
+ * has no padding. */
+static uint64_t count_attention_features(const sl_program *program, uint32_t attention)
+{
+    enum { WEIGHT = 1, Y = 4 };
+    const sl_op *op = &program->ops[attention];
+    for (uint32_t o = attention; o-- > 0;) {
+        const sl_op *linear = &program->ops[o];
+        const sl_tensor_spec *weight = find_operand(program, linear, WEIGHT);
+        if (linear->kind == SL_OP_LINEAR && linear->operand[Y] == op->operand[0] && weight != NULL)
+            return weight->whole_shape[1] / 3;
+    }
+    return op->attrs.in * program->tp_size;
+}
+
+/* Scores and mixes: 2 forward, and 4 for their gradients if a tensor before them is trained. */
+static double count_attention_flops(const sl_program *program, uint64_t seq)
 {
     double flops = 0;
+    bool has_trained = false;
+    for (uint32_t o = 0; o < program->op_count; o++) {
+        has_trained = has_trained || find_read(program, &program->ops[o], true) != NULL;
+        if (program->ops[o].kind == SL_OP_ATTENTION)
+            flops +=
+                (double)count_attention_features(program, o) * (double)seq * (has_trained ? 6 : 2);
+    }
+    return flops;
+}
+
+/* The name of the head's table. */
+static const char *find_head_table(const sl_program *program)
+{
+    for (uint32_t o = 0; o < program->op_count; o++) {
+        const sl_op *op = &program->ops[o];
+        const sl_tensor_spec *table = find_read(program, op, false);
+        if (program->segments[op->segment].is_terminal && table != NULL)
+            return table->name;
+    }
+    return "";
+}
+
+/* The head reads its table behind all layers: so the gradient of the head's input is needed even if
+ * the table is frozen, and is an embedding's, too. */
+double sl_freeze_token_flops(const sl_program *program, uint64_t seq)
+{
+    const char *table = find_head_table(program);
+    double flops = count_attention_flops(program, seq);
     bool has_trained = false;
     for (uint32_t t = 0; t < program->tensor_count; t++) {
         const sl_tensor_spec *spec = &program->tensors[t];
         const bool is_trained = sl_program_trains(program, t);
         has_trained = has_trained || is_trained;
-        const bool has_backward = has_trained || strcmp(spec->name, program->tensors[0].name) == 0;
+        const bool has_backward = has_trained || strcmp(spec->name, table) == 0;
         flops += (double)count_elements(program, t) * (2 + 2 * is_trained + 2 * has_backward);
-        if (strstr(spec->name, "attn.c_attn.weight") != NULL)
-            flops += (double)spec->whole_shape[0] * (double)seq * (has_trained ? 6 : 2);
     }
     return flops;
 }

@@ -355,7 +355,7 @@ static void fill_model(const filling *self)
     out->micro_batch = choice->micro_batch;
     out->accumulate = choice->accumulate;
     out->seq = task->seq;
-    out->model_flops = tokens * sl_blueprint_token_flops(self->blueprint);
+    out->model_flops = tokens * self->blueprint->token_flops;
     out->tokens_per_s = 1e3 * tokens / out->step_ms;
     out->flop_rate = 1e3 * out->model_flops / out->step_ms;
     out->roof_flop_rate = out->is_machine_measured

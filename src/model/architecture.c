@@ -1,6 +1,7 @@
 /* The table of architectures, and what is asked of a shape. */
 #include "architecture.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -177,22 +178,54 @@ static uint64_t count_elements(const sl_program *program, uint32_t tensor)
     return spec->whole_shape[0] * (spec->dim_count == 2 ? spec->whole_shape[1] : 1);
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Panels of a table follow each other; other tensors of one name are of two layers. */
+static sl_status check_names(const sl_program *program)
+{
+    uint32_t count = 0;
+    const char **names = malloc((size_t)program->tensor_count * sizeof *names);
+    if (names == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u names", program->tensor_count);
+    for (uint32_t t = 0; t < program->tensor_count; t++)
+        if (count_elements(program, t) > 0)
+            names[count++] = program->tensors[t].name;
+    qsort(names, count, sizeof *names, compare_names);
+    sl_status status = SL_OK;
+    for (uint32_t i = 1; i < count && status == SL_OK; i++)
+        if (strcmp(names[i - 1], names[i]) == 0)
+            status =
+                sl_status_fail(SL_ERROR_USAGE, "two layers have a parameter called %s", names[i]);
+    free(names);
+    return status;
+}
+
+static void count_survey(const sl_program *whole, sl_model_shape *shape)
+{
+    for (uint32_t t = 0; t < whole->tensor_count; t++)
+        shape->parameters += count_elements(whole, t);
+    for (uint32_t o = 0; o < whole->op_count; o++) {
+        const sl_op *op = &whole->ops[o];
+        if (op->kind != SL_OP_ATTENTION)
+            continue;
+        shape->attention_width += op->attrs.in;
+        shape->heads = (uint32_t)op->attrs.heads;
+    }
+}
+
 sl_status sl_model_shape_survey(sl_build build, const void *user, sl_model_shape *out_shape)
 {
     const sl_model_options options = {.batch = 1, .seq = 1, .tp_size = 1};
     sl_model_shape shape = {.architecture = SL_ARCHITECTURE_OWN, .build = build, .user = user};
     sl_program *whole;
     SL_TRY(sl_model_emit_sizes(build, user, &options, &shape, &whole));
-    for (uint32_t t = 0; t < whole->tensor_count; t++)
-        shape.parameters += count_elements(whole, t);
-    for (uint32_t o = 0; o < whole->op_count; o++) {
-        const sl_op *op = &whole->ops[o];
-        if (op->kind != SL_OP_ATTENTION)
-            continue;
-        shape.attention_width += op->attrs.in;
-        shape.heads = (uint32_t)op->attrs.heads;
-    }
+    count_survey(whole, &shape);
+    const sl_status status = check_names(whole);
     sl_program_close(whole);
-    *out_shape = shape;
-    return SL_OK;
+    if (status == SL_OK)
+        *out_shape = shape;
+    return status;
 }

@@ -14,6 +14,9 @@ typedef struct sl_model_tensor {
     uint64_t local;                 /* of this rank; less than `features`: it has some of them */
     char name[SL_MODEL_NAME_BYTES]; /* of the layer that made it, without that of the block */
     uint32_t gathered;              /* the rows of all ranks, once a layer has read them; SL_NONE */
+    bool is_product;                /* sl_linear made it */
+    bool is_read;                   /* by a layer */
+    bool is_taken;                  /* its memory holds a sum now */
 } sl_model_tensor;
 
 /* A table of token ids. It is divided into panels (runs of rows), so that neither all of it nor all

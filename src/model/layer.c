@@ -225,6 +225,7 @@ static sl_status make_linear(sl_model *model, const char *name, sl_tensor x,
         SL_TRY(gather_features(model, &from));
     SL_TRY(find_local_linear(model, name, spec, &from, &it));
     *made = describe(name, spec->out);
+    made->is_product = true;
     if (!it.is_gathered)
         made->local = it.out;
     return sl_model_is_here(model) ? emit_linear(model, &it, from.value, made) : SL_OK;
@@ -401,6 +402,20 @@ sl_tensor sl_drop(sl_model *model, const char *name, sl_tensor x)
     return sl_model_return(model, status, &made);
 }
 
+/* The sum takes the memory of x, as it was before this layer read it. */
+static sl_status take_product(sl_model *model, const char *name, sl_tensor x,
+                              const sl_model_tensor *before)
+{
+    if (!before->is_product)
+        SL_FAIL(SL_ERROR_USAGE, "%s: %s is not made by sl_linear: the sum takes its memory", name,
+                before->name);
+    if (before->is_read)
+        SL_FAIL(SL_ERROR_USAGE, "%s: another layer reads %s, whose memory the sum takes", name,
+                before->name);
+    model->tensors[x.index].is_taken = true;
+    return SL_OK;
+}
+
 static sl_status make_drop_add(sl_model *model, const char *name, sl_tensor x, sl_tensor residual,
                                sl_model_tensor *made)
 {
@@ -413,6 +428,9 @@ static sl_status make_drop_add(sl_model *model, const char *name, sl_tensor x, s
     if (from.features != beside.features)
         SL_FAIL(SL_ERROR_USAGE, "%s: %s has %llu features, the residual %llu", name, from.name,
                 (unsigned long long)from.features, (unsigned long long)beside.features);
+    SL_TRY(take_product(model, name, x, &from));
+    if (x.index == residual.index)
+        SL_FAIL(SL_ERROR_USAGE, "%s: %s is added to itself", name, from.name);
     *made = describe(name, from.features);
     made->value = from.value;
     if (!sl_model_is_here(model))

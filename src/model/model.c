@@ -133,8 +133,13 @@ sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_t
     if (handle.index >= model->tensor_count)
         SL_FAIL(SL_ERROR_USAGE, "a layer reads tensor %u of a model that has %u", handle.index,
                 model->tensor_count);
+    sl_model_tensor *tensor = &model->tensors[handle.index];
+    if (tensor->is_taken)
+        SL_FAIL(SL_ERROR_USAGE, "%s is read behind the sl_drop_add that took its memory",
+                tensor->name);
     SL_TRY(cross(model, handle.index));
-    *out_tensor = model->tensors[handle.index];
+    *out_tensor = *tensor;
+    tensor->is_read = true;
     return SL_OK;
 }
 
@@ -212,6 +217,16 @@ const sl_model_options *sl_model_options_of(const sl_model *model)
 
 /* ---- one call of the build function ---- */
 
+/* What nothing reads has no part in the loss, so its parameters would have no gradients. */
+static sl_status check_all_read(const sl_model *model)
+{
+    for (uint32_t t = 0; t < model->tensor_count; t++)
+        if (!model->tensors[t].is_read)
+            SL_FAIL(SL_ERROR_USAGE, "%s: no layer reads what this layer makes",
+                    model->tensors[t].name);
+    return SL_OK;
+}
+
 static sl_status call_build(sl_model *model, sl_build build, const void *user)
 {
     sl_status_guard guard;
@@ -225,7 +240,7 @@ static sl_status call_build(sl_model *model, sl_build build, const void *user)
         SL_FAIL(SL_ERROR_USAGE, "block %u does not end", model->block);
     if (!model->has_head)
         SL_FAIL(SL_ERROR_USAGE, "a model without a head");
-    return SL_OK;
+    return check_all_read(model);
 }
 
 static void free_model(sl_model *model)

@@ -41,6 +41,8 @@ sl_status sl_table_open(sl_model *model, const sl_embedding *embedding, sl_model
     if (strlen(embedding->name) > NAME_BYTES)
         SL_FAIL(SL_ERROR_USAGE, "%s: the name of a table has at most %d bytes", embedding->name,
                 NAME_BYTES);
+    if (sl_table_find(model, embedding->name) != NULL)
+        SL_FAIL(SL_ERROR_USAGE, "two tables are called %s", embedding->name);
     if (embedding->ids == 0 || embedding->width == 0)
         SL_FAIL(SL_ERROR_USAGE, "%s: a table of %llu ids, %llu wide", embedding->name,
                 (unsigned long long)embedding->ids, (unsigned long long)embedding->width);
@@ -270,7 +272,8 @@ static sl_status make_embedding(sl_model *model, const sl_embedding *embedding,
     if (model->cache_rows == 0)
         model->cache_rows = embedding->context;
     SL_TRY(sl_table_open(model, embedding, &it.table));
-    *made = (sl_model_tensor){SL_NONE, embedding->width, embedding->width, "embedding"};
+    *made = (sl_model_tensor){SL_NONE, embedding->width, embedding->width};
+    snprintf(made->name, sizeof made->name, "%s", embedding->name);
     return sl_model_is_here(model) ? emit_embedding(model, &it, made) : SL_OK;
 }
 

@@ -213,7 +213,7 @@ sl_account_request sl_report_request(const sl_blueprint *blueprint)
                                   .plan = blueprint->plans[0],
                                   .machine = &blueprint->machine};
     request.tokens = (uint64_t)choice->micro_batch * choice->accumulate * blueprint->task.seq;
-    request.model_flops = sl_blueprint_token_flops(blueprint) * (double)request.tokens;
+    request.model_flops = blueprint->token_flops * (double)request.tokens;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         request.budget_bytes[tier] = blueprint->budget_bytes[tier];
     return request;

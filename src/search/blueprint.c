@@ -188,7 +188,8 @@ uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint)
                                             : sl_model_shape_parameters(&blueprint->task.shape);
 }
 
-double sl_blueprint_token_flops(const sl_blueprint *blueprint)
+/* Of forward programs: a step has the ops of several micro-batches. */
+static double count_token_flops(const sl_blueprint *blueprint)
 {
     const sl_task *task = &blueprint->task;
     return task->freeze.count > 0 ? sl_freeze_token_flops(find_whole(blueprint), task->seq)
@@ -210,6 +211,7 @@ static sl_status build_programs(sl_blueprint *blueprint)
     SL_TRY(emit_whole(blueprint));
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         SL_TRY(emit_forward(task, &blueprint->choice, i, &blueprint->programs[i]));
+    blueprint->token_flops = count_token_flops(blueprint);
     mark_frozen_stages(blueprint);
     SL_TRY(sl_layout_build(blueprint->programs[0], blueprint->choice.chunk_elements,
                            &blueprint->layout));

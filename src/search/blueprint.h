@@ -91,7 +91,9 @@ typedef struct sl_blueprint {
     uint64_t budget_bytes[SL_TIER_COUNT]; /* unset ones resolved */
     sl_layout *layout;
     sl_homes *homes;
-    sl_program *whole; /* the forward program of all stages, for its tensors; NULL: of one */
+    double token_flops; /* of training on one token: sl_model_shape_token_flops, or fewer with
+                           frozen tensors */
+    sl_program *whole;  /* the forward program of all stages, for its tensors; NULL: of one */
     sl_program *programs[SL_BLUEPRINT_PROGRAM_MAX];
     sl_plan *plans[SL_BLUEPRINT_PROGRAM_MAX];
     uint32_t program_count;
@@ -128,9 +130,6 @@ sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
 
 /* Parameters that are trained: all, but for frozen tensors. */
 uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint);
-
-/* FLOPs of training on one token: sl_model_shape_token_flops, or fewer with frozen tensors. */
-double sl_blueprint_token_flops(const sl_blueprint *blueprint);
 
 /* NULL is fine. */
 void sl_blueprint_close(sl_blueprint *blueprint);

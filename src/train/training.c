@@ -43,7 +43,7 @@ sl_status sl_training_draw(sl_training *training)
 
 static double count_flops(const sl_trainer *trainer, uint64_t tokens)
 {
-    return sl_blueprint_token_flops(trainer->runtime->blueprint) * (double)tokens;
+    return trainer->runtime->blueprint->token_flops * (double)tokens;
 }
 
 static void add_statistics(const sl_engine_statistics *from, sl_engine_statistics *to)

@@ -285,6 +285,59 @@ static void token_flops_when_tensors_are_frozen_then_are_what_is_left(void **sta
     }
 }
 
+/* ---- another model: names, heads and head are not GPT-2's ---- */
+
+enum { OWN_BLOCKS = 3 };
+
+static sl_status build_own(sl_model *model, const void *user)
+{
+    const sl_linear_spec mix = {.out = 3 * WIDTH, .parallel = SL_QKV, .heads = 3};
+    const sl_linear_spec back = {.out = WIDTH, .parallel = SL_ROWS};
+    sl_tensor x = sl_embed(model, &(sl_embedding){.name = "bytes", .ids = 257, .width = WIDTH});
+    (void)user;
+    for (uint32_t b = 0; b < OWN_BLOCKS; b++) {
+        sl_block(model, "b", b);
+        sl_tensor y = sl_linear(model, "mix", sl_norm(model, "n", x), &mix);
+        y = sl_linear(model, "back", sl_attention(model, "look", y, 3), &back);
+        x = sl_drop_add(model, "add", y, x);
+        sl_block_end(model);
+    }
+    sl_head_untied(model, "classes", x, 300, 0);
+    return SL_OK;
+}
+
+static void token_flops_when_of_an_own_model_then_count_its_attention_and_head(void **state)
+{
+    (void)state;
+    const double attention = WIDTH * SEQ, bytes_elements = 257 * WIDTH, head = 300 * WIDTH;
+    const double block = 2 * WIDTH + (3 * WIDTH + 1.0) * WIDTH + 2 * WIDTH + (WIDTH + 1.0) * WIDTH;
+    const struct {
+        words patterns;
+        double flops;
+    } rows[] = {
+        {{{NULL}}, 6 * (bytes_elements + OWN_BLOCKS * (block + attention) + head)},
+        {{{"bytes.*", "b.0.*"}},
+         2 * (bytes_elements + block + attention) + 6 * (2 * (block + attention) + head)},
+        {{{"*", "!classes.*"}}, 2 * (bytes_elements + OWN_BLOCKS * (block + attention)) + 6 * head},
+    };
+    sl_model_shape own;
+    assert_int_equal(sl_model_shape_survey(build_own, NULL, &own), SL_OK);
+    assert_true(sl_model_shape_token_flops(&own, SEQ) == rows[0].flops);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t tp_size = 1; tp_size <= 2; tp_size++) {
+            const sl_model_options options = {.batch = 1, .seq = SEQ, .tp_size = tp_size};
+            const sl_config_list list = list_of(&rows[i].patterns);
+            sl_program *program = NULL;
+            assert_int_equal(sl_model_shape_emit(&own, &options, &program), SL_OK);
+            sl_freeze_apply(&list, program);
+            const double flops = sl_freeze_token_flops(program, SEQ);
+            if (flops != rows[i].flops)
+                fail_msg("row %zu, tp %u: %.0f FLOPs a token, not %.0f", i, tp_size, flops,
+                         rows[i].flops);
+            sl_program_close(program);
+        }
+}
+
 /* ---- stages ---- */
 
 static bool is_before(const words *patterns, uint32_t stage_count, uint32_t stage_index)
@@ -341,6 +394,7 @@ int main(void)
         cmocka_unit_test(count_trained_when_split_in_any_way_then_is_that_of_whole_tensors),
         cmocka_unit_test(token_flops_when_nothing_is_frozen_then_are_those_of_the_model),
         cmocka_unit_test(token_flops_when_tensors_are_frozen_then_are_what_is_left),
+        cmocka_unit_test(token_flops_when_of_an_own_model_then_count_its_attention_and_head),
         cmocka_unit_test(is_before_when_of_a_stage_then_looks_at_all_stages_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "chunk/chunk.h"
-#include "model/emit.h"
+#include "model/architecture.h"
 
 enum { IDS = 300, WIDTH = 48, BLOCKS = 5 };
 
@@ -155,12 +155,20 @@ typedef enum mistake {
     NO_FEATURES,
     STRANGE_HANDLE,
     ROW_TOO_LONG,
+    SECOND_EMBEDDING,
+    SAME_TABLE,
+    NOTHING_READS,
+    SUM_OF_NO_PRODUCT,
+    SUM_OF_READ,
+    READ_BEHIND_SUM,
+    SUM_WITH_ITSELF,
     MISTAKE_COUNT
 } mistake;
 
 static void build_mistaken_block(sl_model *model, mistake which, sl_tensor first, sl_tensor *x)
 {
     const sl_linear_spec qkv = {.out = 3 * WIDTH, .parallel = SL_QKV, .heads = 5};
+    const sl_linear_spec same = {.out = WIDTH, .parallel = SL_ROWS};
     *x = mlp(model, *x, 64);
     if (which == OTHER_WIDTH)
         *x = sl_drop_add(model, "wider", *x,
@@ -168,7 +176,7 @@ static void build_mistaken_block(sl_model *model, mistake which, sl_tensor first
     if (which == ODD_HEADS)
         *x = sl_attention(model, "attn", sl_linear(model, "qkv", *x, &qkv), 5);
     if (which == TWO_CROSS)
-        *x = sl_drop_add(model, "skip", *x, first);
+        *x = sl_drop_add(model, "skip", sl_linear(model, "w", *x, &same), first);
     if (which == NO_FEATURES)
         *x = sl_linear(model, "none", *x, &(sl_linear_spec){.out = 0});
     if (which == STRANGE_HANDLE)
@@ -179,12 +187,34 @@ static void build_mistaken_block(sl_model *model, mistake which, sl_tensor first
         *x = sl_embed(model, &bytes);
 }
 
+/* Mistakes with what layers make, behind the first block. */
+static sl_tensor make_mistaken_sum(sl_model *model, mistake which, sl_tensor x)
+{
+    const sl_linear_spec same = {.out = WIDTH, .parallel = SL_ROWS};
+    const sl_tensor product = sl_linear(model, "product", x, &same);
+    const sl_tensor norm = sl_norm(model, "sum_norm", x);
+    if (which == NOTHING_READS)
+        return x;
+    if (which == SUM_OF_NO_PRODUCT)
+        return sl_drop_add(model, "sum", norm, product);
+    if (which == SUM_WITH_ITSELF)
+        return sl_drop_add(model, "sum", product, product);
+    if (which == SUM_OF_READ)
+        x = sl_norm(model, "other", product);
+    x = sl_drop_add(model, "sum", product, x);
+    return which == READ_BEHIND_SUM ? sl_norm(model, "other", product) : x;
+}
+
 static sl_status build_mistaken(sl_model *model, const void *user)
 {
     const mistake which = *(const mistake *)user;
     const sl_embedding short_context = {
         .name = "bytes", .ids = IDS, .width = WIDTH, .positions = "p", .context = 15};
     sl_tensor x = sl_embed(model, which == ROW_TOO_LONG ? &short_context : &bytes), first = x;
+    if (which == SECOND_EMBEDDING || which == SAME_TABLE)
+        sl_embed(model, &(sl_embedding){.name = which == SAME_TABLE ? "bytes" : "words",
+                                        .ids = IDS,
+                                        .width = WIDTH});
     if (which == LONG_NAME)
         x = sl_norm(model, "a name that is much too long for a tensor of a checkpoint", x);
     for (uint32_t b = 0; b < 4; b++) {
@@ -197,6 +227,8 @@ static sl_status build_mistaken(sl_model *model, const void *user)
     }
     if (which == OWN_ERROR)
         return SL_ERROR_FIT;
+    if (which >= NOTHING_READS)
+        x = make_mistaken_sum(model, which, x);
     for (int head = 0; which != NO_HEAD && head < 1 + (which == TWO_HEADS); head++)
         sl_head(model, which == NO_SUCH_TABLE ? "words" : "bytes", x);
     return SL_OK;
@@ -221,6 +253,13 @@ static void build_when_mistaken_then_the_first_error_is_named(void **state)
         [NO_FEATURES] = "none: a linear of 0 features",
         [STRANGE_HANDLE] = "reads tensor 1000",
         [ROW_TOO_LONG] = "rows of 16 tokens: the model has positions for 15",
+        [SECOND_EMBEDDING] = "words: no layer reads what this layer makes",
+        [SAME_TABLE] = "two tables are called bytes",
+        [NOTHING_READS] = "product: no layer reads what this layer makes",
+        [SUM_OF_NO_PRODUCT] = "sum: sum_norm is not made by sl_linear",
+        [SUM_OF_READ] = "sum: another layer reads product",
+        [READ_BEHIND_SUM] = "product is read behind the sl_drop_add",
+        [SUM_WITH_ITSELF] = "sum: product is added to itself",
     };
     for (int which = 0; which < MISTAKE_COUNT; which++)
         for (uint32_t stages = which == TWO_CROSS ? 2 : 1; stages <= (which == LONG_NAME ? 1 : 2);
@@ -237,6 +276,28 @@ static void build_when_mistaken_then_the_first_error_is_named(void **state)
             if (words[which] != NULL && strstr(sl_status_message(), words[which]) == NULL)
                 fail_msg("mistake %d of %u stages: %s", which, stages, sl_status_message());
         }
+}
+
+static sl_status build_twice(sl_model *model, const void *user)
+{
+    const sl_linear_spec same = {.out = WIDTH, .parallel = SL_ROWS};
+    sl_tensor x = sl_embed(model, &bytes);
+    (void)user;
+    x = sl_linear(model, "l", x, &same);
+    x = sl_gelu(model, "g", x);
+    x = sl_linear(model, "l", x, &same);
+    sl_head(model, "bytes", x);
+    return SL_OK;
+}
+
+static void survey_when_two_layers_have_one_name_then_it_is_named(void **state)
+{
+    (void)state;
+    sl_model_shape shape = {0};
+    assert_int_equal(sl_model_shape_survey(build_twice, NULL, &shape), SL_ERROR_USAGE);
+    assert_string_equal(sl_status_message(), "two layers have a parameter called l.bias");
+    assert_int_equal(sl_model_shape_survey(build_mlp, NULL, &shape), SL_OK);
+    assert_int_equal(shape.parameters, count_parameters());
 }
 
 /* ---- structs of programs that know more or fewer fields ---- */
@@ -338,6 +399,7 @@ int main(void)
         cmocka_unit_test(model_when_divided_then_its_parts_add_up),
         cmocka_unit_test(names_when_emitted_then_those_of_checkpoints),
         cmocka_unit_test(build_when_mistaken_then_the_first_error_is_named),
+        cmocka_unit_test(survey_when_two_layers_have_one_name_then_it_is_named),
         cmocka_unit_test(structs_when_older_then_missing_fields_are_zero),
         cmocka_unit_test(structs_when_later_and_unset_then_as_today),
         cmocka_unit_test(structs_when_an_unknown_field_is_set_then_refused),
