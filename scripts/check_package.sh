@@ -106,15 +106,19 @@ inside sh -c "sluice plan --layers 24 --width 2304 --heads 24 --context 2048 --v
 # the package suggests, the static one too.
 mkdir -p "$bare/consumer"
 cp "$root"/tests/package/main.c "$root"/tests/package/CMakeLists.txt "$bare/consumer/"
-inside apt-get install -q -y --no-install-recommends gcc libc6-dev make cmake pkg-config
+inside apt-get install -q -y --no-install-recommends gcc g++ libc6-dev make cmake pkg-config
 # shellcheck disable=SC2016 # for the shell inside
-inside sh -c 'cd /consumer && gcc main.c -o main $(pkg-config --cflags --libs sluice) && ./main'
+inside sh -c 'cd /consumer && gcc main.c -o main $(pkg-config --cflags --libs sluice) && ./main &&
+    g++ -x c++ main.c -o main_cpp $(pkg-config --cflags --libs sluice) && ./main_cpp'
 suggested=$(dpkg-deb -f "$bare"/*.deb Suggests | tr -d ,)
 # shellcheck disable=SC2086 # a list of words
 inside apt-get install -q -y --no-install-recommends $suggested
 inside sh -c 'cd /consumer && cmake -S . -B build -DEXAMPLE=/usr/share/doc/sluice/examples/mlp.c &&
-    cmake --build build && ./build/with_shared && ./build/with_static &&
-    ./build/train_with_static /usr/share/common-licenses/Apache-2.0 40'
+    cmake --build build &&
+    ./build/with_shared && ./build/with_static && ./build/with_cpp && ./build/with_cpp_static &&
+    ./build/train_with_shared /usr/share/common-licenses/Apache-2.0 40 &&
+    ./build/train_with_static /usr/share/common-licenses/Apache-2.0 40 &&
+    ./build/embed /usr/share/common-licenses/Apache-2.0 20'
 inside apt-get remove -q -y sluice
 [ ! -e "$bare/usr/bin/sluice" ] || fail "the package leaves sluice behind when it is removed"
 echo "check_package.sh: the package works on a bare $PRETTY_NAME"

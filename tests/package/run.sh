@@ -39,8 +39,8 @@ cc "$here/main.c" -o "$place/with_pkg_config_static" "$libraries/libsluice.a" \
 cc "$example" -o "$place/train_with_pkg_config_static" "$libraries/libsluice.a" \
     $(pkg-config --cflags --static --libs sluice | sed 's/-lsluice//')
 
-for program in build/with_static build/with_shared build/with_cpp with_pkg_config \
-    with_pkg_config_static; do
+for program in build/with_static build/with_shared build/with_cpp build/with_cpp_static \
+    with_pkg_config with_pkg_config_static; do
     LD_LIBRARY_PATH="$libraries" "$place/$program" | tee "$place/said"
     grep -q '^sluice [0-9.]*: 28 tensors, 2 steps$' "$place/said"
 done
