@@ -169,6 +169,32 @@ SL_API sl_status sl_session_read(sl_session *session, const char *tensor, sl_ten
 SL_API sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_state state,
                                   const float *elements, uint64_t count);
 
+/* How an element is stored. */
+typedef enum sl_element_type {
+    SL_ELEMENT_FP32,
+    SL_ELEMENT_BF16, /* the upper half of an fp32 */
+    SL_ELEMENT_FP16
+} sl_element_type;
+
+/* A tensor where it lies. Set `size` to sizeof(sl_tensor_view) before the call. */
+typedef struct sl_tensor_view {
+    size_t size;            /* bytes of this struct, set by the caller */
+    const void *elements;   /* row-major, without padding */
+    sl_element_type type;   /* of each element */
+    uint64_t element_count; /* of the tensor */
+} sl_tensor_view;
+
+/* Shows a tensor without copying it, and waits for updates under way. The memory is the session's,
+ * and valid until the session is closed. It is for reading alone. Its elements stay the same until
+ * the next call that trains or writes. A step returns while updates still run: after one, its
+ * elements are undefined until the tensor is viewed again, which gives the same address.
+ * SL_ERROR_USAGE: no such tensor or state; or the tensor does not lie in one piece in memory that
+ * the processor reads, but on disk, on a GPU, in several parts, or spread over ranks. The message
+ * says which, and sl_session_read reads a copy.
+ */
+SL_API sl_status sl_session_view(sl_session *session, const char *tensor, sl_tensor_state state,
+                                 sl_tensor_view *out_view);
+
 /* Steps that are done; those of the checkpoint that a session resumed are among them. */
 SL_API uint64_t sl_session_step_count(const sl_session *session);
 

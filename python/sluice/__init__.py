@@ -32,6 +32,7 @@ from ._session import (
     list_options,
     plan,
     profile,
+    widen_bf16,
 )
 
 __all__ = [
@@ -56,4 +57,5 @@ __all__ = [
     "list_options",
     "plan",
     "profile",
+    "widen_bf16",
 ]

@@ -65,6 +65,17 @@ class TensorInfo(ctypes.Structure):
     ]
 
 
+class TensorView(ctypes.Structure):
+    """sl_tensor_view"""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("elements", ctypes.c_void_p),
+        ("type", ctypes.c_int),
+        ("element_count", ctypes.c_uint64),
+    ]
+
+
 class OptionInfo(ctypes.Structure):
     """sl_option_info"""
 
@@ -156,6 +167,7 @@ FUNCTIONS = {
     ),
     "sl_session_read": (STATUS, [HANDLE, TEXT, ctypes.c_int, FLOATS, ctypes.c_uint64]),
     "sl_session_write": (STATUS, [HANDLE, TEXT, ctypes.c_int, FLOATS, ctypes.c_uint64]),
+    "sl_session_view": (STATUS, [HANDLE, TEXT, ctypes.c_int, ctypes.POINTER(TensorView)]),
     "sl_session_account": (STATUS, [HANDLE, ctypes.POINTER(TEXT)]),
     "sl_session_plan": (STATUS, [HANDLE, OUT_HANDLE]),
     "sl_profile": (STATUS, [HANDLE, ctypes.c_uint32, OUT_HANDLE]),

@@ -12,12 +12,22 @@ import json
 import logging
 import os
 import threading
+import weakref
 from typing import NamedTuple, Optional, Tuple
 
 from . import _library
 from ._errors import SL_ERROR_DATA, SL_ERROR_USAGE, Error, check, make_error
 from ._generate import run as run_generation
-from ._library import SL_OK, OptionInfo, StepResult, TensorInfo, encode, library, take_json
+from ._library import (
+    SL_OK,
+    OptionInfo,
+    StepResult,
+    TensorInfo,
+    TensorView,
+    encode,
+    library,
+    take_json,
+)
 from ._model import Build
 from ._rows import Rows
 
@@ -186,6 +196,29 @@ open_sessions = set()
 borrowed_for_ever = []  # rows of sessions whose threads did not end
 
 
+VIEW_TYPES = ("<f4", "<u2", "<f2")  # by sl_element_type
+
+
+class Memory:
+    """Memory of a session for numpy, which keeps this object as long as an array uses it."""
+
+    def __init__(self, address, type_text, shape, is_of):
+        self.is_of = is_of  # name and state
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, True),  # read-only
+            "typestr": type_text,
+            "shape": shape,
+        }
+
+
+def widen_bf16(bits):
+    """A new array of float32 from the bits of bf16, as Session.view() shows them."""
+    import numpy
+
+    return (numpy.asarray(bits, numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32)
+
+
 class Session:
     """A model in training.
 
@@ -225,6 +258,7 @@ class Session:
         self._eval_rows = Rows(eval_rows) if eval_rows is not None else None
         self._events = Events(on_event) if on_event is not None else None
         self._build = Build(build) if build is not None else None
+        self._views = weakref.WeakSet()  # Memory of view() that an array uses
         self._open({**(options or {}), **more}, eval_row_count)
         open_sessions.add(self)
         self._tensors = {tensor.name: tensor for tensor in self._list_tensors()}
@@ -259,10 +293,13 @@ class Session:
                 raise exception
         raise error
 
-    def _ask(self, function, *arguments):
-        """What a function of the library returns; calls of other threads wait."""
+    def _check_thread(self):
         if any(source.is_calling_thread() for source in self._list_sources()):
             raise make_error(SL_ERROR_USAGE, "a function for rows must not call its session")
+
+    def _ask(self, function, *arguments):
+        """What a function of the library returns; calls of other threads wait."""
+        self._check_thread()
         with self._calls:
             if self._handle is None:
                 raise make_error(SL_ERROR_USAGE, "the session is closed")
@@ -281,6 +318,7 @@ class Session:
         """Trains one step and returns a Step. StoppedError: stop() was called, no step was made."""
         result = StepResult(size=ctypes.sizeof(StepResult))
         self._call(library.sl_session_step, ctypes.byref(result))
+        self._settle_views()
         return Step(
             step=result.step,
             tokens=result.tokens,
@@ -379,6 +417,34 @@ class Session:
             library.sl_session_write, name.encode(), state_index, pointer, tensor.element_count
         )
 
+    def view(self, name, state="parameter"):
+        """A tensor as a read-only numpy array over the session's own memory: nothing is copied.
+
+        float32; of a frozen tensor in half precision float16, or uint16 with the bits of bf16, which
+        widen_bf16() makes numbers of. Each step changes its elements, and returns when all updates are
+        made; without views some may still be under way. UsageError: the tensor does not lie in memory
+        in one piece, but on disk, on a GPU, in several parts or spread over ranks; read() copies it.
+        While a view is in use, close() raises UsageError.
+        """
+        import numpy
+
+        tensor, state_index = self._find(name, state)
+        view = TensorView(size=ctypes.sizeof(TensorView))
+        self._check_thread()
+        with self._calls:  # no other thread closes the session in between
+            self._call(library.sl_session_view, name.encode(), state_index, ctypes.byref(view))
+            is_of = name.encode(), state_index
+            memory = Memory(view.elements, VIEW_TYPES[view.type], tensor.shape, is_of)
+            self._views.add(memory)
+        return numpy.asarray(memory)
+
+    def _settle_views(self):
+        """Waits for the updates of a step if an array shows what they change."""
+        with self._calls:
+            for memory in list(self._views)[:1]:
+                view = TensorView(size=ctypes.sizeof(TensorView))
+                self._call(library.sl_session_view, *memory.is_of, ctypes.byref(view))
+
     # ---- what the session says of itself
 
     @property
@@ -397,10 +463,18 @@ class Session:
 
     def close(self):
         """Ends what runs and frees all memory. What was not saved is gone. A second call does
-        nothing."""
+        nothing. UsageError: an array of view() is in use; the session stays open."""
+        self._close(frees_views=False)
+
+    def _close(self, frees_views):
         if any(source.is_calling_thread() for source in self._list_sources()):
             raise make_error(SL_ERROR_USAGE, "a function for rows must not close its session")
         with self._calls:
+            if self._views and not frees_views:
+                raise make_error(
+                    SL_ERROR_USAGE,
+                    f"views of tensors are in use ({len(self._views)}): delete them, then close",
+                )
             with self._handles:
                 handle, self._handle = self._handle, None
                 open_sessions.discard(self)
@@ -430,7 +504,7 @@ def close_all():
     for session in list(open_sessions):
         session.stop()
         try:
-            session.close()
+            session._close(frees_views=True)
         except Exception as error:
             logger.warning("a session did not close well: %s", error)
     library.sl_log_set_callback(_library.LOG(), None)

@@ -1,4 +1,5 @@
-/* Tensors of a session by name: read and written in full, through the chunks of the engine. */
+/* Tensors of a session by name: read and written in full, through the chunks of the engine, or seen
+ * where they lie. */
 #include "session.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ static sl_status check_spread(const sl_session *session, const sl_full_tensor *f
 }
 
 static sl_status find_tensor(const sl_session *session, const char *name, sl_tensor_state state,
-                             uint64_t count, const sl_full_tensor **out_full)
+                             const sl_full_tensor **out_full)
 {
     const sl_full_tensors *list = session->tensors;
     uint32_t i = 0;
@@ -47,14 +48,22 @@ static sl_status find_tensor(const sl_session *session, const char *name, sl_ten
         SL_FAIL(SL_ERROR_USAGE, "the model has no tensor \"%.64s\"; names are like %s", name,
                 list->items[0].name);
     const sl_full_tensor *full = &list->items[i];
-    const uint64_t all = full->shape[0] * count_columns(full);
-    if (count != all)
-        SL_FAIL(SL_ERROR_USAGE, "%s has %llu elements, not %llu", full->name,
-                (unsigned long long)all, (unsigned long long)count);
     if ((unsigned)state > SL_STATE_MOMENT2 || !sl_rule_stores(full->rule, groups[state]))
         SL_FAIL(SL_ERROR_USAGE, "%s has no state %d", full->name, (int)state);
     SL_TRY(check_spread(session, full));
     *out_full = full;
+    return SL_OK;
+}
+
+/* The same, of a tensor of `count` elements. */
+static sl_status find_counted(const sl_session *session, const char *name, sl_tensor_state state,
+                              uint64_t count, const sl_full_tensor **out_full)
+{
+    SL_TRY(find_tensor(session, name, state, out_full));
+    const uint64_t all = (*out_full)->shape[0] * count_columns(*out_full);
+    if (count != all)
+        SL_FAIL(SL_ERROR_USAGE, "%s has %llu elements, not %llu", (*out_full)->name,
+                (unsigned long long)all, (unsigned long long)count);
     return SL_OK;
 }
 
@@ -80,7 +89,7 @@ sl_status sl_session_read(sl_session *session, const char *tensor, sl_tensor_sta
 {
     const sl_full_tensor *full;
     SL_LOG_ENTER(&session->log);
-    SL_TRY(find_tensor(session, tensor, state, count, &full));
+    SL_TRY(find_counted(session, tensor, state, count, &full));
     return carry(session, full, groups[state], out_elements, NULL);
 }
 
@@ -89,6 +98,58 @@ sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_st
 {
     const sl_full_tensor *full;
     SL_LOG_ENTER(&session->log);
-    SL_TRY(find_tensor(session, tensor, state, count, &full));
+    SL_TRY(find_counted(session, tensor, state, count, &full));
     return carry(session, full, groups[state], NULL, elements);
+}
+
+/* ---- views ---- */
+
+/* Panels are one run if each begins where the one before it ends. */
+static sl_status join_panel(const sl_full_tensor *full, const sl_runtime_view *panel,
+                            uint64_t bytes_before, sl_runtime_view *all)
+{
+    if (all->elements == NULL)
+        *all = *panel;
+    else if ((const char *)all->elements + bytes_before != panel->elements)
+        SL_FAIL(SL_ERROR_USAGE, "%s lies in several parts of memory: read a copy", full->name);
+    return SL_OK;
+}
+
+static sl_status find_view(const sl_session *session, const sl_full_tensor *full, sl_group group,
+                           sl_runtime_view *out_view)
+{
+    sl_runtime *runtime = session->trainer.runtime;
+    uint64_t bytes = 0;
+    *out_view = (sl_runtime_view){0};
+    for (uint32_t i = 0; i < full->panel_count; i++) {
+        const sl_tensor_spec *panel = &session->tensors->tensors[full->panels[i]];
+        const uint64_t count = panel->valid_rows * count_columns(full);
+        sl_runtime_view view = {0};
+        const sl_status status =
+            sl_runtime_view_elements(runtime, group, full->panels[i], 0, count, &view);
+        if (status == SL_ERROR_USAGE)
+            SL_FAIL(SL_ERROR_USAGE, "%s %s: read a copy", full->name, sl_status_message());
+        SL_TRY(status);
+        SL_TRY(join_panel(full, &view, bytes, out_view));
+        bytes += count * sl_type_bytes(view.type);
+    }
+    return SL_OK;
+}
+
+sl_status sl_session_view(sl_session *session, const char *tensor, sl_tensor_state state,
+                          sl_tensor_view *out_view)
+{
+    static const sl_element_type types[] = {[SL_TYPE_FP32] = SL_ELEMENT_FP32,
+                                            [SL_TYPE_BF16] = SL_ELEMENT_BF16,
+                                            [SL_TYPE_FP16] = SL_ELEMENT_FP16};
+    const sl_full_tensor *full;
+    sl_runtime_view found;
+    SL_LOG_ENTER(&session->log);
+    SL_TRY(find_tensor(session, tensor, state, &full));
+    SL_TRY(find_view(session, full, groups[state], &found));
+    const sl_tensor_view view = {.elements = found.elements,
+                                 .type = types[found.type],
+                                 .element_count = full->shape[0] * count_columns(full)};
+    sl_sized_fill(&view, sizeof view, out_view);
+    return SL_OK;
 }

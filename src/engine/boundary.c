@@ -133,6 +133,24 @@ sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk
     return sl_arena_read(engine, &place, data);
 }
 
+sl_status sl_engine_map_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                              uint64_t first_byte, uint64_t bytes, const void **out_address)
+{
+    sl_chunk_range range = {
+        .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
+    void *address = NULL;
+    SL_TRY(find_range(engine, &range));
+    if (range.home.tier == SL_TIER_DISK)
+        SL_FAIL(SL_ERROR_USAGE, "is on disk");
+    if (range.home.tier == SL_TIER_DEVICE && engine->options.target.device != SL_DEVICE_CPU)
+        SL_FAIL(SL_ERROR_USAGE, "is in the memory of the device, which the processor cannot read");
+    SL_TRY(sl_step_drain_if_running(engine));
+    const sl_place place = place_of(&range);
+    SL_TRY(sl_arena_at(engine, &place, &address));
+    *out_address = address;
+    return SL_OK;
+}
+
 sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                 uint64_t first_byte, uint64_t bytes, const void *data)
 {

@@ -195,6 +195,12 @@ sl_status sl_engine_drain(sl_engine *engine);
 sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                uint64_t first_byte, uint64_t bytes, void *data);
 
+/* The address of `bytes` at `first_byte` of a chunk's home, for reading without a copy. Drains
+ * first. Valid while the engine is open; steps and sl_engine_write_chunk change what is there.
+ * SL_ERROR_USAGE: the home is on disk, or in device memory that the processor cannot read. */
+sl_status sl_engine_map_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                              uint64_t first_byte, uint64_t bytes, const void **out_address);
+
 /* Copies `data` to a chunk's home. Drains first. Padding is never written, so it stays zero. Bytes
  * for the disk may still be on their way when the call returns: a failure is returned by a later
  * call, at the latest by sl_engine_drain or sl_engine_step. */

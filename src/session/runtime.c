@@ -166,6 +166,24 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
     return SL_OK;
 }
 
+sl_status sl_runtime_view_elements(sl_runtime *runtime, sl_group group, uint32_t tensor_index,
+                                   uint64_t first_element, uint64_t element_count,
+                                   sl_runtime_view *out_view)
+{
+    run from;
+    SL_TRY(find_run(runtime, tensor_index, first_element, element_count, &from));
+    const sl_group exact = find_exact(runtime, group, from.chunk_index);
+    const own_run own = cut_to_stored(runtime, exact, &from, element_count);
+    const sl_type type = runtime->blueprint->layout->group_type[exact];
+    const uint64_t size = sl_type_bytes(type);
+    if (own.count < element_count || !is_stored(runtime, exact, from.chunk_index))
+        SL_FAIL(SL_ERROR_USAGE, "is spread over ranks");
+    out_view->type = type;
+    return sl_engine_map_chunk(runtime->engine, exact, own.run.chunk_index,
+                               own.run.first_element * size, element_count * size,
+                               &out_view->elements);
+}
+
 /* Where several ranks store the same elements, the first of these ranks answers for them. */
 static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_index,
                                   uint64_t first_element, uint64_t element_count,

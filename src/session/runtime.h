@@ -45,6 +45,19 @@ sl_status sl_runtime_open(sl_blueprint *blueprint, const sl_runtime_hooks *hooks
  * and what its hooks use must stay, too. */
 bool sl_runtime_close(sl_runtime *runtime);
 
+/* Elements of a tensor where they are stored. */
+typedef struct sl_runtime_view {
+    const void *elements;
+    sl_type type;
+} sl_runtime_view;
+
+/* Elements [first_element, first_element + element_count) of a tensor that this rank stores whole,
+ * of the group that io.read reads; see sl_engine_map_chunk. SL_ERROR_USAGE: as there, or the rank
+ * does not have all of the elements; the message goes on behind the name of the tensor. */
+sl_status sl_runtime_view_elements(sl_runtime *runtime, sl_group group, uint32_t tensor_index,
+                                   uint64_t first_element, uint64_t element_count,
+                                   sl_runtime_view *out_view);
+
 /* Sets every parameter to its initial value: normal numbers that depend on the seed, the name of
  * the full tensor and the element's position in it, and on nothing else. */
 sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed);

@@ -485,6 +485,56 @@ class Tensors(unittest.TestCase):
             session.write("wpe.weight", turned)
             self.assertTrue((session.read("wpe.weight") == turned).all())
 
+    def test_view_when_stepped_then_shows_the_new_elements_and_cannot_be_written(self):
+        for policy in ("host", "device"):
+            with sluice.Session(tiny(policy=policy), rows=give_rows) as session:
+                view = session.view("h.0.mlp.c_fc.weight")
+                self.assertEqual(view.dtype, numpy.float32)
+                for _ in range(3):  # a step waits for its updates, as read() does
+                    before = view.copy()
+                    session.step()
+                    after = view.copy()
+                    self.assertFalse((after == before).all())
+                    self.assertTrue((after == session.read("h.0.mlp.c_fc.weight")).all())
+                with self.assertRaises(ValueError):
+                    view[0, 0] = 1
+                with self.assertRaises(ValueError):
+                    view.flags.writeable = True
+                del view
+
+    def test_view_when_frozen_in_half_precision_then_its_bits_are_widened(self):
+        options = tiny(precision="bf16", freeze="h.0.*")
+        with sluice.Session(options, rows=give_rows) as session:
+            bits = session.view("h.0.mlp.c_fc.weight")
+            self.assertEqual(bits.dtype, numpy.uint16)
+            wide = sluice.widen_bf16(bits)
+            self.assertEqual(wide.dtype, numpy.float32)
+            self.assertTrue((wide == session.read("h.0.mlp.c_fc.weight")).all())
+            del bits
+
+    def test_close_when_a_view_is_in_use_then_it_is_refused_until_the_view_is_gone(self):
+        session = sluice.Session(tiny(), rows=give_rows)
+        part = session.view("ln_f.weight", "moment1")[3:]
+        with self.assertRaisesRegex(sluice.UsageError, r"views of tensors are in use \(1\)"):
+            session.close()
+        session.step()
+        self.assertTrue((part == session.read("ln_f.weight", "moment1")[3:]).all())
+        del part
+        session.close()
+
+    def test_view_when_the_session_is_left_open_then_the_process_ends_well(self):
+        done = run_python(
+            "import sluice\n"
+            f"session = sluice.Session({tiny()!r}, rows=lambda *what: [])\n"
+            "view = session.view('ln_f.weight')\n"
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_view_when_the_tensor_is_not_in_one_piece_then_usage_is_raised(self):
+        with sluice.Session(tiny(chunk_size=5000), rows=give_rows) as session:
+            with self.assertRaisesRegex(sluice.UsageError, "several parts of memory"):
+                session.view("wte.weight")
+
     def test_read_when_the_name_shape_or_state_is_wrong_then_usage_is_raised(self):
         with sluice.Session(tiny(), rows=give_rows) as session:
             for call in (
