@@ -19,6 +19,7 @@
 #include "cuda/run_case.h"
 #include "cuda/standin.h"
 #include "sanitizer_share.h"
+#include "sluice/session.h"
 
 enum { STREAM_DEPTH_MOST = 3 * (128 + 32) }; /* src/device/cuda.c; 32: more than a call makes */
 
@@ -439,6 +440,55 @@ static void device_when_there_is_none_then_auto_is_the_cpu_and_a_plan_needs_memo
     sl_config_clear(&config);
 }
 
+/* ---- views ---- */
+
+static sl_status give_rows(void *user, uint64_t first_row, uint32_t row_count, uint32_t token_count,
+                           int32_t *out_tokens)
+{
+    (void)user;
+    for (uint32_t i = 0; i < row_count * token_count; i++)
+        out_tokens[i] = (int32_t)((first_row + i) % 257);
+    return SL_OK;
+}
+
+static sl_session *open_session(const char *policy)
+{
+    const char *const settings[] = {
+        "device", "cuda",          "policy", policy,  "precision",   "fp32",    "layers",
+        "1",      "width",         "32",     "heads", "2",           "context", "16",
+        "vocab",  "257",           "steps",  "2",     "micro-batch", "2",       "threads",
+        "1",      "device-memory", "64M",    NULL};
+    sl_options *options = NULL;
+    sl_session *session = NULL;
+    assert_int_equal(sl_options_open(&options), SL_OK);
+    assert_int_equal(sl_options_set_all(options, settings), SL_OK);
+    assert_int_equal(sl_options_set(options, "host-memory", "64M"), SL_OK);
+    sl_options_set_rows(options, give_rows, NULL);
+    if (sl_session_open(options, &session) != SL_OK || sl_session_step(session, NULL) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    sl_options_close(options);
+    return session;
+}
+
+/* The processor reads the host's memory, and not the GPU's. */
+static void views_when_on_a_gpu_then_are_those_of_the_host_alone(void **state)
+{
+    (void)state;
+    float copy[32];
+    sl_tensor_view view = {.size = sizeof view};
+    sl_session *session = open_session("device");
+    assert_int_equal(sl_session_view(session, "ln_f.weight", SL_STATE_MOMENT1, &view),
+                     SL_ERROR_USAGE);
+    assert_string_equal(sl_status_message(), "ln_f.weight is in the memory of the device, which "
+                                             "the processor cannot read: read a copy");
+    assert_int_equal(sl_session_close(session), SL_OK);
+    session = open_session("host");
+    assert_int_equal(sl_session_view(session, "ln_f.weight", SL_STATE_MOMENT1, &view), SL_OK);
+    assert_int_equal(sl_session_read(session, "ln_f.weight", SL_STATE_MOMENT1, copy, 32), SL_OK);
+    assert_memory_equal(view.elements, copy, sizeof copy);
+    assert_int_equal(sl_session_close(session), SL_OK);
+}
+
 /* ---- budgets ---- */
 
 static void draw(const run_settings *settings, sl_search *search, sl_blueprint **out_blueprint,
@@ -585,6 +635,7 @@ int main(void)
         AFRESH(library_when_it_is_missing_then_the_run_is_refused_and_says_what_would_do),
         AFRESH(losses_when_trained_then_follow_the_cpu_device),
         AFRESH(checkpoints_when_resumed_on_the_other_device_then_go_on_from_the_same_bits),
+        AFRESH(views_when_on_a_gpu_then_are_those_of_the_host_alone),
         AFRESH(budgets_when_unset_then_device_and_host_are_counted_apart),
         AFRESH(head_when_on_a_gpu_goes_over_larger_groups),
         AFRESH(suggestion_when_the_device_is_small_then_is_the_host_or_beyond_the_machine),
