@@ -127,8 +127,8 @@ static sl_status make_custom(sl_model *model, local_custom *it, const sl_tensor 
     SL_TRY(check_features(it->name, &from[0], it->op));
     if (input_count == 2)
         SL_TRY(check_inputs(model, it->name, &from[0], &from[1]));
-    *made = from[0];
-    made->value = SL_NONE;
+    *made =
+        (sl_model_tensor){.value = SL_NONE, .features = from[0].features, .local = from[0].local};
     if (it->op->out != 0 && !it->op->is_elementwise)
         made->features = made->local = it->op->out;
     snprintf(made->name, sizeof made->name, "%s", it->name);
