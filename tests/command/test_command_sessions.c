@@ -3,53 +3,13 @@
  * read; sessions that disturb each other; a stop that is not heard, or a failure that is not told.
  */
 #define _GNU_SOURCE
-#include "command_run.h"
+#include "session_case.h"
 
 #include <pthread.h>
 #include <time.h>
 
 #include "skip.h"
 #include "sluice/log.h"
-#include "sluice/session.h"
-
-enum { STEPS = 4, SEQ = 32, BATCH = 2, VOCAB = 257, LOSSES_MAX = 16 };
-
-/* The options of TINY, one behind the other: name, value. */
-static const char *const tiny[] = {
-    "layers",      "2", "width",   "32", "heads",         "2",   "context",     "32",
-    "micro-batch", "2", "threads", "1",  "device-memory", "64M", "host-memory", "64M",
-    "steps",       "4", NULL};
-
-static void must(sl_status status)
-{
-    if (status != SL_OK)
-        fail_msg("status %d: %s", (int)status, sl_status_message());
-}
-
-static void assert_refused(sl_status status, sl_status expected, const char *part)
-{
-    assert_int_equal(status, expected);
-    assert_has(sl_status_message(), part);
-}
-
-static sl_options *tiny_options(const char *data)
-{
-    sl_options *options = NULL;
-    must(sl_options_open(&options));
-    must(sl_options_set_all(options, tiny));
-    if (data)
-        must(sl_options_set(options, "data", data));
-    return options;
-}
-
-static void train(sl_session *session, uint32_t steps, double *out_losses)
-{
-    sl_step_result step = {.size = sizeof step};
-    for (uint32_t i = 0; i < steps; i++) {
-        must(sl_session_step(session, &step));
-        out_losses[i] = step.loss;
-    }
-}
 
 /* ---- beside the command ---- */
 
@@ -474,150 +434,6 @@ static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes
     sl_options_close(options);
 }
 
-/* ---- tensors ---- */
-
-static void tensors_when_written_are_what_is_read_and_what_trains(void **state)
-{
-    (void)state;
-    static float all[VOCAB * 32], half[VOCAB * 32];
-    double losses[STEPS], again[STEPS];
-    sl_session *session = NULL, *copy = NULL;
-    sl_tensor_info info = {.size = sizeof info};
-    uint32_t count = 0;
-    uint64_t elements = 0;
-    sl_options *options = tiny_options("text");
-    must(sl_options_set(options, "data-order", "sequential"));
-    must(sl_session_open(options, &session));
-    must(sl_options_set(options, "seed", "7")); /* other first values */
-    must(sl_session_open(options, &copy));
-    for (; sl_session_tensor(session, count, &info); count++) {
-        assert_true(info.element_count <= sizeof all / sizeof *all && info.is_trained);
-        elements += info.element_count;
-        must(sl_session_read(session, info.name, SL_STATE_PARAMETER, all, info.element_count));
-        must(sl_session_write(copy, info.name, SL_STATE_PARAMETER, all, info.element_count));
-        memset(half, 0, sizeof half);
-        must(sl_session_read(copy, info.name, SL_STATE_PARAMETER, half, info.element_count));
-        assert_memory_equal(half, all, info.element_count * sizeof *all);
-    }
-    assert_int_equal(count, 2 * 12 + 4);
-    assert_int_equal(elements, 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32 + (VOCAB + 32) * 32);
-    train(copy, STEPS, losses);
-    must(sl_session_close(copy));
-    train(session, STEPS, again);
-    must(sl_session_read(session, "ln_f.bias", SL_STATE_MOMENT2, all, 32));
-    assert_true(all[0] > 0);
-    assert_refused(sl_session_read(session, "ln_f", SL_STATE_PARAMETER, all, 32), SL_ERROR_USAGE,
-                   "names are like");
-    assert_refused(sl_session_read(session, "ln_f.bias", SL_STATE_PARAMETER, all, 31),
-                   SL_ERROR_USAGE, "has 32 elements");
-    must(sl_session_close(session));
-    sl_options_close(options);
-    assert_memory_equal(losses, again, sizeof losses);
-}
-
-/* Options of a session for views: where its tensors are, and in which type. */
-typedef struct view_case {
-    const char *policy, *precision, *frozen;
-    sl_element_type frozen_type;
-    const char *chunk_size; /* 65536: one chunk has all tensors */
-} view_case;
-
-static sl_session *open_for_views(const view_case *it)
-{
-    sl_session *session = NULL;
-    sl_options *options = tiny_options("text");
-    must(sl_options_set(options, "policy", it->policy));
-    must(sl_options_set(options, "precision", it->precision));
-    must(sl_options_set(options, "disk-dir", "."));
-    must(sl_options_set(options, "disk-space", "64M"));
-    must(sl_options_set(options, "chunk-size", it->chunk_size));
-    if (it->frozen)
-        must(sl_options_set(options, "freeze", it->frozen));
-    must(sl_session_open(options, &session));
-    sl_options_close(options);
-    return session;
-}
-
-static float widen(const sl_tensor_view *view, uint64_t index)
-{
-    float value;
-    const uint32_t bits = (uint32_t)((const uint16_t *)view->elements)[index] << 16;
-    if (view->type == SL_ELEMENT_FP32)
-        return ((const float *)view->elements)[index];
-    assert_int_equal(view->type, SL_ELEMENT_BF16);
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-/* A view has what a copy has. */
-static void compare_view(sl_session *session, const sl_tensor_info *info, sl_tensor_state state,
-                         const sl_tensor_view *view)
-{
-    static float all[VOCAB * 32];
-    must(sl_session_read(session, info->name, state, all, info->element_count));
-    assert_int_equal(view->element_count, info->element_count);
-    for (uint64_t i = 0; i < info->element_count; i++)
-        if (widen(view, i) != all[i])
-            fail_msg("%s: element %llu is %g, not %g", info->name, (unsigned long long)i,
-                     (double)widen(view, i), (double)all[i]);
-}
-
-/* Before and after a step, at the same addresses. Returns how many tensors were seen. */
-static uint32_t look_at_views(const view_case *it)
-{
-    sl_session *session = open_for_views(it);
-    sl_tensor_info info = {.size = sizeof info};
-    sl_step_result step = {.size = sizeof step};
-    uint32_t seen = 0;
-    for (uint32_t i = 0; sl_session_tensor(session, i, &info); i++)
-        for (int s = SL_STATE_PARAMETER; s <= (info.is_trained ? SL_STATE_MOMENT2 : 0); s++) {
-            const sl_tensor_state state = (sl_tensor_state)s;
-            sl_tensor_view view = {.size = sizeof view}, again = view;
-            must(sl_session_view(session, info.name, state, &view));
-            assert_int_equal(view.type, info.is_trained ? SL_ELEMENT_FP32 : it->frozen_type);
-            compare_view(session, &info, state, &view);
-            must(sl_session_step(session, &step));
-            must(sl_session_view(session, info.name, state, &again));
-            assert_ptr_equal(view.elements, again.elements);
-            compare_view(session, &info, state, &view);
-            seen++;
-        }
-    must(sl_session_close(session));
-    return seen;
-}
-
-static void tensors_when_in_memory_are_seen_without_a_copy(void **state)
-{
-    (void)state;
-    const view_case cases[] = {{"device", "fp32", NULL, SL_ELEMENT_FP32, "65536"},
-                               {"host", "fp32", NULL, SL_ELEMENT_FP32, "65536"},
-                               {"host", "bf16", "h.0.*", SL_ELEMENT_BF16, "65536"}};
-    const uint32_t all = 2 * 12 + 4, of_block = 12;
-    assert_int_equal(look_at_views(&cases[0]), 3 * all);
-    assert_int_equal(look_at_views(&cases[1]), 3 * all);
-    assert_int_equal(look_at_views(&cases[2]), 3 * all - 2 * of_block);
-}
-
-static void views_when_they_cannot_be_are_refused_with_the_reason(void **state)
-{
-    (void)state;
-    const view_case on_disk = {"nvme", "fp32", NULL, SL_ELEMENT_FP32, "65536"};
-    sl_session *session = open_for_views(&on_disk);
-    sl_tensor_view view = {.size = sizeof view};
-    assert_refused(sl_session_view(session, "ln_f.bias", SL_STATE_MOMENT1, &view), SL_ERROR_USAGE,
-                   "ln_f.bias is on disk: read a copy");
-    must(sl_session_view(session, "ln_f.bias", SL_STATE_PARAMETER, &view));
-    assert_refused(sl_session_view(session, "ln_f", SL_STATE_PARAMETER, &view), SL_ERROR_USAGE,
-                   "names are like");
-    must(sl_session_close(session));
-
-    const view_case in_parts = {"host", "fp32", NULL, SL_ELEMENT_FP32, "5000"};
-    session = open_for_views(&in_parts); /* each panel of the table has a chunk */
-    assert_refused(sl_session_view(session, "wte.weight", SL_STATE_PARAMETER, &view),
-                   SL_ERROR_USAGE, "wte.weight lies in several parts of memory: read a copy");
-    must(sl_session_close(session));
-}
-
 /* ---- several, and stopping ---- */
 
 typedef struct one_of_two {
@@ -827,9 +643,6 @@ int main(void)
         cmocka_unit_test(profile_when_asked_for_measures_the_planned_peaks),
         cmocka_unit_test(rows_when_the_program_gives_them_are_trained_on_as_those_of_a_file),
         cmocka_unit_test(model_when_the_program_builds_it_trains_alike_everywhere_and_resumes),
-        cmocka_unit_test(tensors_when_written_are_what_is_read_and_what_trains),
-        cmocka_unit_test(tensors_when_in_memory_are_seen_without_a_copy),
-        cmocka_unit_test(views_when_they_cannot_be_are_refused_with_the_reason),
         cmocka_unit_test(sessions_when_side_by_side_have_the_bits_of_each_alone),
         cmocka_unit_test(events_when_asked_for_tell_of_all_that_happens),
         cmocka_unit_test(stop_when_called_by_another_thread_ends_the_steps),
