@@ -30,9 +30,10 @@ static forward_state carve_scratch(const sl_attention_tile *tile)
 
 /* Scores become exponentials against the running maximum of each query, LANES queries at a time. Of
  * the diagonal tile, keys that the weighted sum will not read stay as they are. */
-static void update_softmax(const forward_state *s, uint64_t all_keys, bool diagonal)
+static void update_softmax(const forward_state *s, uint64_t query_count, uint64_t all_keys,
+                           bool diagonal)
 {
-    for (uint32_t column = 0; column < QUERIES; column += LANES) {
+    for (uint64_t column = 0; column < query_count; column += LANES) {
         const uint64_t seen = column + LANES + PATCH_ROWS;
         const uint64_t key_count = diagonal && seen < all_keys ? seen : all_keys;
         float *scores = s->scores + column;
@@ -68,7 +69,7 @@ static void attend_key_tile(const sl_attention_tile *tile, const forward_state *
     const uint64_t width = tile->head_width;
     const bool diagonal = first_key == tile->first_query;
     const score_tile place = {tile->first_query, tile->query_count, first_key, key_count};
-    const transposed_rows queries = {s->transposed, width, diagonal};
+    const transposed_rows queries = {s->transposed, width, tile->query_count, diagonal};
     const typed_rows all_keys = {tile->k, tile->key_row, tile->type};
     const typed_rows all_values = {tile->v, tile->key_row, tile->type};
     const float_rows keys = widen_rows(all_keys, first_key, key_count, width, s->widened_keys);
@@ -78,7 +79,7 @@ static void attend_key_tile(const sl_attention_tile *tile, const forward_state *
     mask_later_keys(s->scores, key_count, (int64_t)tile->first_query - (int64_t)first_key,
                     -INFINITY);
     mask_documents(tile->mask, place, s->scores, -INFINITY);
-    update_softmax(s, key_count, diagonal);
+    update_softmax(s, tile->query_count, key_count, diagonal);
     if (drops_weights(tile->mask)) {
         draw_factors(tile->mask, place);
         multiply_factors(tile->mask, key_count, s->scores);

@@ -46,10 +46,16 @@ SL_INLINE float_rows widen_rows(typed_rows rows, uint64_t first, uint64_t count,
 
 /* Queries, or the gradients of their results, as columns. */
 typedef struct transposed_rows {
-    const float *values; /* [width, QUERIES] */
-    uint64_t width;
-    bool diagonal; /* the keys are those of their own positions */
+    const float *values;   /* [width, QUERIES] */
+    uint64_t width, count; /* `count` queries: columns behind them are not wanted */
+    bool diagonal;         /* the keys are those of their own positions */
 } transposed_rows;
+
+/* Columns of the registers that hold `count` queries. */
+SL_INLINE uint64_t whole_lanes(uint64_t count)
+{
+    return (count + LANES - 1) / LANES * LANES;
+}
 
 typedef float quad __attribute__((vector_size(16)));
 
@@ -109,7 +115,7 @@ SL_INLINE void multiply_keys(float_rows keys, uint64_t key_count, const transpos
         .c = scores,
         .c_row = QUERIES,
         .rows = key_count,
-        .columns = QUERIES,
+        .columns = whole_lanes(queries->count),
         .steps = queries->width,
         .part = queries->diagonal ? COLUMNS_FROM_ROW : WHOLE,
     };

@@ -87,7 +87,7 @@ static void load_queries(const sl_attention_head *head, backward_state *s)
 static void differentiate_softmax(const backward_state *s, uint64_t key_count)
 {
     for (uint64_t key = 0; key < key_count; key++)
-        for (uint32_t i = 0; i < QUERIES; i += LANES) {
+        for (uint64_t i = 0; i < s->query_count; i += LANES) {
             float *p = s->p + key * QUERIES + i, *ds = s->ds + key * QUERIES + i;
             lanes probability = exp_lanes(load_lanes(p) - load_lanes(s->lse + i));
             store_lanes(p, probability);
@@ -127,8 +127,8 @@ static void differentiate_key_tile(const sl_attention_head *head, const backward
 {
     const uint64_t width = head->head_width, sums = first_key * s->key_stride;
     const bool diagonal = first_key == s->first_query; /* the first queries that see these keys */
-    const transposed_rows queries = {s->q_transposed, width, diagonal};
-    const transposed_rows results = {s->dy_transposed, width, diagonal};
+    const transposed_rows queries = {s->q_transposed, width, s->query_count, diagonal};
+    const transposed_rows results = {s->dy_transposed, width, s->query_count, diagonal};
     const typed_rows all_k = {head->k, head->qkv_row, head->type};
     const typed_rows all_v = {head->v, head->qkv_row, head->type};
     const float_rows k = widen_rows(all_k, first_key, key_count, width, s->room_k);
