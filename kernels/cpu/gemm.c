@@ -56,6 +56,7 @@ enum {
     TILES_WANTED = 16,
     FEW_ROWS = 16,
     FEW_TILE_STRIPS = 8,
+    FEW_TILES_UNIT = 4, /* tiles come in fours: each of few workers gets as many */
     LINE_WORDS = 16
 };
 
@@ -120,6 +121,13 @@ static uint64_t few_leading(const gemm_plan *plan)
     return plan->b_tile.size * plan->micro->columns + LINE_WORDS;
 }
 
+static gemm_cut cut_few_tiles(uint64_t strips)
+{
+    const uint64_t tiles = sl_bits_divide_up(strips, FEW_TILE_STRIPS);
+    return cut_evenly(strips, sl_bits_divide_up(strips, sl_bits_round_up(tiles, FEW_TILES_UNIT)),
+                      1);
+}
+
 /* Sums of a chain, and sums of all chains so far. */
 static void cut_few(gemm_plan *plan)
 {
@@ -127,7 +135,7 @@ static void cut_few(gemm_plan *plan)
     plan->a_slot = slot_words(plan, 1);
     plan->a_round = plan->a_tile = (gemm_cut){1, plan->a_strips};
     plan->b_round = (gemm_cut){1, plan->b_strips};
-    plan->b_tile = cut_evenly(plan->b_strips, FEW_TILE_STRIPS, 1);
+    plan->b_tile = cut_few_tiles(plan->b_strips);
     plan->sums = plan->a_strips * few_leading(plan);
     if (!plan->sums_in_c)
         plan->sums += plan->a_strips * plan->b_tile.size * plan->micro->columns;
