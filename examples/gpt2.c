@@ -1,7 +1,5 @@
-/* GPT-2 by the library's layers: trains on a file, evaluates, and saves a checkpoint.
- *
- *   gpt2 FILE DIR [STEPS]    checkpoints are written under DIR; a second call goes on from there
- */
+/* gpt2 FILE DIR [STEPS]: GPT-2 by the library's layers trains on a file, is evaluated, and is saved
+ * under DIR; a second call goes on from there. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
