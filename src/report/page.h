@@ -1,8 +1,9 @@
 /* A report: one HTML file that needs nothing else, with the pictures of a plan's memory and time.
  *
  * What was planned is the account (account.c and account_*.c, of the plan's allocations and a
- * simulation). What was measured comes from the engine (src/engine/statistics.c): `train` hands it
- * over in src/cli/live_report.c, `profile` in src/cli/profile.c. The numbers stand in the page
+ * simulation). What was measured comes from the engine (src/engine/statistics.c), and of `train`
+ * from each step (report_step in src/train/training.c): `train` hands it over in
+ * src/cli/live_report.c, `profile` in src/cli/profile.c. The numbers stand in the page
  * once, as JSON: {"plan": what `plan --json` prints, "account": …, "measured": …, "runs": [what
  * sl_history_format makes]}; its scripts draw them. The account in JSON is bounded like the account
  * itself: runs of commands that are too short to be seen are drawn as one.
