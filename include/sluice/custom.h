@@ -31,17 +31,18 @@ extern "C" {
 #endif
 
 /* Some rows of a custom op: one row for each token, in fp32 whatever the precision of the session.
- * All arrays are row-major and do not overlap. */
+ * All arrays are row-major. What is written overlaps nothing else; x and z may be one array. */
 typedef struct sl_custom_rows {
-    uint64_t row_count;  /* rows of this call; at least 1 */
-    uint64_t in, out;    /* features of a row of x, and of y, on this rank */
-    const float *x, *z;  /* [row_count, in]; z: the second input, NULL if there is none */
-    const float *weight; /* as sl_custom_op has it, row-major; NULL if there is none */
-    float *y;            /* forward: [row_count, out], to be written whole */
-    const float *dy;     /* backward: the gradient of y, [row_count, out] */
-    float *dx, *dz;      /* backward: the gradients of x and z, to be written whole */
-    float *dweight;      /* backward: the gradient of the weight, to be added to */
-    const void *user;    /* of sl_custom_op */
+    uint64_t row_count; /* rows of this call; at least 1 */
+    uint64_t in, out;   /* features of a row of x, and of y, on this rank */
+    const float *x, *z; /* [row_count, in]; z: the second input, NULL if there is none */
+    const float
+        *weight;      /* as sl_custom_op has it, of an elementwise op [in]; NULL if there is none */
+    float *y;         /* forward: [row_count, out], to be written whole */
+    const float *dy;  /* backward: the gradient of y, [row_count, out] */
+    float *dx, *dz;   /* backward: the gradients of x and z, to be written whole */
+    float *dweight;   /* backward: the gradient of the weight, to be added to */
+    const void *user; /* of sl_custom_op */
 } sl_custom_rows;
 
 /* Computes some rows. Several threads call it at the same time, with other rows; what it writes
@@ -61,16 +62,17 @@ typedef struct sl_custom_op {
     float mean, deviation;       /* of the initial weight, which is normal; deviation 0: all mean */
     int is_elementwise;          /* 1: feature i of y depends on feature i of x and z, and on
                                     element i of a weight vector; then x may be divided among
-                                    tensor-parallel ranks by its features, evenly */
-    uint64_t flops;              /* of matrix products of a row, forward; for reports */
-    double seconds;              /* of a row, forward, on all cores; for the planned time of a
-                                    step. 0: as long as its bytes take */
+                                    tensor-parallel ranks by its features, evenly, and the
+                                    op is not told which features it has */
+    uint64_t flops; /* of matrix products of a row, forward; in the rates of profile and plan */
+    double seconds; /* of a row, forward, on all cores; for the planned time of a
+                       step. 0: as long as its bytes take */
 } sl_custom_op;
 
-/* Checks an op on a few rows of `features` random inputs, `input_count` of them (1 or 2): the
- * gradients against finite differences to 2 %, that all is written that must be, that rows do not
- * depend on each other, and features neither if the op is elementwise. SL_ERROR_USAGE: the message
- * says what is wrong. SL_ERROR_SYSTEM: no memory. */
+/* Checks an op on a few rows of `features` random inputs, `input_count` of them (1 or 2): samples
+ * of each gradient against finite differences to 2 %, that all is written that must be, that rows
+ * of y do not depend on each other, and that of an elementwise op one feature of the inputs changes
+ * one of y. SL_ERROR_USAGE: the message says what is wrong. SL_ERROR_SYSTEM: no memory. */
 SL_API sl_status sl_custom_check_sized(const sl_custom_op *op, size_t bytes, uint64_t features,
                                        uint32_t input_count);
 static inline sl_status sl_custom_check(const sl_custom_op *op, uint64_t features,

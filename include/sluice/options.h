@@ -90,11 +90,11 @@ SL_API void sl_options_set_events(sl_options *options, sl_event_callback callbac
 SL_API void sl_options_set_log(sl_options *options, sl_log_callback callback, void *user);
 
 /* Asks the calls that open or plan with these options to stop, for good: sl_session_open,
- * sl_session_plan and sl_profile return SL_ERROR_STOPPED, one that is under way behind the piece of
- * a file, the plan or the step that it works on. A session that is open already goes on, for which
- * there is sl_session_stop. From any thread, and from a signal handler; the options must not be
- * closed meanwhile. With ranks it is enough to ask one; those of several machines end when all of
- * them have opened. */
+ * sl_session_plan and sl_profile return SL_ERROR_STOPPED. A call that is under way first ends the
+ * piece of a file, the plan or the step that it works on. A session that is open already goes on:
+ * sl_session_stop stops it. From any thread, and from a signal handler; the options must not be
+ * closed meanwhile. With ranks it is enough to ask one, once all have come: while others are
+ * awaited, nobody looks. Ranks of several machines end when all of them have opened. */
 SL_API void sl_options_stop(sl_options *options);
 
 /* Adds one item to a list, such as "data". SL_ERROR_USAGE: there is no such option, or it is not a

@@ -9,7 +9,7 @@
 #include "simd.h"
 #include "sluice/custom.h"
 
-enum { ROWS = 16 };                           /* of one call of the function */
+enum { ROWS = 16, WIDENED = 32768 };          /* of one call of the function; elements of a tile */
 static const uint64_t partials_max = 1 << 24; /* floats of the gradients of tiles, if one fits */
 
 typedef struct custom_job {
@@ -52,6 +52,17 @@ uint64_t sl_cpu_custom_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs
     return floats * sizeof(float);
 }
 
+/* Some elements of the weight, to the front of the workspace. */
+static void widen_weight(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const custom_job *job = argument;
+    const sl_span span = sl_tiles_span(job->weight_count, WIDENED, tile_index);
+    const char *from = job->call->operand[2];
+    sl_simd_current()->widen(from + span.first * sl_type_bytes(job->type), job->type,
+                             (float *)job->call->workspace + span.first, span.count);
+}
+
 static custom_job start_job(const sl_kernel_call *call, sl_op_kind kind)
 {
     const sl_op_attrs *attrs = call->attrs;
@@ -67,7 +78,8 @@ static custom_job start_job(const sl_kernel_call *call, sl_op_kind kind)
                       .partials = memory + attrs->element_count};
     job.scratch = job.partials + count_partials(kind, attrs);
     if (job.weight != NULL && job.type != SL_TYPE_FP32) {
-        sl_simd_current()->widen(job.weight, job.type, memory, job.weight_count);
+        sl_workers_run(call->workers, sl_tiles_count(job.weight_count, WIDENED), widen_weight,
+                       &job);
         job.weight = memory;
     }
     return job;

@@ -56,7 +56,7 @@ enum {
     TILES_WANTED = 16,
     FEW_ROWS = 16,
     FEW_TILE_STRIPS = 8,
-    FEW_TILES_UNIT = 4, /* tiles come in fours: each of few workers gets as many */
+    FEW_TILES_UNIT = 4, /* tiles come in fours, or nearly: few workers have equally many */
     LINE_WORDS = 16
 };
 

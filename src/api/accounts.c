@@ -19,13 +19,6 @@ typedef struct accounting {
     const volatile sig_atomic_t *stop; /* of the options */
 } accounting;
 
-static sl_status give(json_t *object, char **out_text)
-{
-    const sl_status status = sl_json_file_format(object, 17, out_text);
-    json_decref(object);
-    return status;
-}
-
 static sl_status run(const sl_options *options, uint32_t step_count,
                      sl_status (*work)(accounting *self, char **out_text), char **out_text)
 {
@@ -61,7 +54,7 @@ static sl_status plan(accounting *self, char **out_text)
     if (status == SL_OK)
         status = sl_plan_account_format(&self->trainer, &stages, true, &object);
     if (status == SL_OK)
-        status = give(object, out_text);
+        status = sl_api_format(object, out_text);
     sl_plan_stages_close(&stages);
     return status;
 }
@@ -82,7 +75,7 @@ static sl_status measure(accounting *self, sl_measured *measured, char **out_tex
     if (measured->was_stopped)
         SL_FAIL(SL_ERROR_STOPPED, "the profile was stopped");
     SL_TRY(sl_measured_format(measured, &object));
-    return give(object, out_text);
+    return sl_api_format(object, out_text);
 }
 
 static sl_status profile(accounting *self, char **out_text)

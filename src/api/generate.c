@@ -138,7 +138,7 @@ sl_status sl_session_generate(sl_session *session, const char *const *settings, 
 {
     listener to = {text, user};
     sl_config config;
-    SL_LOG_ENTER(&session->log);
+    SL_SESSION_ENTER(session);
     SL_TRY(sl_session_check(session));
     SL_TRY(check_model(session));
     SL_TRY(sl_config_init(&config));

@@ -8,6 +8,7 @@
 #include "files/json_file.h"
 #include "options.h"
 #include "search/plan_json.h"
+#include "settings.h"
 #include "train/opening.h"
 
 /* ---- opening ---- */
@@ -59,6 +60,7 @@ sl_status sl_session_open(const sl_options *options, sl_session **out_session)
     if (status == SL_OK)
         status = open_parts(session, &options->stop);
     if (status == SL_OK) {
+        sl_ranks_unhear(&session->trainer.ranks);
         *out_session = session;
         return SL_OK;
     }
@@ -152,7 +154,7 @@ static sl_status run_step(sl_session *session, sl_step_report *report)
 sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
 {
     sl_step_report report;
-    SL_LOG_ENTER(&session->log);
+    SL_SESSION_ENTER(session);
     SL_TRY(sl_session_check(session));
     if (sl_training_must_stop(&session->training))
         SL_FAIL(SL_ERROR_STOPPED, "the session was stopped");
@@ -165,7 +167,7 @@ sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
 sl_status sl_session_evaluate(sl_session *session, double *out_loss)
 {
     sl_eval_report report;
-    SL_LOG_ENTER(&session->log);
+    SL_SESSION_ENTER(session);
     SL_TRY(sl_session_check(session));
     if (!session->trainer.eval_loader.row)
         SL_FAIL(SL_ERROR_USAGE, "there are no data to evaluate on: set eval-data or split, or give "
@@ -179,7 +181,7 @@ sl_status sl_session_evaluate(sl_session *session, double *out_loss)
 
 sl_status sl_session_save(sl_session *session)
 {
-    SL_LOG_ENTER(&session->log);
+    SL_SESSION_ENTER(session);
     SL_TRY(sl_session_check(session));
     if (!session->config.save)
         SL_FAIL(SL_ERROR_USAGE, "there is nowhere to save to: set the option save");
@@ -191,19 +193,12 @@ sl_status sl_session_save(sl_session *session)
 
 /* ---- what a session says of itself ---- */
 
-static sl_status format(json_t *object, char **out_text)
-{
-    const sl_status status = sl_json_file_format(object, 17, out_text);
-    json_decref(object);
-    return status;
-}
-
 sl_status sl_session_account(sl_session *session, const char **out_text)
 {
     json_t *plan = NULL;
     if (!session->account) {
         SL_TRY(sl_plan_json_format(session->trainer.runtime->blueprint, &plan));
-        SL_TRY(format(plan, &session->account));
+        SL_TRY(sl_api_format(plan, &session->account));
     }
     *out_text = session->account;
     return SL_OK;

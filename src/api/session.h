@@ -27,6 +27,27 @@ struct sl_session {
 void sl_session_add_sink(sl_session *session);
 sl_engine_progress sl_session_progress(sl_session *session);
 
+/* A call between opening and closing, from any thread: to the end of the block lines of this thread
+ * go to the session's receiver, and other ranks hear of its signs of life. */
+static inline sl_ranks *sl_session_enter(sl_session *session)
+{
+    sl_ranks *ranks = session->trainer.ranks.world ? &session->trainer.ranks : NULL;
+    if (ranks)
+        sl_ranks_hear(ranks);
+    return ranks;
+}
+
+static inline void sl_session_leave(sl_ranks *const *ranks)
+{
+    if (*ranks)
+        sl_ranks_unhear(*ranks);
+}
+
+#define SL_SESSION_ENTER(session)                                                                  \
+    SL_LOG_ENTER(&(session)->log);                                                                 \
+    sl_ranks *const ranks_heard __attribute__((cleanup(sl_session_leave), unused)) =               \
+        sl_session_enter(session)
+
 /* SL_OK, or the failure after which nothing more is done. */
 sl_status sl_session_check(const sl_session *session);
 

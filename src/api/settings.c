@@ -1,6 +1,8 @@
 /* See settings.h. */
 #include "settings.h"
 
+#include "files/json_file.h"
+
 sl_status sl_settings_read(const char *const *settings, sl_config_command command,
                            sl_config *config)
 {
@@ -14,4 +16,12 @@ sl_status sl_settings_read(const char *const *settings, sl_config_command comman
                        : sl_config_set(config, row, settings[1]));
     }
     return SL_OK;
+}
+
+sl_status sl_api_format(json_t *object, char **out_text)
+{
+    enum { DIGITS = 17 };
+    const sl_status status = sl_json_file_format(object, DIGITS, out_text);
+    json_decref(object);
+    return status;
 }

@@ -1,7 +1,9 @@
-/* Options of a command as names and values, one behind the other, NULL at their end. Private to the
- * room. */
+/* What calls are given and give as text: options of a command as names and values, one behind the
+ * other, NULL at their end; JSON. Private to the room. */
 #ifndef SL_API_SETTINGS_H
 #define SL_API_SETTINGS_H
+
+#include <jansson.h>
 
 #include "config/config.h"
 
@@ -9,5 +11,8 @@
  * SL_ERROR_USAGE: an option that the command does not have, or a wrong value. */
 sl_status sl_settings_read(const char *const *settings, sl_config_command command,
                            sl_config *config);
+
+/* What a call gives as JSON text: numbers with all their digits. Frees the object. */
+sl_status sl_api_format(json_t *object, char **out_text);
 
 #endif

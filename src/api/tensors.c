@@ -88,7 +88,7 @@ sl_status sl_session_read(sl_session *session, const char *tensor, sl_tensor_sta
                           float *out_elements, uint64_t count)
 {
     const sl_full_tensor *full;
-    SL_LOG_ENTER(&session->log);
+    SL_SESSION_ENTER(session);
     SL_TRY(find_counted(session, tensor, state, count, &full));
     return carry(session, full, groups[state], out_elements, NULL);
 }
@@ -97,7 +97,7 @@ sl_status sl_session_write(sl_session *session, const char *tensor, sl_tensor_st
                            const float *elements, uint64_t count)
 {
     const sl_full_tensor *full;
-    SL_LOG_ENTER(&session->log);
+    SL_SESSION_ENTER(session);
     SL_TRY(find_counted(session, tensor, state, count, &full));
     return carry(session, full, groups[state], NULL, elements);
 }
@@ -144,7 +144,7 @@ sl_status sl_session_view(sl_session *session, const char *tensor, sl_tensor_sta
                                             [SL_TYPE_FP16] = SL_ELEMENT_FP16};
     const sl_full_tensor *full;
     sl_runtime_view found;
-    SL_LOG_ENTER(&session->log);
+    SL_SESSION_ENTER(session);
     SL_TRY(find_tensor(session, tensor, state, &full));
     SL_TRY(find_view(session, full, groups[state], &found));
     const sl_tensor_view view = {.elements = found.elements,

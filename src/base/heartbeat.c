@@ -1,18 +1,16 @@
 /* One listener a thread; see heartbeat.h. */
 #include "heartbeat.h"
 
-#include <stddef.h>
+static _Thread_local sl_heartbeat current;
 
-static _Thread_local sl_heartbeat_listener heard_by;
-static _Thread_local void *heard_user;
-
-void sl_heartbeat_listen(sl_heartbeat_listener listener, void *user)
+sl_heartbeat sl_heartbeat_listen(sl_heartbeat heard)
 {
-    heard_by = listener;
-    heard_user = user;
+    const sl_heartbeat before = current;
+    current = heard;
+    return before;
 }
 
 sl_status sl_heartbeat_give(void)
 {
-    return heard_by ? heard_by(heard_user) : SL_OK;
+    return current.listener ? current.listener(current.user) : SL_OK;
 }

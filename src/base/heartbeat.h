@@ -12,8 +12,14 @@
 /* Returns SL_OK, or the status with which the work is to end. */
 typedef sl_status (*sl_heartbeat_listener)(void *user);
 
-/* From now on sl_heartbeat_give of the calling thread calls `listener`; NULL: none. */
-void sl_heartbeat_listen(sl_heartbeat_listener listener, void *user);
+typedef struct sl_heartbeat {
+    sl_heartbeat_listener listener; /* NULL: none */
+    void *user;
+} sl_heartbeat;
+
+/* From now on sl_heartbeat_give of the calling thread calls the listener of `heard`. Returns the
+ * one before, for whoever listens for a time. */
+sl_heartbeat sl_heartbeat_listen(sl_heartbeat heard);
 
 /* Reports that a piece of long work is done. Returns the listener's status; SL_OK without a
  * listener. */

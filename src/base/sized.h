@@ -1,8 +1,8 @@
 /* Structs of the public headers that grow: a program and the library may have been compiled with
  * different versions of one.
  *
- * Fields are added at the end. The first added one begins behind the old sizeof, never in padding,
- * and the last one leaves no padding behind it: those bytes have no value.
+ * Fields are added at the end. The first added one begins behind the old sizeof, never in the
+ * padding at its end: those bytes have no value in old programs.
  */
 #ifndef SL_BASE_SIZED_H
 #define SL_BASE_SIZED_H

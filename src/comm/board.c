@@ -675,8 +675,9 @@ void sl_board_enter(sl_board *board, uint32_t world_rank)
 sl_status sl_board_join(sl_board *board, uint32_t world_rank)
 {
     sl_board_patience patience = {0};
-    const board_entry *entry = &board->head->entries[board->local_index];
-    if (!board->has_entered && atomic_load(&entry->state) != RANK_ABSENT)
+    board_entry *entry = &board->head->entries[board->local_index];
+    uint32_t absent = RANK_ABSENT;
+    if (!board->has_entered && !atomic_compare_exchange_strong(&entry->state, &absent, RANK_HERE))
         SL_FAIL(SL_ERROR_USAGE,
                 "rank %u has opened the world before: it is opened once in the life of a rank",
                 world_rank);

@@ -160,6 +160,10 @@ sl_status sl_layer_gather_rows(sl_model *model, const char *name, uint32_t x, ui
  * stage. */
 uint64_t sl_layer_count_rows(const sl_model *model, const sl_model_tensor *x);
 
+/* Appends an ACTIVATION of the compute type with as many rows as x and `elements` numbers a row. */
+sl_status sl_layer_add_alike(sl_model *model, const sl_model_tensor *x, const char *name,
+                             const char *note, uint64_t elements, uint32_t *out_value);
+
 /* sl_model_use for a layer that reads all rows: if this rank has some of them, those of all ranks
  * are gathered, once. */
 sl_status sl_layer_use_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor);

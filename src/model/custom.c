@@ -1,6 +1,7 @@
 /* A custom op as a layer: its weight, its output, its place in the program. Rows and features are
  * those that x has on this rank; ops on some rows of a micro-batch have gradients of their weight
  * that are terms of a sum (attrs.row_count), as a norm has. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/sized.h"
@@ -17,6 +18,22 @@ static sl_status check_op(const char *name, const sl_custom_op *op)
         SL_FAIL(SL_ERROR_USAGE, "%s: a custom op has a name, forward and backward", name);
     if (op->weight[0] == 0 && op->weight[1] != 0)
         SL_FAIL(SL_ERROR_USAGE, "%s: a weight of 0 rows", name);
+    if (!isfinite(op->mean) || !isfinite(op->deviation) || !isfinite(op->seconds) ||
+        op->deviation < 0 || op->seconds < 0)
+        SL_FAIL(SL_ERROR_USAGE, "%s: mean %g, deviation %g, seconds %g", name, (double)op->mean,
+                (double)op->deviation, op->seconds);
+    return SL_OK;
+}
+
+sl_status sl_custom_check_features(const char *name, const sl_custom_op *op, uint64_t features)
+{
+    const bool is_vector = op->weight[0] == features && op->weight[1] == 0;
+    if (op->is_elementwise && op->out != 0 && op->out != features)
+        SL_FAIL(SL_ERROR_USAGE, "%s: an elementwise op of %llu features gives %llu", name,
+                (unsigned long long)features, (unsigned long long)op->out);
+    if (op->is_elementwise && op->weight[0] != 0 && !is_vector)
+        SL_FAIL(SL_ERROR_USAGE, "%s: an elementwise op of %llu features has a vector of as many",
+                name, (unsigned long long)features);
     return SL_OK;
 }
 
@@ -36,22 +53,16 @@ typedef struct local_custom {
     uint64_t rows;               /* of x on this rank */
 } local_custom;
 
-static sl_status check_features(const char *name, const sl_model_tensor *x, const sl_custom_op *op)
+static sl_status check_divided(const char *name, const sl_model_tensor *x, const sl_custom_op *op)
 {
-    const bool is_divided = x->local != x->features;
-    if (op->is_elementwise && op->out != 0 && op->out != x->features)
-        SL_FAIL(SL_ERROR_USAGE, "%s: an elementwise op of %llu features gives %llu", name,
-                (unsigned long long)x->features, (unsigned long long)op->out);
-    if (op->is_elementwise && op->weight[0] != 0 &&
-        (op->weight[0] != x->features || op->weight[1] != 0))
-        SL_FAIL(SL_ERROR_USAGE, "%s: an elementwise op of %llu features has a vector of as many",
-                name, (unsigned long long)x->features);
-    if (is_divided && !op->is_elementwise)
+    if (x->local == x->features)
+        return SL_OK;
+    if (!op->is_elementwise)
         SL_FAIL(SL_ERROR_USAGE,
                 "%s: each rank has only some features of %s; a linear split by rows comes between, "
                 "or the op is elementwise",
                 name, x->name);
-    if (is_divided && x->features % x->local != 0)
+    if (x->features % x->local != 0)
         SL_FAIL(SL_ERROR_USAGE, "%s: the ranks do not divide the %llu features of %s", name,
                 (unsigned long long)x->features, x->name);
     return SL_OK;
@@ -87,15 +98,8 @@ static sl_status add_weight(sl_model *model, const local_custom *it, uint32_t *o
     return op->weight[0] == 0 ? SL_OK : sl_layer_add_tensor(model, &weight, out_weight);
 }
 
-static sl_status add_output(sl_model *model, const local_custom *it, uint32_t *out_y)
-{
-    const sl_type type = model->program->type;
-    return it->rows < model->rows
-               ? sl_layer_add_hidden(model, it->name, "", type, it->out, out_y)
-               : sl_layer_add_activation(model, it->name, "", type, it->out, out_y);
-}
-
-static sl_status emit_custom(sl_model *model, const local_custom *it, uint32_t *out_y)
+static sl_status emit_custom(sl_model *model, const local_custom *it, const sl_model_tensor *x,
+                             uint32_t *out_y)
 {
     uint32_t weight;
     sl_op_attrs attrs = {.batch = model->options->batch,
@@ -108,7 +112,7 @@ static sl_status emit_custom(sl_model *model, const local_custom *it, uint32_t *
     SL_TRY(sl_model_open_segment(model));
     SL_TRY(sl_program_add_custom(model->program, it->op, &attrs.custom));
     SL_TRY(add_weight(model, it, &weight));
-    SL_TRY(add_output(model, it, out_y));
+    SL_TRY(sl_layer_add_alike(model, x, it->name, "", it->out, out_y));
     if (weight != SL_NONE)
         attrs.element_count =
             model->program->tensors[model->program->values[weight].index].element_count;
@@ -124,7 +128,8 @@ static sl_status make_custom(sl_model *model, local_custom *it, const sl_tensor 
         SL_FAIL(SL_ERROR_USAGE, "%s: %u inputs; a custom op has 1 or 2", it->name, input_count);
     for (uint32_t i = 0; i < input_count; i++)
         SL_TRY(sl_model_use(model, inputs[i], &from[i]));
-    SL_TRY(check_features(it->name, &from[0], it->op));
+    SL_TRY(sl_custom_check_features(it->name, it->op, from[0].features));
+    SL_TRY(check_divided(it->name, &from[0], it->op));
     if (input_count == 2)
         SL_TRY(check_inputs(model, it->name, &from[0], &from[1]));
     *made =
@@ -140,7 +145,7 @@ static sl_status make_custom(sl_model *model, local_custom *it, const sl_tensor 
     it->in = from[0].local;
     it->out = made->local;
     it->rows = sl_layer_count_rows(model, &from[0]);
-    return emit_custom(model, it, &made->value);
+    return emit_custom(model, it, &from[0], &made->value);
 }
 
 sl_tensor sl_custom_sized(sl_model *model, const char *name, const sl_custom_op *op, size_t bytes,

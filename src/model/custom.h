@@ -9,4 +9,7 @@
 sl_status sl_custom_read(const char *name, const sl_custom_op *op, size_t bytes,
                          sl_custom_op *out_op);
 
+/* What an elementwise op must be, for inputs of `features`. */
+sl_status sl_custom_check_features(const char *name, const sl_custom_op *op, uint64_t features);
+
 #endif

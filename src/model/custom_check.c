@@ -92,18 +92,24 @@ static sl_status check_rows(const checked *it)
     return SL_OK;
 }
 
-/* A change of one feature of x changes that feature of y alone. */
+/* A change of one feature of x and z changes that feature of y alone. */
 static sl_status check_features(const checked *it)
 {
     const uint64_t changed = it->in / 2;
+    const float x = it->x[changed], z = it->z ? it->z[changed] : 0;
     if (!it->op->is_elementwise)
         return SL_OK;
     it->x[changed] += 1;
+    if (it->z != NULL)
+        it->z[changed] += 1;
     run_forward(it, 0, 1, it->other);
-    it->x[changed] -= 1;
+    it->x[changed] = x;
+    if (it->z != NULL)
+        it->z[changed] = z;
     for (uint64_t i = 0; i < it->out; i++)
         if (i != changed && memcmp(&it->other[i], &it->y[i], sizeof *it->y) != 0)
-            SL_FAIL(SL_ERROR_USAGE, "%s is not elementwise: feature %llu of y depends on %llu of x",
+            SL_FAIL(SL_ERROR_USAGE,
+                    "%s is not elementwise: feature %llu of y depends on %llu of x or z",
                     it->op->name, (unsigned long long)i, (unsigned long long)changed);
     return SL_OK;
 }
@@ -211,6 +217,7 @@ sl_status sl_custom_check_sized(const sl_custom_op *op, size_t bytes, uint64_t f
     uint64_t seed = 1;
     SL_TRY(sl_custom_read("a custom op", op, bytes, &read));
     checked it = {.op = &read, .in = features, .out = read.out ? read.out : features};
+    SL_TRY(sl_custom_check_features(read.name, &read, features));
     SL_TRY(count_weight(&read, &it.weight_count));
     if (features < 1 || features > FEATURES_MAX || it.out > FEATURES_MAX || input_count < 1 ||
         input_count > 2 || it.weight_count > WEIGHT_MAX)

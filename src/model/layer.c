@@ -46,13 +46,14 @@ static sl_status emit_norm(sl_model *model, const char *name, const sl_model_ten
     const sl_op_attrs attrs = {.batch = model->options->batch,
                                .seq = model->options->seq,
                                .in = width,
-                               .row_count = model->hidden_rows};
+                               .row_count = sl_layer_count_rows(model, x)};
     uint32_t gamma, beta, y, stats;
     SL_TRY(sl_model_open_segment(model));
     SL_TRY(sl_layer_add_tensor(model, &gamma_tensor, &gamma));
     SL_TRY(sl_layer_add_tensor(model, &beta_tensor, &beta));
-    SL_TRY(sl_layer_add_hidden(model, name, "", model->program->type, width, &y));
-    SL_TRY(sl_layer_add_hidden(model, name, ".stats", SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
+    SL_TRY(sl_layer_add_alike(model, x, name, "", width, &y));
+    SL_TRY((attrs.row_count == model->rows ? sl_layer_add_activation : sl_layer_add_hidden)(
+        model, name, ".stats", SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
     const uint32_t operands[] = {x->value, gamma, beta, y, stats};
     made->value = y;
     return sl_layer_add_op(model, SL_OP_LAYERNORM, &attrs, operands, 5);
@@ -336,10 +337,9 @@ static sl_status make_gelu(sl_model *model, const char *name, sl_tensor x, sl_mo
     made->local = from.local;
     if (!sl_model_is_here(model))
         return SL_OK;
-    const sl_op_attrs attrs = {.element_count = model->rows * from.local};
+    const sl_op_attrs attrs = {.element_count = sl_layer_count_rows(model, &from) * from.local};
     SL_TRY(sl_model_open_segment(model));
-    SL_TRY(
-        sl_layer_add_activation(model, name, "", model->program->type, from.local, &made->value));
+    SL_TRY(sl_layer_add_alike(model, &from, name, "", from.local, &made->value));
     return sl_layer_add_op(model, SL_OP_GELU, &attrs, (uint32_t[]){from.value, made->value}, 2);
 }
 

@@ -161,6 +161,8 @@ sl_status sl_model_open_segment(sl_model *model)
     if (model->has_segment)
         return SL_OK;
     model->has_segment = true;
+    for (uint32_t t = 0; t < model->tensor_count; t++)
+        model->tensors[t].gathered = SL_NONE; /* kept for its segment alone */
     SL_TRY(sl_model_add_copy(model));
     return sl_program_add_segment(model->program, &segment);
 }

@@ -131,11 +131,20 @@ uint64_t sl_layer_count_rows(const sl_model *model, const sl_model_tensor *x)
     return x->value == SL_NONE ? 0 : model->program->values[x->value].bytes / row_bytes;
 }
 
+sl_status sl_layer_add_alike(sl_model *model, const sl_model_tensor *x, const char *name,
+                             const char *note, uint64_t elements, uint32_t *out_value)
+{
+    const bool has_all = sl_layer_count_rows(model, x) == model->rows;
+    return (has_all ? sl_layer_add_activation : sl_layer_add_hidden)(
+        model, name, note, model->program->type, elements, out_value);
+}
+
 sl_status sl_layer_use_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
 {
     SL_TRY(sl_model_use(model, handle, out_tensor));
     if (!sl_model_is_here(model) || sl_layer_count_rows(model, out_tensor) == model->rows)
         return SL_OK;
+    SL_TRY(sl_model_open_segment(model));
     sl_model_tensor *kept = &model->tensors[handle.index];
     if (kept->gathered == SL_NONE)
         SL_TRY(

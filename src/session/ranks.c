@@ -189,10 +189,17 @@ static sl_status hear(void *user)
     return ranks->stop && sl_stop_is_set(ranks->stop) ? fail_stopped() : SL_OK;
 }
 
-static void stop_listening(sl_ranks *ranks)
+void sl_ranks_hear(sl_ranks *ranks)
+{
+    if (!ranks->listens)
+        ranks->heard_before = sl_heartbeat_listen((sl_heartbeat){hear, ranks});
+    ranks->listens = true;
+}
+
+void sl_ranks_unhear(sl_ranks *ranks)
 {
     if (ranks->listens)
-        sl_heartbeat_listen(NULL, NULL); /* `hear` uses the ranks */
+        (void)sl_heartbeat_listen(ranks->heard_before);
     ranks->listens = false;
 }
 
@@ -205,8 +212,7 @@ void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop)
         sl_comm_local(ranks->world, &index, &count);
     ranks->asked = stop;
     ranks->stop = count == ranks->table.size ? stop : NULL;
-    ranks->listens = true;
-    sl_heartbeat_listen(hear, ranks);
+    sl_ranks_hear(ranks);
 }
 
 static void add_flag(void *sum, const void *other)
@@ -219,7 +225,7 @@ sl_status sl_ranks_begin(sl_ranks *ranks)
     uint32_t is_asked = ranks->asked && sl_stop_is_set(ranks->asked);
     ranks->asked = ranks->stop = NULL;
     if (!ranks->world) {
-        stop_listening(ranks);
+        sl_ranks_unhear(ranks);
         return is_asked ? fail_stopped() : SL_OK;
     }
     SL_TRY(sl_comm_merge(ranks->world, sizeof is_asked, &is_asked, add_flag));
@@ -341,7 +347,7 @@ void sl_ranks_unite(sl_ranks *ranks)
 
 void sl_ranks_close(sl_ranks *ranks)
 {
-    stop_listening(ranks);
+    sl_ranks_unhear(ranks);
     sl_ranks_unite(ranks);
     sl_comm_close(ranks->world);
     *ranks = (sl_ranks){0};

@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "base/heartbeat.h"
 #include "comm/comm.h"
 #include "comm/groups.h"
 #include "config/config.h"
@@ -42,7 +43,8 @@ typedef struct sl_ranks {
     _Atomic uint64_t step; /* that is run */
     const volatile sig_atomic_t *asked; /* set: this rank is to end; NULL: nobody asks */
     const volatile sig_atomic_t *stop;  /* the same, as long as it ends long work; else NULL */
-    bool listens;                       /* to the signs of life of the thread that prepares */
+    bool listens;                       /* to the signs of life of a thread */
+    sl_heartbeat heard_before;          /* by that thread */
     bool has_stopped;                   /* the vote of sl_ranks_begin ended all ranks */
 } sl_ranks;
 
@@ -59,6 +61,11 @@ void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks);
  * rank's vote in sl_ranks_begin. `stop` may be NULL; it is borrowed until sl_ranks_begin or
  * sl_ranks_close, whose thread is this one. */
 void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop);
+
+/* For a thread that calls from outside: listens during the call, as sl_ranks_listen does, and no
+ * longer. The same thread ends what it began. */
+void sl_ranks_hear(sl_ranks *ranks);
+void sl_ranks_unhear(sl_ranks *ranks);
 
 /* The vote before the first step: SL_ERROR_STOPPED on all ranks if *stop of sl_ranks_listen is set
  * on one of them. Blocks until all ranks have come. */

@@ -7,19 +7,11 @@
  * the model and prints its losses.
  */
 #define _GNU_SOURCE
-#include "command_run.h"
+#include "session_case.h"
 
 #include <math.h>
 
-#include "sluice/session.h"
-
-enum { STEPS = 4, WIDTH = 24, HIDDEN = 48, VOCAB = 257 };
-
-static void must(sl_status status)
-{
-    if (status != SL_OK)
-        fail_msg("status %d: %s", (int)status, sl_status_message());
-}
+enum { WIDTH = 24, HIDDEN = 48 };
 
 /* ---- ops ---- */
 
@@ -157,7 +149,8 @@ static sl_status build(sl_model *model, const void *user)
         x = sl_drop_add(model, "drop", sl_linear(model, "down", y, &down), x);
         sl_block_end(model);
     }
-    sl_head(model, "bytes", sl_custom(model, "mix", &mix_op, sl_norm(model, "last", x)));
+    x = sl_gelu(model, "curve", sl_custom(model, "mix", &mix_op, sl_norm(model, "last", x)));
+    sl_head(model, "bytes", x);
     return SL_OK;
 }
 
@@ -181,8 +174,8 @@ static sl_status build_gelu(sl_model *model, const void *user)
 }
 
 /* Trains with settings over `common`; returns the status. */
-static sl_status train(sl_build built, const void *user, const char *const *settings,
-                       double *out_losses)
+static sl_status train_custom(sl_build built, const void *user, const char *const *settings,
+                              double *out_losses)
 {
     static const char *const common[] = {
         "seq",  "32",   "micro-batch", "4", "accumulate",    "2",   "steps",       "4",
@@ -226,10 +219,10 @@ static void custom_when_placed_or_cut_otherwise_gives_the_same_bits(void **state
                                           {"recompute", "full"},    {"recompute", "selective"},
                                           {"accumulation", "layer"}};
     double first[STEPS], losses[STEPS];
-    must(train(build, NULL, runs[0], first));
+    must(train_custom(build, NULL, runs[0], first));
     assert_true(first[STEPS - 1] < first[0] - 0.1);
     for (size_t i = 1; i < sizeof runs / sizeof *runs; i++) {
-        must(train(build, NULL, runs[i], losses));
+        must(train_custom(build, NULL, runs[i], losses));
         if (memcmp(losses, first, sizeof first) != 0)
             fail_msg("%s %s: other bits", runs[i][0], runs[i][1]);
     }
@@ -243,8 +236,8 @@ static void custom_when_it_is_a_layer_of_the_library_gives_its_losses(void **sta
     for (int i = 0; i < 2; i++) {
         const int no = 0, yes = 1;
         double of_library[STEPS], of_program[STEPS];
-        must(train(build_gelu, &no, types[i], of_library));
-        must(train(build_gelu, &yes, types[i], of_program));
+        must(train_custom(build_gelu, &no, types[i], of_library));
+        must(train_custom(build_gelu, &yes, types[i], of_program));
         assert_near(of_program, of_library, tolerances[i]);
     }
 }
@@ -255,8 +248,8 @@ static void custom_when_in_half_precision_follows_fp32(void **state)
     static const char *const whole[] = {"precision", "fp32", NULL};
     static const char *const half[] = {"precision", "bf16", NULL};
     double of_whole[STEPS], of_half[STEPS];
-    must(train(build, NULL, whole, of_whole));
-    must(train(build, NULL, half, of_half));
+    must(train_custom(build, NULL, whole, of_whole));
+    must(train_custom(build, NULL, half, of_half));
     assert_near(of_half, of_whole, 0.02);
 }
 
@@ -275,7 +268,7 @@ static void custom_when_ranks_share_the_work_gives_the_losses_of_one(void **stat
                 {4, "tp 2 pp 2 sequence-parallel true"}};
     static const char *const alone[] = {NULL};
     double expected[STEPS], losses[STEPS];
-    must(train(build, NULL, alone, expected));
+    must(train_custom(build, NULL, alone, expected));
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char command[PATH_MAX + 128];
         snprintf(command, sizeof command, "launch -n %d -- %s %s", runs[i].ranks, program,
@@ -374,13 +367,13 @@ static void custom_when_it_does_not_fit_the_model_is_refused(void **state)
 {
     (void)state;
     static const char *const parts[MISTAKES] = {
-        [OTHER_WIDTH] = "gate: up has 48 features and embedding 24",
+        [OTHER_WIDTH] = "gate: up has 48 features and bytes 24",
         [OTHER_WEIGHT] = "gate: an elementwise op of 24 features has a vector of as many",
         [SAME_NAME] = "two custom ops have the name gelu"};
     static const char *const alone[] = {NULL};
     double losses[STEPS];
     for (mistake which = OTHER_WIDTH; which < MISTAKES; which++) {
-        assert_int_equal(train(build_mistaken, &which, alone, losses), SL_ERROR_USAGE);
+        assert_int_equal(train_custom(build_mistaken, &which, alone, losses), SL_ERROR_USAGE);
         assert_has(sl_status_message(), parts[which]);
     }
 }
@@ -391,7 +384,7 @@ static int run_rank(int count, char **settings)
     const char *given[32] = {NULL};
     for (int i = 0; i < count && i < 31; i++)
         given[i] = settings[i];
-    const sl_status status = train(build, NULL, given, losses);
+    const sl_status status = train_custom(build, NULL, given, losses);
     const char *rank = getenv("SLUICE_RANK");
     if (status != SL_OK)
         fprintf(stderr, "%s\n", sl_status_message());

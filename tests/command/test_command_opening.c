@@ -208,15 +208,16 @@ static sl_options *options_of_gpt2(const char *cache, const char *init)
 
 typedef struct stopper {
     sl_options *options;
-    uint64_t beat;      /* at which the opening is stopped */
-    uint64_t last_beat; /* signs until it was */
+    uint64_t beat;          /* at which the opening is stopped */
+    uint64_t last_beat;     /* signs until it was */
+    _Atomic bool has_ended; /* the opening */
 } stopper;
 
 static void *stop_at_beat(void *argument)
 {
     stopper *self = argument;
     const struct timespec pause = {.tv_nsec = 200000};
-    while (beat_count < self->beat)
+    while (beat_count < self->beat && !self->has_ended)
         nanosleep(&pause, NULL);
     sl_options_stop(self->options);
     self->last_beat = beat_count;
@@ -242,9 +243,11 @@ static void stop_by_thread(const char *init, uint64_t beat)
     pthread_t thread;
     beat_count = 0;
     assert_int_equal(pthread_create(&thread, NULL, stop_at_beat, &self), 0);
-    assert_stopped(open_counted(options, 0, &session));
+    const sl_status status = open_counted(options, 0, &session);
     const uint64_t beats = beat_count;
+    self.has_ended = true;
     assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_stopped(status);
     print_message("stopped at sign %d of %d\n", (int)self.last_beat, (int)beats);
     assert_true(beats <= self.last_beat + SIGNS_TO_END);
     sl_options_close(options);

@@ -82,7 +82,7 @@ static void attend_key_tile(const sl_attention_tile *tile, const forward_state *
     update_softmax(s, tile->query_count, key_count, diagonal);
     if (drops_weights(tile->mask)) {
         draw_factors(tile->mask, place);
-        multiply_factors(tile->mask, key_count, s->scores);
+        multiply_factors(tile->mask, place, s->scores);
     }
     if (!is_first)
         rescale_sums(s, tile->query_count, width);

@@ -101,8 +101,9 @@ SL_INLINE void transpose_rows(float_rows rows, uint64_t count, uint64_t width, f
             to[d * QUERIES + i] = from[i * from_row + d] * scale;
 }
 
-/* scores[key_count][QUERIES] = keys[key_count][width] transposed[width][QUERIES]; of the diagonal
- * tile no more than what the queries see is sure to be written. */
+/* scores[key_count][QUERIES] = keys[key_count][width] transposed[width][QUERIES], in the registers
+ * that hold queries; of the diagonal tile no more than what the queries see is sure to be written.
+ */
 SL_INLINE void multiply_keys(float_rows keys, uint64_t key_count, const transposed_rows *queries,
                              float *scores)
 {
@@ -170,7 +171,7 @@ SL_INLINE void mask_documents(const sl_attention_mask *mask, score_tile tile, fl
         latest = first[i] > latest ? first[i] : latest;
     }
     for (uint64_t key = 0; key < tile.key_count && (int64_t)key < latest; key++)
-        for (uint64_t i = 0; i < QUERIES; i++)
+        for (uint64_t i = 0; i < tile.query_count; i++)
             scores[key * QUERIES + i] = (int32_t)key < first[i] ? value : scores[key * QUERIES + i];
 }
 
@@ -206,10 +207,12 @@ SL_INLINE void draw_factors(const sl_attention_mask *mask, score_tile tile)
     }
 }
 
-SL_INLINE void multiply_factors(const sl_attention_mask *mask, uint64_t key_count, float *weights)
+SL_INLINE void multiply_factors(const sl_attention_mask *mask, score_tile tile, float *weights)
 {
-    for (uint64_t i = 0; i < key_count * QUERIES; i++)
-        weights[i] *= mask->factors[i];
+    const uint64_t columns = whole_lanes(tile.query_count);
+    for (uint64_t key = 0; key < tile.key_count; key++)
+        for (uint64_t i = 0; i < columns; i++)
+            weights[key * QUERIES + i] *= mask->factors[key * QUERIES + i];
 }
 
 _Static_assert(QUERIES % 16 == 0 && KEYS % 16 == 0, "draws do not reach over tiles");

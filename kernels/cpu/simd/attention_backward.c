@@ -107,9 +107,9 @@ static void differentiate_masked(const sl_attention_mask *mask, const backward_s
         return;
     }
     draw_factors(mask, place);
-    multiply_factors(mask, key_count, s->ds);
+    multiply_factors(mask, place, s->ds);
     differentiate_softmax(s, key_count);
-    multiply_factors(mask, key_count, s->p);
+    multiply_factors(mask, place, s->p);
 }
 
 /* gradient[key_count][width] (+)= weights[key_count][QUERIES] rows[query_count][width] */

@@ -1,12 +1,10 @@
 /* See evaluation.h. */
-#define _GNU_SOURCE /* open_memstream */
 #include "evaluation.h"
 
-#include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
+#include "files/json_file.h"
 #include "train/loading/loading.h"
 
 typedef struct evaluating {
@@ -45,66 +43,60 @@ double sl_evaluation_spread(const sl_eval_report *report, uint64_t count)
 }
 
 /* JSON has no number that is not finite. */
-static void put_number(FILE *to, const char *name, double value)
+static int put_number(json_t *to, const char *name, double value)
 {
-    if (isfinite(value))
-        fprintf(to, "\"%s\": %.17g, ", name, value);
-    else
-        fprintf(to, "\"%s\": null, ", name);
+    return json_object_set_new(to, name, isfinite(value) ? json_real(value) : json_null());
 }
 
-static void put_count(FILE *to, const char *name, uint64_t value)
+static int put_count(json_t *to, const char *name, uint64_t value)
 {
-    fprintf(to, "\"%s\": %" PRIu64 ", ", name, value);
+    return json_object_set_new(to, name, json_integer((json_int_t)value));
 }
 
-static void put_end(FILE *to, bool is_partial, uint64_t step)
+static int put_end(json_t *to, bool is_partial, uint64_t step)
 {
-    fprintf(to, "\"partial\": %s, \"step\": %" PRIu64 "}", is_partial ? "true" : "false", step);
+    return json_object_set_new(to, "partial", json_boolean(is_partial)) |
+           put_count(to, "step", step);
 }
 
-static void put_rows(FILE *to, const sl_eval_report *report, const sl_text_count *text)
+/* Returns 0, or what is not 0 if memory was refused. */
+static int put_rows(json_t *to, const sl_eval_report *report, const sl_text_count *text)
 {
-    put_number(to, "loss", report->loss);
-    put_number(to, "perplexity", report->perplexity);
+    int failed = put_number(to, "loss", report->loss);
+    failed |= put_number(to, "perplexity", report->perplexity);
     if (text->bytes > 0) {
-        put_number(to, "loss_per_byte", sl_evaluation_spread(report, text->bytes));
-        put_number(to, "loss_per_character", sl_evaluation_spread(report, text->characters));
-        put_count(to, "bytes", text->bytes);
-        put_count(to, "characters", text->characters);
+        failed |= put_number(to, "loss_per_byte", sl_evaluation_spread(report, text->bytes));
+        failed |=
+            put_number(to, "loss_per_character", sl_evaluation_spread(report, text->characters));
+        failed |= put_count(to, "bytes", text->bytes);
+        failed |= put_count(to, "characters", text->characters);
     }
-    put_count(to, "tokens", report->tokens);
-    put_count(to, "data_tokens", report->data_tokens);
-    put_end(to, report->is_partial, report->step);
+    failed |= put_count(to, "tokens", report->tokens);
+    failed |= put_count(to, "data_tokens", report->data_tokens);
+    return failed | put_end(to, report->is_partial, report->step);
 }
 
-static void put_words(FILE *to, const sl_word_report *report)
+static int put_words(json_t *to, const sl_word_report *report)
 {
-    put_number(to, "accuracy", report->accuracy);
-    put_number(to, "perplexity", report->perplexity);
-    put_count(to, "right", report->right_count);
-    put_count(to, "documents", report->document_count);
-    put_count(to, "tokens", report->tokens);
-    put_end(to, report->is_partial, report->step);
+    int failed = put_number(to, "accuracy", report->accuracy);
+    failed |= put_number(to, "perplexity", report->perplexity);
+    failed |= put_count(to, "right", report->right_count);
+    failed |= put_count(to, "documents", report->document_count);
+    failed |= put_count(to, "tokens", report->tokens);
+    return failed | put_end(to, report->is_partial, report->step);
 }
 
 sl_status sl_evaluation_format(const sl_evaluation *evaluation, char **out_text)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *to = open_memstream(&text, &bytes);
-    if (!to)
+    enum { DIGITS = 17 };
+    json_t *object = json_object();
+    const int failed = evaluation->of_words
+                           ? put_words(object, &evaluation->words)
+                           : put_rows(object, &evaluation->rows, &evaluation->text);
+    char *text = failed ? NULL : sl_json_file_dump(object, JSON_REAL_PRECISION(DIGITS));
+    json_decref(object);
+    if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the figures of an evaluation");
-    fputc('{', to);
-    if (evaluation->of_words)
-        put_words(to, &evaluation->words);
-    else
-        put_rows(to, &evaluation->rows, &evaluation->text);
-    const bool is_written = !ferror(to);
-    if (fclose(to) != 0 || !is_written) {
-        free(text);
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the figures of an evaluation");
-    }
     *out_text = text;
     return SL_OK;
 }
