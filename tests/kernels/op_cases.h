@@ -129,8 +129,9 @@ static inline bool case_is_half(const op_case *c)
 /* A gradient is of an input that is there. */
 static inline bool case_custom_exists(const op_case *c)
 {
-    const bool has_gradient = case_has(c, 4) || case_has(c, 5) || case_has(c, 6);
-    return has_gradient && (case_has(c, 1) || !case_has(c, 5)) &&
+    const int gradients = case_has(c, 4) + case_has(c, 5) + case_has(c, 6);
+    const bool is_chosen = gradients == 1 || (case_has(c, 1) && case_has(c, 2)); /* of many */
+    return gradients > 0 && is_chosen && (case_has(c, 1) || !case_has(c, 5)) &&
            (case_has(c, 2) || !case_has(c, 6));
 }
 
@@ -159,6 +160,7 @@ static inline bool case_exists(const op_case *c)
 static inline void case_set_sizes(op_case *c)
 {
     enum { POSITION = 5, LEFT = 3, FIRST_ID = 1000, MISSING_IDS = 3, FIRST_BLOCK = 3 };
+    enum { CUSTOM_SHARE = 64 };
     const op_shape *shape = &op_shapes[c->choice[AXIS_SHAPE]];
     const uint64_t rows = shape->batch * shape->seq;
     const uint32_t group = c->choice[AXIS_ROWS];
@@ -179,6 +181,8 @@ static inline void case_set_sizes(op_case *c)
     if (c->choice[AXIS_VALID] > 0)
         attrs->valid_id_count -= c->choice[AXIS_VALID] == 1 ? MISSING_IDS : shape->ids;
     attrs->element_count = is_chunk ? shape->blocks * SL_BLOCK_ELEMENTS : shape->elements;
+    if (sl_op_is_custom(c->op.kind)) /* each row reads all of the weight */
+        attrs->element_count /= CUSTOM_SHARE;
     attrs->first_block = c->choice[AXIS_BLOCK] ? FIRST_BLOCK : 0;
     c->position =
         c->choice[AXIS_POSITION] && c->op.kind != SL_OP_EMBED_POSITION_BACKWARD ? POSITION : 0;
