@@ -33,8 +33,8 @@ typedef struct sl_model_options {
     /* The most logits alive at once: the head is computed for one range of rows after the other.
      * More are alive only where there would be too many ranges (HEAD_PIECES_MAX in head.c). A
      * larger number makes larger products and takes more memory. It fixes the order of sums, so it
-     * may depend on type and kind of device, but not on placement or budgets. 0: as many as 128 MiB
-     * hold. */
+     * may depend on the kind of device, but not on options of the run. 0: 32 Mi logits, 128 MiB in
+     * fp32. */
     uint64_t head_logits;
     uint32_t cache_rows; /* CACHED: tokens that the cache holds; 0: the context */
     bool by_document;    /* LOSS and STATS: attention and positions start anew at each document of a

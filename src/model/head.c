@@ -18,7 +18,7 @@ enum { ROW_UNIT = 128, STATS_A_ROW = 4 };
 /* Pieces: ranges of rows times panels. Each one adds ops (see table.c). */
 enum { HEAD_PIECES_MAX = 8192 };
 
-static const uint64_t default_head_bytes = 128ull << 20;
+static const uint64_t default_head_logits = 32ull << 20;
 
 /* The sizes of a head op on rows [first_row, first_row + row_count) and one panel. */
 static sl_op_attrs head_attrs(const sl_model *model, const sl_model_table *table,
@@ -140,8 +140,7 @@ static sl_status emit_row_range(sl_model *model, const sl_model_table *table, ro
 static uint64_t count_range_rows(const sl_model *model, const sl_model_table *table)
 {
     const uint64_t wanted = model->options->head_logits;
-    const uint64_t usual = default_head_bytes / sl_type_bytes(model->program->type);
-    const uint64_t fitting = (wanted ? wanted : usual) / table->padded_ids;
+    const uint64_t fitting = (wanted ? wanted : default_head_logits) / table->padded_ids;
     const uint64_t least =
         sl_bits_divide_up(model->head_rows, HEAD_PIECES_MAX / table->panel_count);
     uint64_t rows = fitting / ROW_UNIT * ROW_UNIT;
