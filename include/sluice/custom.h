@@ -64,9 +64,10 @@ typedef struct sl_custom_op {
                                     element i of a weight vector; then x may be divided among
                                     tensor-parallel ranks by its features, evenly, and the
                                     op is not told which features it has */
-    uint64_t flops; /* of matrix products of a row, forward; in the rates of profile and plan */
-    double seconds; /* of a row, forward, on all cores; for the planned time of a
-                       step. 0: as long as its bytes take */
+    uint64_t flops;              /* of matrix products of a row, forward; in the rates of
+                                                 profile and plan */
+    double seconds; /* that a row takes forward, beyond the time to move its bytes, with
+                       all cores at work; for the planned time of a step */
 } sl_custom_op;
 
 /* Checks an op on a few rows of `features` random inputs, `input_count` of them (1 or 2): samples

@@ -36,8 +36,8 @@
  * sl_parallel_part says which. A rank may have none; its arrays then are any pointers but NULL. The
  * bias of a layer by columns is divided as its columns are, every other bias is whole on each rank.
  *
- * By hand, on activations [rows, features], in the words of Megatron and torchshard; gather is of
- * features that all ranks use in the same way afterwards:
+ * By hand, on activations [rows, features], in the words of Megatron and torchshard; all ranks do
+ * the same with gathered features afterwards:
  *
  * | operation | forward             | backward            |
  * |-----------|---------------------|---------------------|
