@@ -5,6 +5,7 @@
  * kink, a large one where fp32 rounds.
  */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,13 +81,18 @@ static sl_status check_written(const checked *it, const char *what, const float 
     return SL_OK;
 }
 
+static bool has_same_bits(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0; /* NOLINT: bits are meant */
+}
+
 /* Rows computed one by one have the bits of rows computed together. */
 static sl_status check_rows(const checked *it)
 {
     for (uint64_t r = 0; r < ROWS; r++)
         run_forward(it, r, 1, it->other);
     for (uint64_t i = 0; i < ROWS * it->out; i++)
-        if (memcmp(&it->other[i], &it->y[i], sizeof *it->y) != 0)
+        if (!has_same_bits(it->other[i], it->y[i]))
             SL_FAIL(SL_ERROR_USAGE, "%s: row %llu of y depends on the rows beside it", it->op->name,
                     (unsigned long long)(i / it->out));
     return SL_OK;
@@ -107,7 +113,7 @@ static sl_status check_features(const checked *it)
     if (it->z != NULL)
         it->z[changed] = z;
     for (uint64_t i = 0; i < it->out; i++)
-        if (i != changed && memcmp(&it->other[i], &it->y[i], sizeof *it->y) != 0)
+        if (i != changed && !has_same_bits(it->other[i], it->y[i]))
             SL_FAIL(SL_ERROR_USAGE,
                     "%s is not elementwise: feature %llu of y depends on %llu of x or z",
                     it->op->name, (unsigned long long)i, (unsigned long long)changed);
