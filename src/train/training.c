@@ -416,7 +416,7 @@ sl_status sl_training_end(sl_training *training, bool has_failed)
         sl_first_failure_keep(
             &failure,
             sl_status_fail(of_sinks->status, "%s; the run itself is complete", of_sinks->message));
-    if (!has_failed)
+    if (!has_failed && failure.status == SL_OK) /* else sl_trainer_close warns if it is not whole */
         sl_first_failure_keep(&failure, sl_drawing_end(&trainer->drawing));
     return sl_first_failure_return(&failure);
 }

@@ -327,6 +327,10 @@ static void custom_when_wrong_is_found_by_the_check(void **state)
         {{"mixes", rms, rms_backward, .weight = {WIDTH}, .mean = 1, .is_elementwise = 1},
          "is not elementwise"},
         {{"lacks", gelu, NULL}, "a name, forward and backward"},
+        {{"short", gate, gate_backward, .weight = {WIDTH / 2}, .is_elementwise = 1},
+         "has a vector of as many"},
+        {{"wide", gelu, gelu_backward, .out = 2 * WIDTH, .is_elementwise = 1}, "gives 48"},
+        {{"hurries", gelu, gelu_backward, .seconds = -1}, "seconds -1"},
     };
     must(sl_custom_check(&gate_op, HIDDEN, 2));
     must(sl_custom_check(&rms_op, WIDTH, 1));

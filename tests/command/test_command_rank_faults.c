@@ -176,8 +176,7 @@ static void files_when_their_calls_are_interrupted_for_ever_end_the_run(void **s
     } cases[] = {
         {"--log-json cut/log", "cut/log: Interrupted system call"},
         {"--report cut/page.html", "cut/page.html: Interrupted system call; it is not whole"},
-        {"--timeline cut/line",
-         "cut/line: Interrupted system call"}, /* in the run, or at its end */
+        {"--timeline cut/line", "cut/line: Interrupted system call; it is not whole"},
         {"--save cut/saved", "cannot be locked: Interrupted system call"},
         {"--policy nvme --disk-dir cut --disk-space 64M", "Interrupted system call"},
     };
