@@ -1,43 +1,49 @@
-/* The attention ops: which heads and queries make a tile. Forward a tile is 64 queries of one head;
- * backward it is a whole head, because every key collects gradients from all later queries. */
+/* The attention ops: which heads and queries make a tile of work. Forward that is a block of
+ * queries of one head; backward a key head with all its query heads, because every key collects
+ * gradients from all later queries. Query head h reads key head h / (query heads a key head). */
 #include "ops.h"
 
 #include <string.h>
 
-#include "kernels/dropout.h"
 #include "simd.h"
 #include "tiles.h"
 
-enum { QUERIES = SL_ATTENTION_QUERIES, FLOATS_PER_LINE = 64 };
+enum { BLOCK = SL_ATTENTION_BLOCK, WORDS_PER_LINE = 64 };
 
 typedef struct attention_job {
     const sl_op_attrs *attrs;
-    sl_type type;
-    uint64_t element_bytes, head_width, position;
-    const char *qkv, *y, *dy; /* places are in bytes */
+    sl_attention_shape shape;
+    uint64_t element_bytes, position;
+    uint64_t key_heads, qkv_row; /* elements of a row of q, k and v */
+    const char *qkv, *y, *dy;    /* places are in bytes */
     const float *lse;
     char *out; /* y or dqkv */
     float *out_lse;
     char *keys, *values; /* of the cache */
     bool is_masked;
     sl_attention_mask mask; /* of all rows and heads */
-    float *scratch;
-    uint64_t scratch_floats; /* of one worker */
-    uint64_t factors_at;     /* in it, of dropout */
+    uint32_t *scratch;
+    uint64_t scratch_words; /* of one worker */
+    uint64_t factors_at;    /* in it, of dropout */
 } attention_job;
 
-/* Scratch bytes of the tiles, a multiple of 256. */
-static uint64_t count_tile_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
+static sl_attention_shape find_shape(const sl_op_attrs *attrs)
 {
-    const uint64_t width = attrs->in / attrs->heads;
     const sl_type type = (sl_type)attrs->type;
-    const uint64_t floats = kind == SL_OP_ATTENTION_BACKWARD
-                                ? sl_simd_attention_backward_floats(type, attrs->seq, width)
-                                : sl_simd_attention_floats(type, width);
-    return sl_bits_round_up(floats, FLOATS_PER_LINE);
+    return sl_attention_shape_of(sl_simd_current()->micro_kernel[type], type,
+                                 attrs->in / attrs->heads);
 }
 
-/* Scratch bytes of one worker, a multiple of 256. */
+/* Scratch words of the tiles of one worker, whole lines. */
+static uint64_t count_tile_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    const sl_attention_shape shape = find_shape(attrs);
+    const uint64_t words = kind == SL_OP_ATTENTION_BACKWARD
+                               ? sl_attention_backward_room_of(&shape, attrs->seq).end
+                               : sl_attention_room_of(&shape).end;
+    return sl_bits_round_up(words, WORDS_PER_LINE);
+}
+
 static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     const uint64_t factors = (uint64_t)SL_ATTENTION_KEYS * SL_ATTENTION_QUERIES;
@@ -49,7 +55,7 @@ static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
 uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                           uint32_t worker_count)
 {
-    return count_scratch(kind, attrs) * sizeof(float) * worker_count;
+    return count_scratch(kind, attrs) * sizeof(uint32_t) * worker_count;
 }
 
 static void describe_mask(const sl_kernel_call *call, const int32_t *positions, attention_job *job)
@@ -69,7 +75,7 @@ static sl_attention_mask find_mask(const attention_job *job, uint64_t row, uint6
         mask.positions += row * job->attrs->seq;
     mask.dropout.stream += row;
     mask.head += (uint32_t)head;
-    mask.factors = job->scratch + worker_index * job->scratch_floats + job->factors_at;
+    mask.factors = (float *)(job->scratch + worker_index * job->scratch_words + job->factors_at);
     return mask;
 }
 
@@ -81,72 +87,81 @@ static sl_status describe_job(const sl_kernel_call *call, sl_op_kind kind, atten
                 (unsigned long long)attrs->in, (unsigned long long)attrs->heads);
     *out_job = (attention_job){
         .attrs = attrs,
-        .type = (sl_type)attrs->type,
+        .shape = find_shape(attrs),
         .element_bytes = sl_type_bytes((sl_type)attrs->type),
-        .head_width = attrs->in / attrs->heads,
+        .key_heads = attrs->heads,
+        .qkv_row = 3 * attrs->in,
         .qkv = call->operand[0],
         .scratch = call->workspace,
-        .scratch_floats = count_scratch(kind, attrs),
+        .scratch_words = count_scratch(kind, attrs),
         .factors_at = count_tile_scratch(kind, attrs),
     };
     return SL_OK;
 }
 
 typedef struct head_place {
-    uint64_t row_of_batch, head, tile_of_queries;
+    uint64_t row_of_batch, head, block;
 } head_place;
 
-/* The last queries see the most keys. Their tiles come first, so that no long tile is left at the
+/* The last queries see the most keys. Their blocks come first, so that no long one is left at the
  * end of the job. */
 static head_place find_place(const sl_op_attrs *attrs, uint64_t tile_index)
 {
     const uint64_t heads = attrs->batch * attrs->heads;
-    const uint64_t query_tiles = sl_tiles_count(attrs->seq, QUERIES);
+    const uint64_t blocks = sl_tiles_count(attrs->seq, BLOCK);
     const uint64_t head = tile_index % heads;
-    return (head_place){head / attrs->heads, head % attrs->heads,
-                        query_tiles - 1 - tile_index / heads};
+    return (head_place){head / attrs->heads, head % attrs->heads, blocks - 1 - tile_index / heads};
 }
 
-static uint64_t count_query_tiles(const sl_op_attrs *attrs)
+static uint64_t count_blocks(const sl_op_attrs *attrs)
 {
-    return attrs->batch * attrs->heads * sl_tiles_count(attrs->seq, QUERIES);
+    return attrs->batch * attrs->heads * sl_tiles_count(attrs->seq, BLOCK);
 }
 
-static void attend(const attention_job *job, head_place place, sl_attention_tile tile,
+static uint64_t key_head_of(const attention_job *job, uint64_t head)
+{
+    return head / (job->attrs->heads / job->key_heads);
+}
+
+/* `keys` has k, v and key_row: where the row of the batch begins, and from row to row. */
+static void attend(const attention_job *job, head_place place, sl_attention_block keys,
                    uint32_t worker_index)
 {
     const sl_op_attrs *attrs = job->attrs;
-    const sl_span queries = sl_tiles_span(attrs->seq, QUERIES, place.tile_of_queries);
+    const uint64_t width = job->shape.width;
+    const sl_span queries = sl_tiles_span(attrs->seq, BLOCK, place.block);
     const uint64_t row = place.row_of_batch * attrs->seq + queries.first;
-    const uint64_t feature = place.head * job->head_width;
-    tile.type = job->type;
-    tile.q = job->qkv + (row * 3 * attrs->in + feature) * job->element_bytes;
-    tile.q_row = 3 * attrs->in;
-    tile.y = job->out + (row * attrs->in + feature) * job->element_bytes;
-    tile.y_row = attrs->in;
-    tile.query_count = queries.count;
-    tile.first_query = job->position + queries.first;
-    tile.head_width = job->head_width;
-    tile.scratch = job->scratch + worker_index * job->scratch_floats;
+    const uint64_t feature = place.head * width;
+    const uint64_t key_feature = key_head_of(job, place.head) * width * job->element_bytes;
     const sl_attention_mask mask = find_mask(job, place.row_of_batch, place.head, worker_index);
-    tile.mask = job->is_masked ? &mask : NULL;
+    sl_attention_block block = keys;
+    block.k = (const char *)keys.k + key_feature;
+    block.v = (const char *)keys.v + key_feature;
+    block.q = job->qkv + (row * job->qkv_row + feature) * job->element_bytes;
+    block.q_row = job->qkv_row;
+    block.y = job->out + (row * attrs->in + feature) * job->element_bytes;
+    block.y_row = attrs->in;
+    block.shape = job->shape;
+    block.query_count = queries.count;
+    block.first_query = job->position + queries.first;
+    block.scratch = job->scratch + worker_index * job->scratch_words;
+    block.mask = job->is_masked ? &mask : NULL;
     if (job->out_lse != NULL)
-        tile.lse = job->out_lse + (place.row_of_batch * attrs->heads + place.head) * attrs->seq +
-                   queries.first;
-    sl_simd_current()->attention_forward(&tile);
+        block.lse = job->out_lse + (place.row_of_batch * attrs->heads + place.head) * attrs->seq +
+                    queries.first;
+    sl_simd_current()->attention_forward(&block);
 }
 
-static void attend_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void attend_block(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
     const head_place place = find_place(attrs, tile_index);
-    const uint64_t first =
-        place.row_of_batch * attrs->seq * 3 * attrs->in + place.head * job->head_width;
-    const char *k = job->qkv + (first + attrs->in) * job->element_bytes;
-    const sl_attention_tile tile = {
-        .k = k, .v = k + attrs->in * job->element_bytes, .key_row = 3 * attrs->in};
-    attend(job, place, tile, worker_index);
+    const uint64_t first = place.row_of_batch * attrs->seq * job->qkv_row + attrs->in;
+    const char *k = job->qkv + first * job->element_bytes;
+    const uint64_t key_bytes = job->key_heads * job->shape.width * job->element_bytes;
+    attend(job, place, (sl_attention_block){.k = k, .v = k + key_bytes, .key_row = job->qkv_row},
+           worker_index);
 }
 
 sl_status sl_cpu_attention(const sl_kernel_call *call)
@@ -156,7 +171,7 @@ sl_status sl_cpu_attention(const sl_kernel_call *call)
     job.out = call->operand[1];
     job.out_lse = call->operand[2];
     describe_mask(call, call->operand[3], &job);
-    sl_workers_run(call->workers, count_query_tiles(call->attrs), attend_tile, &job);
+    sl_workers_run(call->workers, count_blocks(call->attrs), attend_block, &job);
     return SL_OK;
 }
 
@@ -166,26 +181,26 @@ static void append_cache_tile(void *argument, uint64_t tile_index, uint32_t work
     (void)worker_index;
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
-    const uint64_t bytes = attrs->in * job->element_bytes;
+    const uint64_t bytes = job->key_heads * job->shape.width * job->element_bytes;
     for (uint64_t t = 0; t < attrs->seq; t++) {
-        const char *row = job->qkv + (tile_index * attrs->seq + t) * 3 * bytes;
+        const uint64_t row = (tile_index * attrs->seq + t) * job->qkv_row + attrs->in;
+        const char *new_keys = job->qkv + row * job->element_bytes;
         uint64_t cached = (tile_index * attrs->cache_rows + job->position + t) * bytes;
-        memcpy(job->keys + cached, row + bytes, bytes);
-        memcpy(job->values + cached, row + 2 * bytes, bytes);
+        memcpy(job->keys + cached, new_keys, bytes);
+        memcpy(job->values + cached, new_keys + bytes, bytes);
     }
 }
 
-static void attend_cached_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void attend_cached_block(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
     const head_place place = find_place(attrs, tile_index);
-    const uint64_t cached =
-        (place.row_of_batch * attrs->cache_rows * attrs->in + place.head * job->head_width) *
-        job->element_bytes;
-    const sl_attention_tile tile = {
-        .k = job->keys + cached, .v = job->values + cached, .key_row = attrs->in};
-    attend(job, place, tile, worker_index);
+    const uint64_t key_row = job->key_heads * job->shape.width;
+    const uint64_t row = place.row_of_batch * attrs->cache_rows * key_row * job->element_bytes;
+    attend(job, place,
+           (sl_attention_block){.k = job->keys + row, .v = job->values + row, .key_row = key_row},
+           worker_index);
 }
 
 sl_status sl_cpu_attention_cached(const sl_kernel_call *call)
@@ -199,43 +214,45 @@ sl_status sl_cpu_attention_cached(const sl_kernel_call *call)
                 (unsigned long long)attrs->seq, (unsigned long long)attrs->cache_rows,
                 (unsigned long long)job.position);
     job.keys = call->operand[1];
-    job.values = job.keys + attrs->batch * attrs->cache_rows * attrs->in * job.element_bytes;
+    job.values = job.keys + attrs->batch * attrs->cache_rows * job.key_heads * job.shape.width *
+                                job.element_bytes;
     job.out = call->operand[2];
     sl_workers_run(call->workers, attrs->batch, append_cache_tile, &job);
-    sl_workers_run(call->workers, count_query_tiles(attrs), attend_cached_tile, &job);
+    sl_workers_run(call->workers, count_blocks(attrs), attend_cached_block, &job);
     return SL_OK;
 }
 
-static void differentiate_attention_head(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void differentiate_head(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
-    const uint64_t row = tile_index / attrs->heads * attrs->seq;
-    const uint64_t feature = tile_index % attrs->heads * job->head_width;
-    const uint64_t qkv = (row * 3 * attrs->in + feature) * job->element_bytes;
-    const uint64_t y = (row * attrs->in + feature) * job->element_bytes;
-    const uint64_t third = attrs->in * job->element_bytes;
-    const sl_attention_mask mask =
-        find_mask(job, tile_index / attrs->heads, tile_index % attrs->heads, worker_index);
-    const sl_attention_head head = {
-        .q = job->qkv + qkv,
-        .k = job->qkv + qkv + third,
-        .v = job->qkv + qkv + 2 * third,
+    const uint64_t width = job->shape.width, query_heads = attrs->heads / job->key_heads;
+    const uint64_t row_of_batch = tile_index / job->key_heads, row = row_of_batch * attrs->seq;
+    const uint64_t key_head = tile_index % job->key_heads, head = key_head * query_heads;
+    const uint64_t q = (row * job->qkv_row + head * width) * job->element_bytes;
+    const uint64_t k = (row * job->qkv_row + attrs->in + key_head * width) * job->element_bytes;
+    const uint64_t v = k + job->key_heads * width * job->element_bytes;
+    const uint64_t y = (row * attrs->in + head * width) * job->element_bytes;
+    const sl_attention_mask mask = find_mask(job, row_of_batch, head, worker_index);
+    const sl_attention_head one = {
+        .q = job->qkv + q,
+        .k = job->qkv + k,
+        .v = job->qkv + v,
         .y = job->y + y,
         .dy = job->dy + y,
-        .lse = job->lse + tile_index * attrs->seq,
-        .dq = job->out + qkv,
-        .dk = job->out + qkv + third,
-        .dv = job->out + qkv + 2 * third,
-        .type = job->type,
-        .qkv_row = 3 * attrs->in,
+        .lse = job->lse + (row_of_batch * attrs->heads + head) * attrs->seq,
+        .dq = job->out + q,
+        .dk = job->out + k,
+        .dv = job->out + v,
+        .shape = job->shape,
+        .qkv_row = job->qkv_row,
         .y_row = attrs->in,
         .seq = attrs->seq,
-        .head_width = job->head_width,
+        .query_heads = query_heads,
         .mask = job->is_masked ? &mask : NULL,
-        .scratch = job->scratch + worker_index * job->scratch_floats,
+        .scratch = job->scratch + worker_index * job->scratch_words,
     };
-    sl_simd_current()->attention_backward(&head);
+    sl_simd_current()->attention_backward(&one);
 }
 
 sl_status sl_cpu_attention_backward(const sl_kernel_call *call)
@@ -247,7 +264,6 @@ sl_status sl_cpu_attention_backward(const sl_kernel_call *call)
     job.dy = call->operand[3];
     job.out = call->operand[4];
     describe_mask(call, call->operand[5], &job);
-    sl_workers_run(call->workers, call->attrs->batch * call->attrs->heads,
-                   differentiate_attention_head, &job);
+    sl_workers_run(call->workers, call->attrs->batch * job.key_heads, differentiate_head, &job);
     return SL_OK;
 }

@@ -350,6 +350,9 @@ static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_pl
     sl_gemm_patch patch = {
         .a = slot_a(job, at.chain, at.a),
         .b = slot_b(job, at.chain, at.b),
+        .a_row = plan->micro->words_per_step,
+        .a_step = (uint64_t)plan->micro->rows * plan->micro->words_per_step,
+        .b_row = plan->micro->columns,
         .step_count = sl_bits_divide_up(terms, plan->micro->terms_per_step),
         .c = tile->c + (rows.first - tile->rows.first) * tile->leading_c +
              (columns.first - tile->columns.first),

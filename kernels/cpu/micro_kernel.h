@@ -38,9 +38,15 @@ typedef struct sl_gemm_strip {
 
 enum { SL_GEMM_SLACK = 16 }; /* packed words that a strip's last store may write past its end */
 
-/* C[rows, columns] (+)= a strip of A times one of B. */
+/* C[rows, columns] (+)= a strip of A times one of B.
+ *
+ * A packed strip of A has a_row = words_per_step and a_step = words_per_step * its width. Rows that
+ * lie in memory as the words of their terms, one behind the other, are a strip too: a_step =
+ * words_per_step. One of a_row and a_step is words_per_step. Each step of B is words_per_step rows
+ * of words, b_row apart, with a word for each of the micro-kernel's columns. */
 typedef struct sl_gemm_patch {
     const uint32_t *a, *b;
+    uint64_t a_row, a_step, b_row; /* words: from a row of A to the next, from a step to the next */
     uint64_t step_count;
     float *c;
     uint64_t leading_c;

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "attention_room.h"
 #include "kernels/dropout.h"
 #include "micro_kernel.h"
 #include "program/op_list.h"
@@ -40,8 +41,6 @@ typedef struct sl_head_rows {
     bool add; /* to stats */
 } sl_head_rows;
 
-enum { SL_ATTENTION_QUERIES = 64, SL_ATTENTION_KEYS = 64 }; /* of one tile of scores */
-
 /* What takes part in one head of one row, beside causality. */
 typedef struct sl_attention_mask {
     const int32_t *positions; /* [seq]: of each token in its document; NULL: all are of one */
@@ -50,30 +49,31 @@ typedef struct sl_attention_mask {
     float *factors;           /* room: [SL_ATTENTION_KEYS, SL_ATTENTION_QUERIES] */
 } sl_attention_mask;
 
-/* Up to SL_ATTENTION_QUERIES queries of one head; query i sees the keys 0 .. first_query + i, but
- * for those that `mask` takes away: then first_query is a multiple of SL_ATTENTION_QUERIES. */
-typedef struct sl_attention_tile {
-    const void *q, *k, *v; /* rows of head_width elements, q_row and key_row elements apart */
+/* Up to SL_ATTENTION_BLOCK queries of one head; query i sees the keys 0 .. first_query + i, but for
+ * those that `mask` takes away: then first_query is a multiple of SL_ATTENTION_QUERIES. */
+typedef struct sl_attention_block {
+    const void *q, *k, *v; /* rows of shape.width elements, q_row and key_row elements apart */
     uint64_t q_row, key_row;
     void *y;
     uint64_t y_row;
-    sl_type type;
+    sl_attention_shape shape;
     float *lse; /* [query_count]; may be NULL */
-    uint64_t query_count, first_query, head_width;
+    uint64_t query_count, first_query;
     const sl_attention_mask *mask; /* NULL: none */
-    float *scratch;                /* sl_simd_attention_floats(type, head_width) */
-} sl_attention_tile;
+    uint32_t *scratch;             /* sl_attention_room_of(shape).end words */
+} sl_attention_block;
 
-/* One head of one row of the batch, backwards. */
+/* The query heads of one key head of one row of the batch, backwards; each begins shape.width
+ * elements behind the one before, in lse and for the mask one row or head behind. */
 typedef struct sl_attention_head {
     const void *q, *k, *v, *y, *dy;
-    const float *lse;
+    const float *lse; /* [query_heads, seq] */
     void *dq, *dk, *dv;
     uint64_t qkv_row, y_row; /* elements: q, k, v and their gradients; y and dy */
-    sl_type type;
-    uint64_t seq, head_width;
-    const sl_attention_mask *mask; /* NULL: none */
-    float *scratch;                /* sl_simd_attention_backward_floats(type, seq, head_width) */
+    sl_attention_shape shape;
+    uint64_t seq, query_heads;
+    const sl_attention_mask *mask; /* of the first query head; NULL: none */
+    uint32_t *scratch;             /* sl_attention_backward_room_of(shape, seq).end words */
 } sl_attention_head;
 
 /* Elements first .. first + count of a row of the batch, `first` a multiple of SL_DROPOUT_WORDS. */
@@ -129,7 +129,7 @@ typedef struct sl_strided_rows {
     X(layernorm_backward, (const sl_layernorm_rows *rows))                                         \
     X(head_stats, (const sl_head_rows *rows))                                                      \
     X(head_backward, (const sl_head_rows *rows))                                                   \
-    X(attention_forward, (const sl_attention_tile *tile))                                          \
+    X(attention_forward, (const sl_attention_block *block))                                        \
     X(attention_backward, (const sl_attention_head *head))                                         \
     X(dropout, (const sl_dropout_span *span))                                                      \
     X(block_norm, (const sl_gradient_blocks *gradient, uint64_t block_count, float *sums))         \
@@ -161,24 +161,6 @@ static inline sl_gradient_blocks sl_simd_gradient_from(const sl_gradient_blocks 
     sl_gradient_blocks rest = *gradient;
     rest.elements = (const char *)rest.elements + first * sl_type_bytes(rest.stored_type);
     return rest;
-}
-
-/* floats of scratch of one attention tile, forward and backward; half precision is widened tile by
- * tile, and backward sums the gradients of a head's keys and values in fp32 */
-static inline uint64_t sl_simd_attention_floats(sl_type type, uint64_t head_width)
-{
-    const uint64_t queries = SL_ATTENTION_QUERIES, keys = SL_ATTENTION_KEYS;
-    const uint64_t widened = type == SL_TYPE_FP32 ? 0 : 2 * keys * head_width;
-    return 2 * queries * head_width + keys * queries + 3 * queries + widened;
-}
-
-static inline uint64_t sl_simd_attention_backward_floats(sl_type type, uint64_t seq,
-                                                         uint64_t head_width)
-{
-    const uint64_t queries = SL_ATTENTION_QUERIES, keys = SL_ATTENTION_KEYS;
-    const uint64_t widened =
-        type == SL_TYPE_FP32 ? 0 : (2 * keys + 2 * queries + 2 * seq) * head_width;
-    return 4 * queries * head_width + 2 * keys * queries + 2 * queries + widened;
 }
 
 #endif

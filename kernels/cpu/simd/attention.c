@@ -1,141 +1,230 @@
-/* Attention of up to QUERIES queries of one head, key tile by key tile with a running softmax (Dao
- * et al. 2022): the scores of one tile are all that is ever stored. */
+/* Attention of a block of queries of one head: tile of keys by tile of keys, each met by all tiles
+ * of queries that see it, with a running softmax (Dao et al. 2022). The scores of one tile are all
+ * that is ever stored.
+ *
+ * A weight is 2^(scale score - base). The base of a query is its largest scaled score at the first
+ * tile, and a later maximum only where that exceeds the base by BASE_LAG: sums are rescaled seldom,
+ * and a weight is below 2^BASE_LAG (FlashAttention-4's way). */
 #include "attention.h"
 
 #include <float.h>
 
-_Static_assert((int)KEYS >= (int)QUERIES, "queries are widened where keys will be");
+#define BASE_LAG 8.0f
 
 typedef struct forward_state {
-    float *transposed;             /* [head_width, QUERIES], scaled queries */
-    float *scores;                 /* [KEYS, QUERIES] */
-    float *sum;                    /* [QUERIES, head_width], the weighted values */
-    float *max, *weight, *rescale; /* [QUERIES]; rescale: of earlier sums, to the new maximum */
-    float *widened_keys, *widened_values; /* [KEYS, head_width]; of half precision only */
+    const sl_attention_block *block;
+    sl_attention_room room;
+    float scale; /* of a score, to the exponent of 2 */
 } forward_state;
 
-static forward_state carve_scratch(const sl_attention_tile *tile)
+/* One tile of queries. */
+typedef struct query_tile {
+    uint32_t *queries;
+    float *sums, *base, *weight;
+    uint64_t first_query, count;
+    uint64_t first_key; /* of the first tile of keys that it sees */
+    sight sight;
+} query_tile;
+
+static float *floats_at(const forward_state *s, uint64_t place)
 {
-    forward_state s;
-    s.transposed = tile->scratch;
-    s.scores = s.transposed + QUERIES * tile->head_width;
-    s.sum = s.scores + KEYS * QUERIES;
-    s.max = s.sum + QUERIES * tile->head_width;
-    s.weight = s.max + QUERIES;
-    s.rescale = s.weight + QUERIES;
-    s.widened_keys = s.rescale + QUERIES;
-    s.widened_values = s.widened_keys + KEYS * tile->head_width;
-    return s;
+    return (float *)s->block->scratch + place;
 }
 
-/* Scores become exponentials against the running maximum of each query, LANES queries at a time. Of
- * the diagonal tile, keys that the weighted sum will not read stay as they are. */
-static void update_softmax(const forward_state *s, uint64_t query_count, uint64_t all_keys,
-                           bool diagonal)
+static typed_rows rows_of(const sl_attention_block *block, const void *values, uint64_t stride,
+                          uint64_t first)
 {
-    for (uint64_t column = 0; column < query_count; column += LANES) {
-        const uint64_t seen = column + LANES + PATCH_ROWS;
-        const uint64_t key_count = diagonal && seen < all_keys ? seen : all_keys;
-        float *scores = s->scores + column;
-        const lanes old_max = load_lanes(s->max + column);
-        lanes max = old_max;
-        for (uint64_t key = 0; key < key_count; key++)
-            max = max_lanes(load_lanes(scores + key * QUERIES), max);
-        const lanes base = max_lanes(set_lanes(-FLT_MAX), max); /* a query may see none of them */
-        lanes sum = set_lanes(0.0f);
-        for (uint64_t key = 0; key < key_count; key++) {
-            lanes value = exp_lanes(load_lanes(scores + key * QUERIES) - base);
-            store_lanes(scores + key * QUERIES, value);
-            sum += value;
-        }
-        lanes rescale = exp_lanes(old_max - base);
-        store_lanes(s->max + column, max);
-        store_lanes(s->rescale + column, rescale);
-        store_lanes(s->weight + column, fma_lanes(load_lanes(s->weight + column), rescale, sum));
-    }
+    return rows_from((typed_rows){values, stride, block->shape.type}, first);
 }
 
-static void rescale_sums(const forward_state *s, uint64_t query_count, uint64_t width)
+static void prepare_tile(const forward_state *s, uint64_t index, query_tile *tile)
 {
-    for (uint64_t i = 0; i < query_count; i++)
-        for (uint64_t d = 0; d < width; d++)
-            s->sum[i * width + d] *= s->rescale[i];
-}
-
-/* `is_first`: there are no sums yet. */
-static void attend_key_tile(const sl_attention_tile *tile, const forward_state *s,
-                            uint64_t first_key, uint64_t key_count, bool is_first)
-{
-    const uint64_t width = tile->head_width;
-    const bool diagonal = first_key == tile->first_query;
-    const score_tile place = {tile->first_query, tile->query_count, first_key, key_count};
-    const transposed_rows queries = {s->transposed, width, tile->query_count, diagonal};
-    const typed_rows all_keys = {tile->k, tile->key_row, tile->type};
-    const typed_rows all_values = {tile->v, tile->key_row, tile->type};
-    const float_rows keys = widen_rows(all_keys, first_key, key_count, width, s->widened_keys);
-    const float_rows values =
-        widen_rows(all_values, first_key, key_count, width, s->widened_values);
-    multiply_keys(keys, key_count, &queries, s->scores);
-    mask_later_keys(s->scores, key_count, (int64_t)tile->first_query - (int64_t)first_key,
-                    -INFINITY);
-    mask_documents(tile->mask, place, s->scores, -INFINITY);
-    update_softmax(s, tile->query_count, key_count, diagonal);
-    if (drops_weights(tile->mask)) {
-        draw_factors(tile->mask, place);
-        multiply_factors(tile->mask, place, s->scores);
-    }
-    if (!is_first)
-        rescale_sums(s, tile->query_count, width);
-    const tile_product weighted = {
-        .a = s->scores,
-        .a_row = 1,
-        .a_step = QUERIES,
-        .b = values.values,
-        .b_step = values.stride,
-        .c = s->sum,
-        .c_row = width,
-        .rows = tile->query_count,
-        .columns = width,
-        .steps = key_count,
-        .add = !is_first,
-        .part = diagonal ? STEPS_TO_ROW : WHOLE,
-    };
-    multiply_tiles(&weighted);
-}
-
-static void write_result(const sl_attention_tile *tile, const forward_state *s)
-{
-    const uint64_t width = tile->head_width;
-    for (uint64_t i = 0; i < tile->query_count; i++) {
-        const float inverse = 1.0f / s->weight[i];
-        float *sum = s->sum + i * width;
-        for (uint64_t d = 0; d < width; d++)
-            sum[d] *= inverse;
-        char *y = (char *)tile->y + i * tile->y_row * sl_type_bytes(tile->type);
-        SL_SIMD(round)(sum, y, tile->type, width);
-        if (tile->lse != NULL)
-            tile->lse[i] = s->max[i] + logf(s->weight[i]);
-    }
-}
-
-void SL_SIMD(attention_forward)(const sl_attention_tile *tile)
-{
-    const forward_state s = carve_scratch(tile);
-    const uint64_t width = tile->head_width;
-    const float scale = 1.0f / sqrtf((float)width);
-    /* The keys are not there yet, so their room holds the queries for a moment. */
-    const typed_rows all_queries = {tile->q, tile->q_row, tile->type};
-    const float_rows queries = widen_rows(all_queries, 0, tile->query_count, width, s.widened_keys);
-    transpose_rows(queries, tile->query_count, width, scale, s.transposed);
+    const sl_attention_block *block = s->block;
+    const uint64_t at = index * s->room.tile_words, first = index * QUERIES;
+    const uint64_t left = block->query_count - first;
+    tile->queries = block->scratch + s->room.queries + at;
+    tile->sums = floats_at(s, s->room.sums + at);
+    tile->base = floats_at(s, s->room.base + at);
+    tile->weight = floats_at(s, s->room.weight + at);
+    tile->first_query = block->first_query + first;
+    tile->count = left < QUERIES ? left : QUERIES;
+    tile->first_key = find_first_key(block->mask, tile->first_query);
+    find_sight(block->mask, tile->first_query, tile->count, &tile->sight);
+    turn_rows(&block->shape, rows_of(block, block->q, block->q_row, first), tile->count,
+              tile->queries);
     for (uint32_t i = 0; i < QUERIES; i++) {
-        s.max[i] = -INFINITY;
-        s.weight[i] = 0.0f;
+        tile->base[i] = -INFINITY;
+        tile->weight[i] = 0.0f;
     }
-    /* The first queries see the earliest keys, and each sees the last tile. */
-    const uint64_t key_end = tile->first_query + tile->query_count;
-    const uint64_t first_key = find_first_key(tile->mask, tile->first_query);
-    for (uint64_t key = first_key; key < key_end; key += KEYS)
-        attend_key_tile(tile, &s, key, key_end - key < KEYS ? key_end - key : KEYS,
-                        key == first_key);
-    write_result(tile, &s);
+}
+
+/* Lifts the base of LANES queries to this tile's largest scores if one of them is far above; then
+ * earlier sums are multiplied by `rescale`. */
+SL_INLINE bool lift_base(lanes largest, lanes *base, lanes *rescale)
+{
+    if (!any_greater(largest, *base + set_lanes(BASE_LAG)))
+        return false;
+    const lanes old = *base;
+    *base = max_lanes(old, largest);
+    *rescale = exp2_lanes(old - max_lanes(set_lanes(-FLT_MAX), *base), EXACT_TERMS);
+    return true;
+}
+
+/* How a tile's weights are made and kept: constants where the loops are inlined. */
+typedef struct weight_form {
+    uint32_t terms; /* of exp2_lanes */
+    store_keys store;
+} weight_form;
+
+/* Scores of LANES queries, from `column` on, become weights; keys behind those that count have
+ * weight 0, up to a whole step. Returns the sum of the weights. */
+SL_INLINE lanes weigh_keys(const forward_state *s, const score_tile *place, uint64_t column,
+                           lanes base, const float *factors, const weight_form form)
+{
+    const float *scores = floats_at(s, s->room.scores) + column;
+    uint32_t *weights = s->block->scratch + s->room.weights;
+    const uint64_t keys = end_of_keys(place, column, 0);
+    const uint64_t end = sl_bits_round_up(keys, s->block->shape.micro->terms_per_step);
+    const lanes scale = set_lanes(s->scale), zero = set_lanes(0.0f);
+    lanes even_sum = zero, odd_sum = zero;
+    uint64_t key = 0;
+    for (; key < keys; key += 2) {
+        const float *at = scores + key * QUERIES;
+        lanes even = exp2_lanes(fma_lanes(load_lanes(at), scale, -base), form.terms), odd = zero;
+        if (key + 1 < keys)
+            odd = exp2_lanes(fma_lanes(load_lanes(at + QUERIES), scale, -base), form.terms);
+        even_sum += even;
+        odd_sum += odd;
+        if (factors != NULL) {
+            even *= load_lanes(factors + key * QUERIES + column);
+            odd *= load_lanes(factors + (key + 1) * QUERIES + column);
+        }
+        form.store(weights, key, column, even, odd);
+    }
+    for (; key < end; key += 2)
+        form.store(weights, key, column, zero, zero);
+    return even_sum + odd_sum;
+}
+
+SL_INLINE void update_softmax(const forward_state *s, const query_tile *tile,
+                              const score_tile *place, const float *factors, const weight_form form)
+{
+    const float *scores = floats_at(s, s->room.scores);
+    float *rescales = floats_at(s, s->room.rescale);
+    for (uint64_t column = 0; column < place->query_count; column += LANES) {
+        const uint64_t keys = end_of_keys(place, column, 0);
+        lanes largest = set_lanes(-INFINITY), rescale = set_lanes(1.0f);
+        for (uint64_t key = 0; key < keys; key++)
+            largest = max_lanes(load_lanes(scores + key * QUERIES + column), largest);
+        lanes base = load_lanes(tile->base + column), weight = load_lanes(tile->weight + column);
+        if (lift_base(largest * set_lanes(s->scale), &base, &rescale)) {
+            store_lanes(tile->base + column, base);
+            weight *= rescale;
+        }
+        store_lanes(rescales + column, rescale);
+        base = max_lanes(set_lanes(-FLT_MAX), base); /* a query may see none of the keys */
+        weight += weigh_keys(s, place, column, base, factors, form);
+        store_lanes(tile->weight + column, weight);
+    }
+}
+
+static void update_softmax_floats(const forward_state *s, const query_tile *tile,
+                                  const score_tile *place, const float *factors)
+{
+    update_softmax(s, tile, place, factors, (weight_form){EXACT_TERMS, store_floats});
+}
+
+#if defined(__AVX512F__)
+__attribute__((target("avx512bf16"))) static void update_softmax_pairs(const forward_state *s,
+                                                                       const query_tile *tile,
+                                                                       const score_tile *place,
+                                                                       const float *factors)
+{
+    update_softmax(s, tile, place, factors, (weight_form){ROUNDED_TERMS, store_pairs});
+}
+#else
+#define update_softmax_pairs update_softmax_floats
+#endif
+
+static void rescale_sums(const forward_state *s, const query_tile *tile)
+{
+    const float *rescales = floats_at(s, s->room.rescale);
+    for (uint64_t column = 0; column < tile->count; column += LANES) {
+        const lanes rescale = load_lanes(rescales + column);
+        if (!any_greater(set_lanes(1.0f), rescale))
+            continue;
+        float *sum = tile->sums + column;
+        for (uint64_t d = 0; d < s->block->shape.width; d++, sum += QUERIES)
+            store_lanes(sum, load_lanes(sum) * rescale);
+    }
+}
+
+static void attend_tile(const forward_state *s, const query_tile *tile, uint64_t first_key)
+{
+    const sl_attention_block *block = s->block;
+    const sl_attention_shape *shape = &block->shape;
+    const uint64_t end = tile->first_query + tile->count, keys = end - first_key;
+    const score_tile place = {tile->first_query, tile->count, first_key, keys < KEYS ? keys : KEYS};
+    float *scores = floats_at(s, s->room.scores);
+    const float *factors = NULL;
+    multiply_keys(shape, block->scratch + s->room.keys, place.key_count, tile->queries, tile->count,
+                  is_diagonal(&place), scores);
+    mask_scores(&tile->sight, &place, scores, -INFINITY);
+    if (drops_weights(block->mask)) {
+        draw_factors(block->mask, &place);
+        factors = block->mask->factors;
+    }
+    if (sl_attention_has_pairs(shape))
+        update_softmax_pairs(s, tile, &place, factors);
+    else
+        update_softmax_floats(s, tile, &place, factors);
+    const bool is_first = first_key == tile->first_key;
+    if (!is_first)
+        rescale_sums(s, tile);
+    const tile_product weighted = {
+        .c = tile->sums, .add = !is_first, .part = is_diagonal(&place) ? TERMS_TO_COLUMN : WHOLE};
+    sum_over_keys(shape, block->scratch + s->room.values, place.key_count,
+                  block->scratch + s->room.weights, tile->count, weighted);
+}
+
+static void write_result(const forward_state *s, uint64_t index, const query_tile *tile)
+{
+    const sl_attention_block *block = s->block;
+    const uint64_t first = index * QUERIES;
+    float inverse[QUERIES];
+    for (uint64_t i = 0; i < QUERIES; i++)
+        inverse[i] = 1.0f / tile->weight[i];
+    write_columns(tile->sums, inverse, block->shape.width, tile->count,
+                  rows_of(block, block->y, block->y_row, first));
+    for (uint64_t i = 0; i < tile->count && block->lse != NULL; i++)
+        block->lse[first + i] = tile->base[i] * (float)M_LN2 + logf(tile->weight[i]);
+}
+
+void SL_SIMD(attention_forward)(const sl_attention_block *block)
+{
+    const sl_attention_shape *shape = &block->shape;
+    const forward_state s = {block, sl_attention_room_of(shape),
+                             (float)M_LOG2E / sqrtf((float)shape->width)};
+    const uint64_t tiles = sl_bits_divide_up(block->query_count, QUERIES);
+    const uint64_t end = block->first_query + block->query_count;
+    query_tile tile[SL_ATTENTION_TILES];
+    shape->micro->start();
+    uint64_t first_key = block->first_query;
+    for (uint64_t t = 0; t < tiles; t++) {
+        prepare_tile(&s, t, &tile[t]);
+        first_key = tile[t].first_key < first_key ? tile[t].first_key : first_key;
+    }
+    for (uint64_t key = first_key; key < end; key += KEYS) {
+        const uint64_t count = end - key < KEYS ? end - key : KEYS;
+        const typed_rows keys = rows_of(block, block->k, block->key_row, key);
+        const typed_rows values = rows_of(block, block->v, block->key_row, key);
+        lay_rows(shape, keys, count, block->scratch + s.room.keys);
+        weave_rows(shape, values, count, false, block->scratch + s.room.values);
+        for (uint64_t t = 0; t < tiles; t++)
+            if (key >= tile[t].first_key && key < tile[t].first_query + tile[t].count)
+                attend_tile(&s, &tile[t], key);
+    }
+    shape->micro->stop();
+    for (uint64_t t = 0; t < tiles; t++)
+        write_result(&s, t, &tile[t]);
 }

@@ -1,8 +1,17 @@
-/* Shared by attention forward and backward: tiles of scores with the keys as rows and the queries
- * as columns, so that a register holds one key against LANES queries. Maxima and sums over the keys
- * are then plain register arithmetic, keys and values are read in place, and only the queries are
- * transposed, once a tile. Columns behind the last query are zero and are never read. Half
- * precision is widened tile by tile, which costs little beside a tile's products. */
+/* Shared by attention forward and backward: tiles of KEYS x QUERIES scores, multiplied by the
+ * micro-kernel of the operands' type (../micro_kernel.h), whatever it sums in a step.
+ *
+ * The keys are the rows of a tile, the queries its columns, so that a register holds one key
+ * against LANES queries: maxima and sums over the keys are plain register arithmetic, and a tile of
+ * weights is already the B of the next product. A head's operands are stored for the micro-kernel
+ * in three ways, each made straight from the tensor:
+ *
+ *   laid     rows as they are, the words of a row's features one behind the other: A of K Q^T
+ *   woven    packed with the rows as terms: A of V^T P^T and K^T dS^T, B of P^T dY and dS^T Q
+ *   turned   packed with the features as terms, the rows as columns: B of K Q^T and V dY^T
+ *
+ * Where a step has one term, a word is a float, and what is woven is what is laid. Else a word is a
+ * pair of bf16, and so are weights and their gradients (FlashAttention-2, Dao 2023). */
 #ifndef SL_KERNELS_CPU_SIMD_ATTENTION_H
 #define SL_KERNELS_CPU_SIMD_ATTENTION_H
 
@@ -11,130 +20,184 @@
 
 #include "exp.h"
 #include "isa.h"
-#include "tile_product.h"
 #include "typed.h"
 
 enum { QUERIES = SL_ATTENTION_QUERIES, KEYS = SL_ATTENTION_KEYS };
+enum { STRIP = SL_ATTENTION_STRIP }; /* a whole number of every micro-kernel's columns */
 
-/* Rows in memory, elements of `type`, `stride` elements apart. */
+_Static_assert((int)KEYS == (int)QUERIES, "the diagonal tile is the one of equal index");
+_Static_assert(QUERIES % 16 == 0 && KEYS % 16 == 0, "draws do not reach over tiles");
+
+/* ---- operands */
+
+/* Rows of a head in memory: elements of `type`, `stride` elements apart. */
 typedef struct typed_rows {
     const void *values;
     uint64_t stride;
     sl_type type;
 } typed_rows;
 
-/* Rows of floats. */
-typedef struct float_rows {
-    const float *values;
-    uint64_t stride;
-} float_rows;
-
-/* The rows first .. first + count, `width` elements each: where they lie, or widened in `room`
- * [count, width]. */
-SL_INLINE float_rows widen_rows(typed_rows rows, uint64_t first, uint64_t count, uint64_t width,
-                                float *room)
+SL_INLINE typed_rows rows_from(typed_rows rows, uint64_t first)
 {
-    const void *from = typed_at(rows.values, rows.type, first * rows.stride);
-    if (rows.type == SL_TYPE_FP32)
-        return (float_rows){from, rows.stride};
-    for (uint64_t i = 0; i < count; i++) {
-        const void *row = typed_at(from, rows.type, i * rows.stride);
-        SL_SIMD(widen)(row, rows.type, room + i * width, width);
-    }
-    return (float_rows){room, width};
+    rows.values = typed_at(rows.values, rows.type, first * rows.stride);
+    return rows;
 }
 
-/* Queries, or the gradients of their results, as columns. */
-typedef struct transposed_rows {
-    const float *values;   /* [width, QUERIES] */
-    uint64_t width, count; /* `count` queries: columns behind them are not wanted */
-    bool diagonal;         /* the keys are those of their own positions */
-} transposed_rows;
-
-/* Columns of the registers that hold `count` queries. */
-SL_INLINE uint64_t whole_lanes(uint64_t count)
+/* to[count][row_words], the missing terms of a last step zero. */
+SL_INLINE void lay_rows(const sl_attention_shape *shape, typed_rows rows, uint64_t count,
+                        uint32_t *to)
 {
-    return (count + LANES - 1) / LANES * LANES;
+    for (uint64_t i = 0; i < count; i++, to += shape->row_words) {
+        const void *row = typed_at(rows.values, rows.type, i * rows.stride);
+        if (shape->micro->terms_per_step == 1) {
+            SL_SIMD(widen)(row, rows.type, (float *)to, shape->width);
+            continue;
+        }
+        const uint64_t bytes = shape->width * sizeof(uint16_t);
+        memcpy(to, row, bytes);
+        memset((char *)to + bytes, 0, shape->row_words * sizeof *to - bytes);
+    }
 }
 
-typedef float quad __attribute__((vector_size(16)));
-
-/* A 4 x 4 corner of the transposition below. */
-SL_INLINE void transpose_quads(const float *from, uint64_t from_row, float scale, float *to)
+SL_INLINE void weave_rows(const sl_attention_shape *shape, typed_rows rows, uint64_t count,
+                          bool for_b, uint32_t *to)
 {
-    quad row[4], low[2], high[2];
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < 4; i++) {
-        memcpy(&row[i], from + i * from_row, sizeof row[i]);
-        row[i] *= (quad){scale, scale, scale, scale};
-    }
-#pragma GCC unroll 2
-    for (uint32_t i = 0; i < 2; i++) {
-        low[i] = __builtin_shufflevector(row[2 * i], row[2 * i + 1], 0, 4, 1, 5);
-        high[i] = __builtin_shufflevector(row[2 * i], row[2 * i + 1], 2, 6, 3, 7);
-    }
-    const quad column[4] = {
-        __builtin_shufflevector(low[0], low[1], 0, 1, 4, 5),
-        __builtin_shufflevector(low[0], low[1], 2, 3, 6, 7),
-        __builtin_shufflevector(high[0], high[1], 0, 1, 4, 5),
-        __builtin_shufflevector(high[0], high[1], 2, 3, 6, 7),
+    const sl_gemm_strip strip = {.from = rows.values,
+                                 .type = rows.type,
+                                 .leading = rows.stride,
+                                 .width = shape->width,
+                                 .term_count = count,
+                                 .step_width = shape->padded_width,
+                                 .to = to};
+    if (for_b)
+        shape->micro->pack_b(&strip);
+    else
+        shape->micro->pack_a(&strip);
+}
+
+SL_INLINE void turn_rows(const sl_attention_shape *shape, typed_rows rows, uint64_t count,
+                         uint32_t *to)
+{
+    const sl_gemm_strip strip = {.from = rows.values,
+                                 .type = rows.type,
+                                 .leading = rows.stride,
+                                 .transpose = true,
+                                 .width = count,
+                                 .term_count = shape->width,
+                                 .step_width = QUERIES,
+                                 .to = to};
+    shape->micro->pack_b(&strip);
+}
+
+/* ---- products */
+
+/* What of a product is wanted where the tile of scores is the diagonal one of causal attention: the
+ * rest is zero, or masked later. Whole patches are done, so a little more than the triangle is. */
+typedef enum triangle {
+    WHOLE,
+    COLUMNS_FROM_ROW, /* of C; other patches are left as they are */
+    TERMS_FROM_ROW,
+    TERMS_TO_COLUMN,
+} triangle;
+
+/* C[rows, columns] (+)= A[rows, terms] B[terms, columns]; words as in sl_gemm_patch. */
+typedef struct tile_product {
+    const uint32_t *a, *b;
+    uint64_t a_row, a_step, b_row;
+    float *c;
+    uint64_t c_row;
+    uint64_t rows, columns, terms;
+    bool add; /* to C, else overwrite it */
+    triangle part;
+} tile_product;
+
+/* Rows in whole strips where the micro-kernel reads whole strips: there is room for them. */
+SL_INLINE uint64_t whole_rows(const sl_micro_kernel *micro, uint64_t rows)
+{
+    return micro->words_per_step > 1 ? sl_bits_round_up(rows, micro->rows) : rows;
+}
+
+SL_INLINE void multiply_patch(const sl_micro_kernel *micro, const tile_product *p, uint64_t row,
+                              uint64_t row_end, uint64_t column)
+{
+    const uint64_t column_end = column + micro->columns, terms = micro->terms_per_step;
+    uint64_t end = p->terms, first = 0;
+    if (p->part == COLUMNS_FROM_ROW && column_end <= row)
+        return;
+    if (p->part == TERMS_FROM_ROW)
+        first = row / terms;
+    if (p->part == TERMS_TO_COLUMN && column_end < end)
+        end = column_end;
+    const sl_gemm_patch patch = {
+        .a = p->a + row * p->a_row + first * p->a_step,
+        .a_row = p->a_row,
+        .a_step = p->a_step,
+        .b = p->b + first * micro->words_per_step * p->b_row + column,
+        .b_row = p->b_row,
+        .step_count = sl_bits_divide_up(end, terms) - first,
+        .c = p->c + row * p->c_row + column,
+        .leading_c = p->c_row,
+        .rows = (uint32_t)(row_end - row),
+        .columns = micro->columns,
+        .add = p->add,
+        .next_a = p->a,
+        .next_b = p->b,
     };
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < 4; i++)
-        memcpy(to + i * QUERIES, &column[i], sizeof column[i]);
+    micro->multiply(&patch);
 }
 
-/* to[width][QUERIES] = scale * from[count][width], transposed; zero columns from `count` on. */
-SL_INLINE void transpose_rows(float_rows rows, uint64_t count, uint64_t width, float scale,
-                              float *restrict to)
+/* `columns` rounded up to the micro-kernel's: there is room for them. */
+static __attribute__((unused)) void multiply_tile(const sl_micro_kernel *micro,
+                                                  const tile_product *p)
 {
-    const float *from = rows.values;
-    const uint64_t from_row = rows.stride;
-    if (count < QUERIES)
-        memset(to, 0, width * QUERIES * sizeof *to);
-    const uint64_t quads = count / 4 * 4, wide = width / 4 * 4;
-    for (uint64_t i = 0; i < quads; i += 4)
-        for (uint64_t d = 0; d < wide; d += 4)
-            transpose_quads(from + i * from_row + d, from_row, scale, to + d * QUERIES + i);
-    for (uint64_t i = 0; i < count; i++)
-        for (uint64_t d = i < quads ? wide : 0; d < width; d++)
-            to[d * QUERIES + i] = from[i * from_row + d] * scale;
+    const uint64_t rows = whole_rows(micro, p->rows), strips = sl_bits_divide_up(rows, micro->rows);
+    for (uint64_t column = 0; column < p->columns; column += micro->columns)
+        for (uint64_t strip = 0; strip < strips; strip++)
+            multiply_patch(micro, p, strip * rows / strips, (strip + 1) * rows / strips, column);
 }
 
-/* scores[key_count][QUERIES] = keys[key_count][width] transposed[width][QUERIES], in the registers
- * that hold queries; of the diagonal tile no more than what the queries see is sure to be written.
- */
-SL_INLINE void multiply_keys(float_rows keys, uint64_t key_count, const transposed_rows *queries,
-                             float *scores)
+/* scores[key_count][QUERIES] = keys, laid, times queries, turned. Of the diagonal tile no more than
+ * what the queries see is sure to be written. */
+SL_INLINE void multiply_keys(const sl_attention_shape *shape, const uint32_t *keys,
+                             uint64_t key_count, const uint32_t *queries, uint64_t query_count,
+                             bool diagonal, float *scores)
 {
     const tile_product p = {
-        .a = keys.values,
-        .a_row = keys.stride,
-        .a_step = 1,
-        .b = queries->values,
-        .b_step = QUERIES,
+        .a = keys,
+        .a_row = shape->row_words,
+        .a_step = shape->micro->words_per_step,
+        .b = queries,
+        .b_row = QUERIES,
         .c = scores,
         .c_row = QUERIES,
         .rows = key_count,
-        .columns = whole_lanes(queries->count),
-        .steps = queries->width,
-        .part = queries->diagonal ? COLUMNS_FROM_ROW : WHOLE,
+        .columns = query_count,
+        .terms = shape->width,
+        .part = diagonal ? COLUMNS_FROM_ROW : WHOLE,
     };
-    multiply_tiles(&p);
+    multiply_tile(shape->micro, &p);
 }
 
-/* Sets to `value` where the key is later than the query: key `key` of the tile is seen by the
- * queries from key - diagonal on. */
-SL_INLINE void mask_later_keys(float *scores, uint64_t key_count, int64_t diagonal, float value)
+/* A sum over keys for each query: sums[width][QUERIES] (+)= rows, woven, times weights, which are
+ * [keys, QUERIES] words. */
+SL_INLINE void sum_over_keys(const sl_attention_shape *shape, const uint32_t *rows,
+                             uint64_t key_count, const uint32_t *weights, uint64_t query_count,
+                             tile_product p)
 {
-    for (uint64_t key = 0; key < key_count; key++) {
-        int64_t first = (int64_t)key - diagonal;
-        for (int64_t i = 0; i < first && i < QUERIES; i++)
-            scores[key * QUERIES + (uint64_t)i] = value;
-    }
+    const sl_micro_kernel *micro = shape->micro;
+    p.a = rows;
+    p.a_row = micro->words_per_step;
+    p.a_step = micro->words_per_step * shape->padded_width;
+    p.b = weights;
+    p.b_row = QUERIES;
+    p.c_row = QUERIES;
+    p.rows = shape->width;
+    p.columns = query_count;
+    p.terms = key_count;
+    multiply_tile(micro, &p);
 }
 
-/* ---- masks ---- */
+/* ---- masks */
 
 /* Of the document of a query; 0 without documents. A position that is none gives a key that may be
  * behind the query. */
@@ -153,26 +216,70 @@ SL_INLINE uint64_t find_first_key(const sl_attention_mask *mask, uint64_t query)
     return (first < query ? first : query) / KEYS * KEYS;
 }
 
-/* A tile of scores, or of what belongs to them: [key_count, QUERIES]. */
+/* A tile of scores, or of what belongs to them: [KEYS, QUERIES], of these positions. */
 typedef struct score_tile {
     uint64_t first_query, query_count, first_key, key_count;
 } score_tile;
 
-/* Sets to `value` where the key is of an earlier document than the query. */
-SL_INLINE void mask_documents(const sl_attention_mask *mask, score_tile tile, float *scores,
-                              float value)
+SL_INLINE bool is_diagonal(const score_tile *tile)
 {
-    int32_t first[QUERIES] = {0}, latest = 0; /* keys of the tile */
-    if (mask == NULL || mask->positions == NULL)
-        return;
-    for (uint64_t i = 0; i < tile.query_count; i++) {
-        const uint64_t key = find_document(mask, tile.first_query + i);
-        first[i] = key > tile.first_key ? (int32_t)(key - tile.first_key) : 0;
-        latest = first[i] > latest ? first[i] : latest;
+    return tile->first_key == tile->first_query;
+}
+
+/* The end of the keys whose weights products read for the queries from `query` on, LANES of them.
+ * `strip`: rows of a patch of weights, 0 where weights are B. */
+SL_INLINE uint64_t end_of_keys(const score_tile *tile, uint64_t query, uint32_t strip)
+{
+    const uint64_t end = sl_bits_round_up(query + LANES + strip, STRIP);
+    return is_diagonal(tile) && end < tile->key_count ? end : tile->key_count;
+}
+
+SL_INLINE lanes select_lanes(int_lanes keep, lanes value, lanes other)
+{
+    int_lanes kept, rest;
+    memcpy(&kept, &value, sizeof kept);
+    memcpy(&rest, &other, sizeof rest);
+    kept = (kept & keep) | (rest & ~keep);
+    memcpy(&value, &kept, sizeof value);
+    return value;
+}
+
+/* The keys that the queries of a tile see: first[i] <= key <= last[i]. */
+typedef struct sight {
+    int32_t first[QUERIES], last[QUERIES];
+    int32_t latest_first; /* over all queries */
+} sight;
+
+SL_INLINE void find_sight(const sl_attention_mask *mask, uint64_t first_query, uint64_t count,
+                          sight *out)
+{
+    out->latest_first = 0;
+    for (uint32_t i = 0; i < QUERIES; i++) {
+        const uint64_t query = first_query + (i < count ? i : count - 1);
+        out->first[i] = (int32_t)find_document(mask, query);
+        out->last[i] = (int32_t)query;
+        out->latest_first = out->first[i] > out->latest_first ? out->first[i] : out->latest_first;
     }
-    for (uint64_t key = 0; key < tile.key_count && (int64_t)key < latest; key++)
-        for (uint64_t i = 0; i < tile.query_count; i++)
-            scores[key * QUERIES + i] = (int32_t)key < first[i] ? value : scores[key * QUERIES + i];
+}
+
+/* Sets to `value` where the query does not see the key. */
+SL_INLINE void mask_scores(const sight *seen, const score_tile *tile, float *scores, float value)
+{
+    const int32_t first_key = (int32_t)tile->first_key;
+    if (tile->first_key + tile->key_count <= tile->first_query + 1 &&
+        seen->latest_first <= first_key)
+        return;
+    for (uint64_t column = 0; column < tile->query_count; column += LANES) {
+        int_lanes first, last, key = {0};
+        memcpy(&first, seen->first + column, sizeof first);
+        memcpy(&last, seen->last + column, sizeof last);
+        key += first_key;
+        float *at = scores + column;
+        for (uint64_t i = 0; i < tile->key_count; i++, at += QUERIES, key += 1) {
+            const int_lanes keep = (int_lanes)(key >= first) & (int_lanes)(key <= last);
+            store_lanes(at, select_lanes(keep, load_lanes(at), set_lanes(value)));
+        }
+    }
 }
 
 SL_INLINE bool drops_weights(const sl_attention_mask *mask)
@@ -182,7 +289,7 @@ SL_INLINE bool drops_weights(const sl_attention_mask *mask)
 
 /* What each weight of a tile is multiplied with. A draw is for keys and queries that are
  * SL_DROPOUT_APART positions from each other. */
-SL_INLINE void draw_factors(const sl_attention_mask *mask, score_tile tile)
+SL_INLINE void draw_factors(const sl_attention_mask *mask, const score_tile *tile)
 {
     enum { APART = SL_DROPOUT_APART, DRAWS = QUERIES / 2 };
     const sl_dropout *dropout = &mask->dropout;
@@ -190,9 +297,9 @@ SL_INLINE void draw_factors(const sl_attention_mask *mask, score_tile tile)
     for (uint32_t k = 0; k < KEYS / 2; k++) {
         const uint32_t key = k / APART * 2 * APART + k % APART;
         for (uint32_t n = 0; n < DRAWS; n++) {
-            const uint32_t query = (uint32_t)tile.first_query + n / APART * 2 * APART + n % APART;
+            const uint32_t query = (uint32_t)tile->first_query + n / APART * 2 * APART + n % APART;
             const uint64_t index =
-                sl_dropout_index(mask->head, query, (uint32_t)tile.first_key + key);
+                sl_dropout_index(mask->head, query, (uint32_t)tile->first_key + key);
             uint32_t drawn[SL_DROPOUT_WORDS];
             sl_philox_draw(dropout->seed, dropout->stream, index, drawn);
             for (uint32_t w = 0; w < SL_DROPOUT_WORDS; w++)
@@ -207,14 +314,60 @@ SL_INLINE void draw_factors(const sl_attention_mask *mask, score_tile tile)
     }
 }
 
-SL_INLINE void multiply_factors(const sl_attention_mask *mask, score_tile tile, float *weights)
+/* ---- weights */
+
+/* Terms of exp2_lanes's sum: of weights that stay floats, and of weights that become bf16. */
+enum { EXACT_TERMS = 5, ROUNDED_TERMS = 3 };
+
+/* Where two keys' weights of LANES queries go: of key `key`, which is even, and the next. */
+typedef void (*store_keys)(uint32_t *weights, uint64_t key, uint64_t column, lanes even, lanes odd);
+
+SL_INLINE void store_floats(uint32_t *weights, uint64_t key, uint64_t column, lanes even, lanes odd)
 {
-    const uint64_t columns = whole_lanes(tile.query_count);
-    for (uint64_t key = 0; key < tile.key_count; key++)
-        for (uint64_t i = 0; i < columns; i++)
-            weights[key * QUERIES + i] *= mask->factors[key * QUERIES + i];
+    store_lanes((float *)weights + key * QUERIES + column, even);
+    store_lanes((float *)weights + (key + 1) * QUERIES + column, odd);
 }
 
-_Static_assert(QUERIES % 16 == 0 && KEYS % 16 == 0, "draws do not reach over tiles");
+#if defined(__AVX512F__)
+
+#define PAIRS __attribute__((target("avx512bf16"), always_inline)) static inline
+
+PAIRS __m256i round_to_bf16(lanes value)
+{
+    return (__m256i)_mm512_cvtneps_pbh(value);
+}
+
+/* Woven: the words of a step, [KEYS / 2, QUERIES]. */
+PAIRS void store_pairs(uint32_t *weights, uint64_t key, uint64_t column, lanes even, lanes odd)
+{
+    const __m512i low = _mm512_cvtepu16_epi32(round_to_bf16(even));
+    const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(round_to_bf16(odd)), 16);
+    _mm512_storeu_si512(weights + key / 2 * QUERIES + column, _mm512_or_si512(low, high));
+}
+
+#endif
+
+/* ---- results */
+
+/* to[query][width] = sums[width][query] * factors[query], rounded once. */
+SL_INLINE void write_columns(const float *sums, const float *factors, uint64_t width,
+                             uint64_t query_count, typed_rows to)
+{
+    for (uint64_t query = 0; query < query_count; query += LANES)
+        for (uint64_t first = 0; first < width; first += LANES) {
+            const uint32_t part = part_at(first, width);
+            lanes square[LANES];
+            for (uint32_t i = 0; i < LANES; i++) {
+                square[i] = set_lanes(0.0f);
+                if (i < part)
+                    square[i] = load_lanes(sums + (first + i) * QUERIES + query) *
+                                load_lanes(factors + query);
+            }
+            transpose_lanes(square);
+            for (uint32_t i = 0; i < LANES && query + i < query_count; i++)
+                store_at(to.type, (void *)to.values, (query + i) * to.stride + first, square[i],
+                         part);
+        }
+}
 
 #endif

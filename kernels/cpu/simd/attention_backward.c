@@ -1,220 +1,345 @@
-/* The gradients of one head. With P = exp(scores - lse) recomputed tile by tile and
- * D = sum over features of dy y:
+/* The gradients of the query heads of one key head. With P = exp(scores - lse) recomputed tile by
+ * tile and D = sum over features of dy y:
  *
  *   dV = P^T dY,  dS = P (dY V^T - D),  dQ = scale dS K,  dK = scale dS^T Q.
  *
  * With dropout P^T in dV and dY V^T are multiplied by the factors of the mask.
  *
- * Queries are walked in the outer loop and keys up to them in the inner one, so every sum over
- * queries or keys grows in ascending order. dK and dV are summed where they belong, or, in half
- * precision, in fp32 for the whole head and rounded once. */
+ * Every sum over queries or keys grows in ascending order, head by head: blocks of queries in the
+ * outer loop, keys up to them in the inner one, and of a block all tiles of queries that see the
+ * tile of keys. dK and dV are summed in fp32 and rounded once. */
 #include "attention.h"
 
 typedef struct backward_state {
-    float *q_transposed, *dy_transposed; /* [head_width, QUERIES]; queries scaled */
-    float *q, *dq;                       /* [QUERIES, head_width]; queries scaled */
-    float *p, *ds;                       /* [KEYS, QUERIES] */
-    float *lse, *d;                      /* [QUERIES] */
-    float_rows dy;
-    float *dk, *dv; /* of all keys, rows key_stride apart */
-    uint64_t key_stride;
-    float *room_y, *room_dy, *room_k, *room_v; /* [64, head_width]; of half precision only */
-    uint64_t first_query, query_count;
-    uint64_t first_key; /* of the first tile that the queries see */
+    const sl_attention_head *head;
+    sl_attention_backward_room room;
+    uint64_t query_head;
+    sl_attention_mask mask; /* of the query head */
+    bool is_masked;
     float scale;
 } backward_state;
 
-static backward_state carve_scratch(const sl_attention_head *head)
+/* One tile of queries. */
+typedef struct query_tile {
+    uint32_t *turned_q, *turned_dy, *q, *dy;
+    float *dq, *lse, *d;
+    uint64_t first_query, count;
+    uint64_t first_key; /* of the first tile of keys that it sees */
+    sight sight;
+} query_tile;
+
+static uint32_t *words_at(const backward_state *s, uint64_t place)
 {
-    const uint64_t tile = QUERIES * head->head_width;
-    backward_state s = {.q_transposed = head->scratch};
-    s.dy_transposed = s.q_transposed + tile;
-    s.q = s.dy_transposed + tile;
-    s.dq = s.q + tile;
-    s.p = s.dq + tile;
-    s.ds = s.p + KEYS * QUERIES;
-    s.lse = s.ds + KEYS * QUERIES;
-    s.d = s.lse + QUERIES;
-    s.room_y = s.d + QUERIES;
-    s.room_dy = s.room_y + tile;
-    s.room_k = s.room_dy + tile;
-    s.room_v = s.room_k + KEYS * head->head_width;
-    s.dk = s.room_v + KEYS * head->head_width;
-    s.dv = s.dk + head->seq * head->head_width;
-    s.key_stride = head->head_width;
-    if (head->type == SL_TYPE_FP32) {
-        s.dk = head->dk;
-        s.dv = head->dv;
-        s.key_stride = head->qkv_row;
-    }
-    s.scale = 1.0f / sqrtf((float)head->head_width);
-    return s;
+    return s->head->scratch + place;
 }
 
-static float multiply_rows(const float *a, const float *b, uint64_t width)
+static float *floats_at(const backward_state *s, uint64_t place)
+{
+    return (float *)words_at(s, place);
+}
+
+static const sl_attention_mask *mask_of_head(const backward_state *s)
+{
+    return s->is_masked ? &s->mask : NULL;
+}
+
+/* Rows of the query head from `first` on. */
+static typed_rows query_rows(const backward_state *s, const void *values, uint64_t stride,
+                             uint64_t first)
+{
+    const sl_attention_shape *shape = &s->head->shape;
+    const void *head = typed_at(values, shape->type, s->query_head * shape->width);
+    return rows_from((typed_rows){head, stride, shape->type}, first);
+}
+
+static typed_rows key_rows(const backward_state *s, const void *values, uint64_t first)
+{
+    return rows_from((typed_rows){values, s->head->qkv_row, s->head->shape.type}, first);
+}
+
+SL_INLINE float multiply_typed(sl_type type, const void *a, const void *b, uint64_t width)
 {
     lanes sum = set_lanes(0.0f);
     for (uint64_t i = 0; i < width; i += LANES) {
-        uint32_t part = width - i < LANES ? (uint32_t)(width - i) : LANES;
-        sum = fma_lanes(load_part(a + i, part), load_part(b + i, part), sum);
+        const uint32_t part = part_at(i, width);
+        sum = fma_lanes(load_at(type, a, i, part), load_at(type, b, i, part), sum);
     }
     return sum_lanes(sum);
 }
 
-static void load_queries(const sl_attention_head *head, backward_state *s)
+SL_INLINE void find_d(sl_type type, typed_rows y, typed_rows dy, uint64_t width, uint64_t count,
+                      float *d)
 {
-    const uint64_t width = head->head_width, first = s->first_query, count = s->query_count;
-    const typed_rows all_q = {head->q, head->qkv_row, head->type};
-    const typed_rows all_y = {head->y, head->y_row, head->type};
-    const typed_rows all_dy = {head->dy, head->y_row, head->type};
-    const float_rows q = widen_rows(all_q, first, count, width, s->room_k);
-    const float_rows y = widen_rows(all_y, first, count, width, s->room_y);
-    const float_rows dy = widen_rows(all_dy, first, count, width, s->room_dy);
-    transpose_rows(q, count, width, s->scale, s->q_transposed);
-    transpose_rows(dy, count, width, 1.0f, s->dy_transposed);
-    memset(s->lse, 0, QUERIES * sizeof *s->lse);
-    memset(s->d, 0, QUERIES * sizeof *s->d);
-    for (uint64_t i = 0; i < count; i++) {
-        for (uint64_t d = 0; d < width; d++)
-            s->q[i * width + d] = q.values[i * q.stride + d] * s->scale;
-        s->lse[i] = head->lse[first + i];
-        s->d[i] = multiply_rows(y.values + i * y.stride, dy.values + i * dy.stride, width);
-    }
-    s->dy = dy;
+    for (uint64_t i = 0; i < count; i++)
+        d[i] = multiply_typed(type, typed_at(y.values, type, i * y.stride),
+                              typed_at(dy.values, type, i * dy.stride), width);
 }
 
-/* p: scores to probabilities; ds: gradients of probabilities to gradients of scores. */
-static void differentiate_softmax(const backward_state *s, uint64_t key_count)
+static void prepare_tile(const backward_state *s, uint64_t index, uint64_t first, query_tile *tile)
 {
-    for (uint64_t key = 0; key < key_count; key++)
-        for (uint64_t i = 0; i < s->query_count; i += LANES) {
-            float *p = s->p + key * QUERIES + i, *ds = s->ds + key * QUERIES + i;
-            lanes probability = exp_lanes(load_lanes(p) - load_lanes(s->lse + i));
-            store_lanes(p, probability);
-            store_lanes(ds, probability * (load_lanes(ds) - load_lanes(s->d + i)));
+    const sl_attention_head *head = s->head;
+    const sl_attention_shape *shape = &head->shape;
+    const uint64_t at = index * s->room.tile_words, left = head->seq - first;
+    const typed_rows q = query_rows(s, head->q, head->qkv_row, first);
+    const typed_rows y = query_rows(s, head->y, head->y_row, first);
+    const typed_rows dy = query_rows(s, head->dy, head->y_row, first);
+    *tile = (query_tile){.turned_q = words_at(s, s->room.turned_q + at),
+                         .turned_dy = words_at(s, s->room.turned_dy + at),
+                         .q = words_at(s, s->room.q + at),
+                         .dy = words_at(s, s->room.dy + at),
+                         .dq = floats_at(s, s->room.dq + at),
+                         .lse = floats_at(s, s->room.lse + at),
+                         .d = floats_at(s, s->room.d + at),
+                         .first_query = first,
+                         .count = left < QUERIES ? left : QUERIES,
+                         .first_key = find_first_key(mask_of_head(s), first)};
+    find_sight(mask_of_head(s), first, tile->count, &tile->sight);
+    turn_rows(shape, q, tile->count, tile->turned_q);
+    turn_rows(shape, dy, tile->count, tile->turned_dy);
+    weave_rows(shape, q, tile->count, true, tile->q);
+    weave_rows(shape, dy, tile->count, true, tile->dy);
+    memset(tile->lse, 0, QUERIES * sizeof *tile->lse);
+    memset(tile->d, 0, QUERIES * sizeof *tile->d);
+    for (uint64_t i = 0; i < tile->count; i++)
+        tile->lse[i] = head->lse[s->query_head * head->seq + first + i] * (float)M_LOG2E;
+    SL_BY_TYPE(shape->type, find_d, y, dy, shape->width, tile->count, tile->d);
+}
+
+/* Where the weights of two keys and the gradients of their scores go. */
+typedef void (*store_gradients)(const backward_state *s, uint64_t key, uint64_t column,
+                                const lanes p[2], const lanes ds[2]);
+
+/* How they are made and kept: constants where the loop is inlined. */
+typedef struct gradient_form {
+    uint32_t terms; /* of exp2_lanes */
+    store_gradients store;
+} gradient_form;
+
+SL_INLINE void store_float_gradients(const backward_state *s, uint64_t key, uint64_t column,
+                                     const lanes p[2], const lanes ds[2])
+{
+    store_floats(words_at(s, s->room.p), key, column, p[0], p[1]);
+    store_floats(words_at(s, s->room.ds), key, column, ds[0], ds[1]);
+}
+
+/* Of the query tile's LANES queries from `column` on and of key `key`: p: scores to weights; ds:
+ * gradients of weights to gradients of scores. */
+SL_INLINE void differentiate_key(const backward_state *s, const query_tile *tile, uint64_t key,
+                                 uint64_t column, const float *factors, uint32_t terms, lanes *p,
+                                 lanes *ds)
+{
+    const uint64_t at = key * QUERIES + column;
+    const lanes score = load_lanes(floats_at(s, s->room.p) + at);
+    const lanes exponent =
+        fma_lanes(score, set_lanes(s->scale * (float)M_LOG2E), -load_lanes(tile->lse + column));
+    lanes of_weight = load_lanes(floats_at(s, s->room.ds) + at);
+    *p = exp2_lanes(exponent, terms);
+    if (factors != NULL)
+        of_weight *= load_lanes(factors + at);
+    *ds = *p * (of_weight - load_lanes(tile->d + column));
+    if (factors != NULL)
+        *p *= load_lanes(factors + at);
+}
+
+SL_INLINE void differentiate_softmax(const backward_state *s, const query_tile *tile,
+                                     const score_tile *place, const float *factors,
+                                     const gradient_form form)
+{
+    const sl_micro_kernel *micro = s->head->shape.micro;
+    const uint64_t terms = micro->terms_per_step > LANES ? micro->terms_per_step : LANES;
+    const uint64_t columns = sl_bits_round_up(place->query_count, terms);
+    for (uint64_t column = 0; column < columns; column += LANES) {
+        const uint64_t keys = end_of_keys(place, column, micro->rows);
+        const uint64_t end = sl_bits_round_up(keys, micro->terms_per_step);
+        lanes p[2], ds[2];
+        uint64_t key = 0;
+        for (; key < keys; key += 2) {
+            p[1] = ds[1] = set_lanes(0.0f);
+            differentiate_key(s, tile, key, column, factors, form.terms, &p[0], &ds[0]);
+            if (key + 1 < keys)
+                differentiate_key(s, tile, key + 1, column, factors, form.terms, &p[1], &ds[1]);
+            form.store(s, key, column, p, ds);
         }
-}
-
-/* The same with what documents and dropout take away. */
-static void differentiate_masked(const sl_attention_mask *mask, const backward_state *s,
-                                 uint64_t first_key, uint64_t key_count)
-{
-    const score_tile place = {s->first_query, s->query_count, first_key, key_count};
-    mask_documents(mask, place, s->p, -INFINITY);
-    mask_documents(mask, place, s->ds, 0.0f);
-    if (!drops_weights(mask)) {
-        differentiate_softmax(s, key_count);
-        return;
+        p[0] = ds[0] = p[1] = ds[1] = set_lanes(0.0f);
+        for (; key < end; key += 2)
+            form.store(s, key, column, p, ds);
     }
-    draw_factors(mask, place);
-    multiply_factors(mask, place, s->ds);
-    differentiate_softmax(s, key_count);
-    multiply_factors(mask, place, s->p);
 }
 
-/* gradient[key_count][width] (+)= weights[key_count][QUERIES] rows[query_count][width] */
-static void add_to_keys(const backward_state *s, const float *weights, tile_product p)
+static void differentiate_floats(const backward_state *s, const query_tile *tile,
+                                 const score_tile *place, const float *factors)
 {
-    p.a = weights;
-    p.a_row = QUERIES;
-    p.a_step = 1;
-    p.steps = s->query_count;
-    multiply_tiles(&p);
+    differentiate_softmax(s, tile, place, factors,
+                          (gradient_form){EXACT_TERMS, store_float_gradients});
 }
 
-static void differentiate_key_tile(const sl_attention_head *head, const backward_state *s,
-                                   uint64_t first_key, uint64_t key_count)
+#if defined(__AVX512F__)
+
+/* One row of LANES bf16 of a laid tile. */
+PAIRS void lay_halves(uint32_t *rows, uint64_t key, uint64_t column, lanes value)
 {
-    const uint64_t width = head->head_width, sums = first_key * s->key_stride;
-    const bool diagonal = first_key == s->first_query; /* the first queries that see these keys */
-    const transposed_rows queries = {s->q_transposed, width, s->query_count, diagonal};
-    const transposed_rows results = {s->dy_transposed, width, s->query_count, diagonal};
-    const typed_rows all_k = {head->k, head->qkv_row, head->type};
-    const typed_rows all_v = {head->v, head->qkv_row, head->type};
-    const float_rows k = widen_rows(all_k, first_key, key_count, width, s->room_k);
-    const float_rows v = widen_rows(all_v, first_key, key_count, width, s->room_v);
-    multiply_keys(k, key_count, &queries, s->p);
-    multiply_keys(v, key_count, &results, s->ds);
-    if (diagonal) {
-        mask_later_keys(s->p, key_count, 0, -INFINITY);
-        mask_later_keys(s->ds, key_count, 0, 0.0f);
+    _mm256_storeu_si256((__m256i *)(rows + (key * QUERIES + column) / 2), round_to_bf16(value));
+}
+
+PAIRS void store_pair_gradients(const backward_state *s, uint64_t key, uint64_t column,
+                                const lanes p[2], const lanes ds[2])
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        lay_halves(words_at(s, s->room.laid_p), key + i, column, p[i]);
+        lay_halves(words_at(s, s->room.laid_ds), key + i, column, ds[i]);
     }
-    if (head->mask != NULL)
-        differentiate_masked(head->mask, s, first_key, key_count);
+    store_pairs(words_at(s, s->room.woven_ds), key, column, ds[0], ds[1]);
+}
+
+__attribute__((target("avx512bf16"))) static void differentiate_pairs(const backward_state *s,
+                                                                      const query_tile *tile,
+                                                                      const score_tile *place,
+                                                                      const float *factors)
+{
+    differentiate_softmax(s, tile, place, factors,
+                          (gradient_form){ROUNDED_TERMS, store_pair_gradients});
+}
+
+#else
+#define differentiate_pairs differentiate_floats
+#endif
+
+/* Documents, causality and dropout, then the softmax. */
+static void differentiate_scores(const backward_state *s, const query_tile *tile,
+                                 const score_tile *place)
+{
+    const float *factors = NULL;
+    mask_scores(&tile->sight, place, floats_at(s, s->room.p), -INFINITY);
+    mask_scores(&tile->sight, place, floats_at(s, s->room.ds), 0.0f);
+    if (drops_weights(mask_of_head(s))) {
+        draw_factors(&s->mask, place);
+        factors = s->mask.factors;
+    }
+    if (sl_attention_has_pairs(&s->head->shape))
+        differentiate_pairs(s, tile, place, factors);
     else
-        differentiate_softmax(s, key_count);
-    tile_product to_keys = {
-        .b = s->dy.values,
-        .b_step = s->dy.stride,
-        .c = s->dv + sums,
-        .c_row = s->key_stride,
-        .rows = key_count,
-        .columns = width,
-        .add = !diagonal,
-        .part = diagonal ? STEPS_FROM_ROW : WHOLE,
-    };
-    add_to_keys(s, s->p, to_keys);
-    to_keys.b = s->q;
-    to_keys.b_step = width;
-    to_keys.c = s->dk + sums;
-    add_to_keys(s, s->ds, to_keys);
-    const tile_product to_queries = {
-        .a = s->ds,
-        .a_row = 1,
-        .a_step = QUERIES,
-        .b = k.values,
-        .b_step = k.stride,
-        .c = s->dq,
-        .c_row = width,
-        .rows = s->query_count,
-        .columns = width,
-        .steps = key_count,
-        .add = first_key > s->first_key,
-        .part = diagonal ? STEPS_TO_ROW : WHOLE,
-    };
-    multiply_tiles(&to_queries);
+        differentiate_floats(s, tile, place, factors);
 }
 
-/* Rows first .. first + count of a gradient, from floats `stride` apart. */
-static void write_rows(const sl_attention_head *head, float_rows from, void *to, uint64_t first,
-                       uint64_t count)
+/* sums[key_count][width] (+)= weights, laid, times rows of queries, woven. */
+static void sum_over_queries(const backward_state *s, const score_tile *place,
+                             const uint32_t *weights, const uint32_t *rows, float *sums)
 {
-    const uint64_t row_bytes = head->qkv_row * sl_type_bytes(head->type);
-    for (uint64_t i = 0; i < count; i++) {
-        const float *row = from.values + i * from.stride;
-        char *place = (char *)to + (first + i) * row_bytes;
-        SL_SIMD(round)(row, place, head->type, head->head_width);
+    const sl_attention_shape *shape = &s->head->shape;
+    const bool diagonal = is_diagonal(place); /* the first queries that see these keys */
+    const tile_product p = {
+        .a = weights,
+        .a_row = sl_attention_has_pairs(shape) ? QUERIES / 2 : QUERIES,
+        .a_step = shape->micro->words_per_step,
+        .b = rows,
+        .b_row = shape->padded_width,
+        .c = sums + place->first_key * shape->padded_width,
+        .c_row = shape->padded_width,
+        .rows = place->key_count,
+        .columns = shape->width,
+        .terms = place->query_count,
+        .add = !diagonal || s->query_head > 0,
+        .part = diagonal ? TERMS_FROM_ROW : WHOLE,
+    };
+    multiply_tile(shape->micro, &p);
+}
+
+static void differentiate_tile(const backward_state *s, const query_tile *tile, uint64_t first_key)
+{
+    const sl_attention_shape *shape = &s->head->shape;
+    const uint64_t left = tile->first_query + tile->count - first_key;
+    const score_tile place = {tile->first_query, tile->count, first_key, left < KEYS ? left : KEYS};
+    const bool diagonal = is_diagonal(&place);
+    multiply_keys(shape, words_at(s, s->room.keys), place.key_count, tile->turned_q, tile->count,
+                  diagonal, floats_at(s, s->room.p));
+    multiply_keys(shape, words_at(s, s->room.values), place.key_count, tile->turned_dy, tile->count,
+                  diagonal, floats_at(s, s->room.ds));
+    differentiate_scores(s, tile, &place);
+    sum_over_queries(s, &place, words_at(s, s->room.laid_p), tile->dy, floats_at(s, s->room.dv));
+    sum_over_queries(s, &place, words_at(s, s->room.laid_ds), tile->q, floats_at(s, s->room.dk));
+    const tile_product to_queries = {.c = tile->dq,
+                                     .add = first_key > tile->first_key,
+                                     .part = diagonal ? TERMS_TO_COLUMN : WHOLE};
+    sum_over_keys(shape, words_at(s, s->room.woven_keys), place.key_count,
+                  words_at(s, s->room.woven_ds), tile->count, to_queries);
+}
+
+static void write_queries(const backward_state *s, const query_tile *tile)
+{
+    const sl_attention_head *head = s->head;
+    float scales[QUERIES];
+    for (uint64_t i = 0; i < QUERIES; i++)
+        scales[i] = s->scale;
+    write_columns(tile->dq, scales, head->shape.width, tile->count,
+                  query_rows(s, head->dq, head->qkv_row, tile->first_query));
+}
+
+/* A tile of keys and values, as products read them. */
+static void load_keys(const backward_state *s, uint64_t first_key)
+{
+    const sl_attention_head *head = s->head;
+    const uint64_t left = head->seq - first_key, count = left < KEYS ? left : KEYS;
+    const typed_rows k = key_rows(s, head->k, first_key), v = key_rows(s, head->v, first_key);
+    lay_rows(&head->shape, k, count, words_at(s, s->room.keys));
+    lay_rows(&head->shape, v, count, words_at(s, s->room.values));
+    if (sl_attention_has_pairs(&head->shape))
+        weave_rows(&head->shape, k, count, false, words_at(s, s->room.woven_keys));
+}
+
+/* The tiles of queries from `first` on. */
+static void differentiate_block(const backward_state *s, uint64_t first)
+{
+    const uint64_t seq = s->head->seq;
+    query_tile tile[SL_ATTENTION_TILES];
+    uint64_t tiles = 0, first_key = first, end = first;
+    for (; tiles < SL_ATTENTION_TILES && end < seq; end += QUERIES) {
+        query_tile *next = &tile[tiles];
+        prepare_tile(s, tiles++, end, next);
+        first_key = next->first_key < first_key ? next->first_key : first_key;
+    }
+    for (uint64_t key = first_key; key < end; key += KEYS) {
+        load_keys(s, key);
+        for (uint64_t t = 0; t < tiles; t++)
+            if (key >= tile[t].first_key && key <= tile[t].first_query)
+                differentiate_tile(s, &tile[t], key);
+    }
+    for (uint64_t t = 0; t < tiles; t++)
+        write_queries(s, &tile[t]);
+}
+
+SL_INLINE void write_sums_typed(sl_type type, const sl_attention_head *head, const float *sums,
+                                float scale, void *to)
+{
+    const uint64_t width = head->shape.width;
+    for (uint64_t key = 0; key < head->seq; key++, sums += head->shape.padded_width) {
+        void *row = (char *)to + key * head->qkv_row * sl_type_bytes(type);
+        for (uint64_t d = 0; d < width; d += LANES) {
+            const uint32_t part = part_at(d, width);
+            store_at(type, row, d, load_part(sums + d, part) * set_lanes(scale), part);
+        }
     }
 }
 
-static void write_queries(const sl_attention_head *head, const backward_state *s)
+static void write_keys(const backward_state *s)
 {
-    const float_rows dq = {s->dq, head->head_width};
-    for (uint64_t i = 0; i < s->query_count * head->head_width; i++)
-        s->dq[i] *= s->scale;
-    write_rows(head, dq, head->dq, s->first_query, s->query_count);
+    const sl_attention_head *head = s->head;
+    const float *dk = floats_at(s, s->room.dk), *dv = floats_at(s, s->room.dv);
+    SL_BY_TYPE(head->shape.type, write_sums_typed, head, dk, s->scale, head->dk);
+    SL_BY_TYPE(head->shape.type, write_sums_typed, head, dv, 1.0f, head->dv);
 }
-
-static void write_keys(const sl_attention_head *head, const backward_state *s)
-{
-    write_rows(head, (float_rows){s->dk, s->key_stride}, head->dk, 0, head->seq);
-    write_rows(head, (float_rows){s->dv, s->key_stride}, head->dv, 0, head->seq);
-}
-
-_Static_assert((int)KEYS == (int)QUERIES, "the diagonal tile is the one of equal index");
 
 void SL_SIMD(attention_backward)(const sl_attention_head *head)
 {
-    backward_state s = carve_scratch(head);
-    for (s.first_query = 0; s.first_query < head->seq; s.first_query += QUERIES) {
-        const uint64_t left = head->seq - s.first_query;
-        s.query_count = left < QUERIES ? left : QUERIES;
-        s.first_key = find_first_key(head->mask, s.first_query);
-        load_queries(head, &s);
-        for (uint64_t key = s.first_key; key <= s.first_query; key += KEYS)
-            differentiate_key_tile(head, &s, key, key == s.first_query ? s.query_count : KEYS);
-        write_queries(head, &s);
-    }
-    if (head->type != SL_TYPE_FP32)
-        write_keys(head, &s);
+    backward_state s = {.head = head,
+                        .room = sl_attention_backward_room_of(&head->shape, head->seq),
+                        .is_masked = head->mask != NULL,
+                        .scale = 1.0f / sqrtf((float)head->shape.width)};
+    if (s.is_masked)
+        s.mask = *head->mask;
+    head->shape.micro->start();
+    for (; s.query_head < head->query_heads; s.query_head++, s.mask.head++)
+        for (uint64_t first = 0; first < head->seq; first += SL_ATTENTION_BLOCK)
+            differentiate_block(&s, first);
+    head->shape.micro->stop();
+    write_keys(&s);
 }

@@ -51,4 +51,29 @@ SL_INLINE lanes exp_lanes(lanes x)
     return scale_by_power(y, n);
 }
 
+/* 2^x, for x <= 254, by a sum of `terms` powers: 5 are off by 2^-23 relative to the result, 3 by
+ * 10^-4. Below 2^-149 it is 0; not-a-number stays. `terms` is a constant where this is inlined.
+ *
+ * 2^x = 2^n (1 + r q(r)) with n = round(x), so |r| <= 1/2; q is a least-maximum fit as above. */
+SL_INLINE lanes exp2_lanes(lanes x, const uint32_t terms)
+{
+    x = max_lanes(set_lanes(-160.0f), x);
+    const lanes shifter = set_lanes(0x1.8p23f);
+    const lanes n = (x + shifter) - shifter;
+    const lanes r = x - n;
+    lanes q;
+    if (terms == 3) {
+        q = set_lanes(0x1.c2a258p-5f);
+        q = fma_lanes(q, r, set_lanes(0x1.f00c4ep-3f));
+        q = fma_lanes(q, r, set_lanes(0x1.62f5fap-1f));
+    } else {
+        q = set_lanes(0x1.5bd97ap-10f);
+        q = fma_lanes(q, r, set_lanes(0x1.3ce8b2p-7f));
+        q = fma_lanes(q, r, set_lanes(0x1.c6b6dap-5f));
+        q = fma_lanes(q, r, set_lanes(0x1.ebf9c2p-3f));
+        q = fma_lanes(q, r, set_lanes(0x1.62e42ap-1f));
+    }
+    return scale_by_power(fma_lanes(q, r, set_lanes(1.0f)), n);
+}
+
 #endif

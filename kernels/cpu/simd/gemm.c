@@ -157,32 +157,83 @@ SL_INLINE void store_sums(const sl_gemm_patch *patch, uint32_t rows, lanes sum[R
         }
 }
 
-/* `rows` is a constant where this is inlined. */
-SL_INLINE void multiply_rows(const sl_gemm_patch *patch, const uint32_t rows, add_step add)
+SL_INLINE void start_sums(const sl_gemm_patch *patch, uint32_t rows, lanes sum[ROWS][VECTORS])
 {
-    lanes sum[ROWS][VECTORS];
 #pragma GCC unroll 14
     for (uint32_t i = 0; i < rows; i++) {
         sum[i][0] = sum[i][1] = set_lanes(0.0f);
         __builtin_prefetch(patch->c + i * patch->leading_c, 1);
         __builtin_prefetch(patch->c + i * patch->leading_c + COLUMNS - 1, 1);
     }
-    const uint32_t *a = patch->a;
-    const float *b = (const float *)patch->b;
+}
+
+/* The rows of a step are neighbours. `rows` is a constant where this is inlined. */
+SL_INLINE void multiply_rows(const sl_gemm_patch *patch, const uint32_t rows, add_step add)
+{
+    lanes sum[ROWS][VECTORS];
+    start_sums(patch, rows, sum);
+    const uint32_t *a = patch->a, *b = patch->b;
+    const uint64_t a_step = patch->a_step, b_row = patch->b_row;
     const char *next_a = patch->next_a, *next_b = patch->next_b;
     for (uint64_t step = 0; step < patch->step_count; step++) {
         __builtin_prefetch(next_a, 0, 2);
         __builtin_prefetch(next_b, 0, 2);
         next_a += patch->next_a_stride;
         next_b += patch->next_b_stride;
-        const lanes b0 = load_lanes(b), b1 = load_lanes(b + LANES);
+        const lanes b0 = load_lanes((const float *)b), b1 = load_lanes((const float *)b + LANES);
 #pragma GCC unroll 14
         for (uint32_t i = 0; i < rows; i++) {
             sum[i][0] = add(sum[i][0], a + i, b0);
             sum[i][1] = add(sum[i][1], a + i, b1);
         }
-        a += ROWS;
-        b += COLUMNS;
+        a += a_step;
+        b += b_row;
+    }
+    store_sums(patch, rows, sum);
+}
+
+enum { GROUP = 3, GROUPS = (ROWS + GROUP - 1) / GROUP, FEW_STEPS_AT_ONCE = 4 };
+
+/* One step, `ahead` steps behind where `group` points: three rows share a pointer, which an address
+ * reaches by once and twice the distance of rows. */
+SL_INLINE void add_lying_step(const uint32_t *const *group, uint64_t a_row, uint32_t ahead,
+                              const uint32_t *b, const uint32_t rows, lanes sum[ROWS][VECTORS],
+                              add_step add)
+{
+    const lanes b0 = load_lanes((const float *)b), b1 = load_lanes((const float *)b + LANES);
+#pragma GCC unroll 14
+    for (uint32_t i = 0; i < rows; i++) {
+        const uint32_t *a = group[i / GROUP] + i % GROUP * a_row + ahead;
+        sum[i][0] = add(sum[i][0], a, b0);
+        sum[i][1] = add(sum[i][1], a, b1);
+    }
+}
+
+/* The steps of a row are neighbours. */
+SL_INLINE void multiply_lying(const sl_gemm_patch *patch, const uint32_t rows, add_step add)
+{
+    lanes sum[ROWS][VECTORS];
+    start_sums(patch, rows, sum);
+    const uint32_t *group[GROUPS];
+    const uint32_t *b = patch->b;
+    const uint64_t a_row = patch->a_row, b_row = patch->b_row;
+#pragma GCC unroll 5
+    for (uint32_t g = 0; g < GROUPS; g++)
+        group[g] = patch->a + g * GROUP * a_row;
+    uint64_t left = patch->step_count;
+    for (; left >= FEW_STEPS_AT_ONCE; left -= FEW_STEPS_AT_ONCE) {
+#pragma GCC unroll 4
+        for (uint32_t s = 0; s < FEW_STEPS_AT_ONCE; s++, b += b_row)
+            add_lying_step(group, a_row, s, b, rows, sum, add);
+#pragma GCC unroll 5
+        for (uint32_t g = 0; g < GROUPS; g++)
+            group[g] += FEW_STEPS_AT_ONCE;
+    }
+    for (; left > 0; left--, b += b_row) {
+        add_lying_step(group, a_row, 0, b, rows, sum, add);
+#pragma GCC unroll 5
+        for (uint32_t g = 0; g < GROUPS; g++)
+            group[g]++;
     }
     store_sums(patch, rows, sum);
 }
@@ -226,18 +277,27 @@ SL_INLINE void multiply_any(const sl_gemm_patch *patch, const multiply_patch *by
     static void gemm_multiply_##n(const sl_gemm_patch *patch)                                      \
     {                                                                                              \
         multiply_rows(patch, n, add_term);                                                         \
+    }                                                                                              \
+    static void gemm_multiply_lying_##n(const sl_gemm_patch *patch)                                \
+    {                                                                                              \
+        multiply_lying(patch, n, add_term);                                                        \
     }
 EVERY_ROWS(X)
 #undef X
 
 static void gemm_multiply(const sl_gemm_patch *patch)
 {
-    static const multiply_patch by_rows[ROWS] = {
+    static const multiply_patch by_rows[2][ROWS] = {{
 #define X(n) gemm_multiply_##n,
-        EVERY_ROWS(X)
+                                                        EVERY_ROWS(X)
 #undef X
-    };
-    multiply_any(patch, by_rows);
+                                                    },
+                                                    {
+#define X(n) gemm_multiply_lying_##n,
+                                                        EVERY_ROWS(X)
+#undef X
+                                                    }};
+    multiply_any(patch, by_rows[patch->a_row != 1]);
 }
 
 /* ---- a few rows of A: a register of B serves all of them, and their sums lie in the first cache
@@ -436,18 +496,28 @@ PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
         const sl_gemm_patch *patch)                                                                \
     {                                                                                              \
         multiply_rows(patch, n, add_pair);                                                         \
+    }                                                                                              \
+    __attribute__((target("avx512bf16"))) static void gemm_multiply_lying_pairs_##n(               \
+        const sl_gemm_patch *patch)                                                                \
+    {                                                                                              \
+        multiply_lying(patch, n, add_pair);                                                        \
     }
 EVERY_ROWS(X)
 #undef X
 
 static void gemm_multiply_pairs(const sl_gemm_patch *patch)
 {
-    static const multiply_patch by_rows[ROWS] = {
+    static const multiply_patch by_rows[2][ROWS] = {{
 #define X(n) gemm_multiply_pairs_##n,
-        EVERY_ROWS(X)
+                                                        EVERY_ROWS(X)
 #undef X
-    };
-    multiply_any(patch, by_rows);
+                                                    },
+                                                    {
+#define X(n) gemm_multiply_lying_pairs_##n,
+                                                        EVERY_ROWS(X)
+#undef X
+                                                    }};
+    multiply_any(patch, by_rows[patch->a_row != 1]);
 }
 
 __attribute__((target("avx512bf16"))) static void gemm_multiply_few_pairs(const sl_gemm_few *few)

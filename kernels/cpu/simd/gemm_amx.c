@@ -20,7 +20,6 @@ enum {
     STEP_TERMS = 32, /* two a word */
     CHAIN_STEPS = 8, /* strips of them are 16 KiB: one of A and one of B lie in the first cache */
     PREFETCH_TERMS = 32,
-    TILE_WORDS = SIDE * SIDE,
     WORD_BYTES = 4
 };
 
@@ -147,17 +146,18 @@ AMX static void multiply_steps(const sl_gemm_patch *patch, float *c, size_t stri
         _tile_zero(3);
     }
     const uint32_t *a = patch->a, *b = patch->b;
+    const size_t a_bytes = patch->a_row * WORD_BYTES, b_bytes = patch->b_row * WORD_BYTES;
     for (uint64_t step = 0; step < patch->step_count; step++) {
-        _tile_loadd(4, a, SIDE * WORD_BYTES);
-        _tile_loadd(6, b, COLUMNS * WORD_BYTES);
-        _tile_loadd(7, b + SIDE, COLUMNS * WORD_BYTES);
+        _tile_loadd(4, a, a_bytes);
+        _tile_loadd(6, b, b_bytes);
+        _tile_loadd(7, b + SIDE, b_bytes);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, a + TILE_WORDS, SIDE * WORD_BYTES);
+        _tile_loadd(5, a + SIDE * patch->a_row, a_bytes);
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
-        a += ROWS * SIDE;
-        b += COLUMNS * SIDE;
+        a += patch->a_step;
+        b += SIDE * patch->b_row;
     }
     _tile_stored(0, c, stride);
     _tile_stored(1, c + SIDE, stride);

@@ -8,6 +8,7 @@
 #ifndef SL_KERNELS_CPU_SIMD_LANES_H
 #define SL_KERNELS_CPU_SIMD_LANES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -74,6 +75,12 @@ SL_INLINE lanes keep_from(lanes value, int32_t first, lanes other)
     return _mm512_mask_blend_ps(mask_of(cut), value, other);
 }
 
+/* True if a lane of a is greater than the same of b. */
+SL_INLINE bool any_greater(lanes a, lanes b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
+}
+
 #elif defined(__AVX2__)
 
 typedef __m256 lanes;
@@ -129,6 +136,11 @@ SL_INLINE lanes min_lanes(lanes a, lanes b)
 SL_INLINE lanes keep_from(lanes value, int32_t first, lanes other)
 {
     return _mm256_blendv_ps(value, other, _mm256_castsi256_ps(mask_of(first)));
+}
+
+SL_INLINE bool any_greater(lanes a, lanes b)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)) != 0;
 }
 
 #else /* any processor */
@@ -192,6 +204,14 @@ SL_INLINE lanes keep_from(lanes value, int32_t first, lanes other)
     for (int32_t i = 0; i < (int32_t)LANES; i++)
         value[i] = i < first ? other[i] : value[i];
     return value;
+}
+
+SL_INLINE bool any_greater(lanes a, lanes b)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < LANES; i++)
+        any |= a[i] > b[i];
+    return any;
 }
 
 #endif
