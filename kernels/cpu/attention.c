@@ -82,15 +82,17 @@ static sl_attention_mask find_mask(const attention_job *job, uint64_t row, uint6
 static sl_status describe_job(const sl_kernel_call *call, sl_op_kind kind, attention_job *out_job)
 {
     const sl_op_attrs *attrs = call->attrs;
-    if (attrs->heads == 0 || attrs->in % attrs->heads != 0)
-        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features over %llu heads",
-                (unsigned long long)attrs->in, (unsigned long long)attrs->heads);
+    if (attrs->heads == 0 || attrs->out == 0 || attrs->in % attrs->out != 0 ||
+        attrs->heads % (attrs->in / attrs->out) != 0 || attrs->in % attrs->heads != 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features, %llu of keys, over %llu heads",
+                (unsigned long long)attrs->in, (unsigned long long)attrs->out,
+                (unsigned long long)attrs->heads);
     *out_job = (attention_job){
         .attrs = attrs,
         .shape = find_shape(attrs),
         .element_bytes = sl_type_bytes((sl_type)attrs->type),
-        .key_heads = attrs->heads,
-        .qkv_row = 3 * attrs->in,
+        .key_heads = attrs->heads / (attrs->in / attrs->out),
+        .qkv_row = attrs->in + 2 * attrs->out,
         .qkv = call->operand[0],
         .scratch = call->workspace,
         .scratch_words = count_scratch(kind, attrs),

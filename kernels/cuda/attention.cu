@@ -43,6 +43,9 @@ static sl_status open_args(const sl_kernel_call *call, sl_attention_args *out_ar
     if (attrs->heads == 0 || in == 0 || in % attrs->heads != 0)
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features over %llu heads",
                 (unsigned long long)in, (unsigned long long)attrs->heads);
+    if (attrs->out != in)
+        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features, %llu of keys: heads share no keys here",
+                (unsigned long long)in, (unsigned long long)attrs->out);
     if (rows > INT32_MAX / 2 || in > INT32_MAX || attrs->batch * attrs->heads > INT32_MAX)
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu rows, %llu features and %llu heads",
                 (unsigned long long)rows, (unsigned long long)in,

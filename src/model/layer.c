@@ -313,6 +313,7 @@ static sl_status make_attention(sl_model *model, const char *name, sl_tensor x, 
     const sl_op_attrs attrs = {.batch = model->options->batch,
                                .seq = model->options->seq,
                                .in = made->local,
+                               .out = made->local, /* as many key heads as query heads */
                                .heads = made->local / (made->features / heads)};
     SL_TRY(sl_model_open_segment(model));
     return model->options->mode == SL_MODEL_CACHED

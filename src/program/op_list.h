@@ -31,7 +31,7 @@
  *
  * dimensions: numbers, or fields of sl_op_attrs: B = batch, T = seq, R = row_count, I = in, O =
  * out, H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count, K =
- * cache_rows, F = row_flops.
+ * cache_rows, F = row_flops, Q = I + 2 O.
  *
  * flags: CHEAP: `recompute selective` recomputes what it writes. UPDATES: updates a chunk by its
  * rule (rule.h); reads the decay flags of blocks; may run on the host lane, next to the states.
@@ -68,13 +68,15 @@
       OP(READ, bias, OPTIONAL, TYPE, O), \
       OP(READ, residual, OPTIONAL, TYPE, R, O), \
       OP(WRITE, y, 0, TYPE, R, O)) \
-    /* qkv: q, k and v of a row, each of I = H * head width. Causal, scaled by 1/sqrt(head */ \
-    /* width), never stores T x T; lse: the log of each row's sum of exponentials */ \
-    /* (FlashAttention, Dao et al. 2022). FLOPS: half of each of the two products is masked. */ \
+    /* qkv: q, k and v of a row: I = H * head width features, then twice O, of heads that */ \
+    /* share k and v in groups (Ainslie et al. 2023): query head h reads key head h O / I. */ \
+    /* Causal, scaled by 1/sqrt(head width), never stores T x T; lse: the log of each row's sum */ \
+    /* of exponentials (FlashAttention, Dao et al. 2022). FLOPS: half of each of the two */ \
+    /* products is masked. */ \
     /* positions: of each token in its document, from 0; a token sees no token before its */ \
     /* document. attrs.dropout: of the attention weights. */ \
     X(ATTENTION, attention, CHEAP, FLOPS(2, B, T, T, I), \
-      OP(READ, qkv, 0, TYPE, B, T, 3, I), \
+      OP(READ, qkv, 0, TYPE, B, T, Q), \
       OP(WRITE, y, 0, TYPE, B, T, I), \
       OP(WRITE, lse, 0, F32, B, H, T), \
       OP(READ, positions, OPTIONAL, I32, B, T)) \
@@ -142,11 +144,11 @@
       OP(UPDATE, d, 0, TYPE, E)) \
     /* FLOPS: five products, half of each masked. */ \
     X(ATTENTION_BACKWARD, attention_backward, 0, FLOPS(5, B, T, T, I), \
-      OP(READ, qkv, 0, TYPE, B, T, 3, I), \
+      OP(READ, qkv, 0, TYPE, B, T, Q), \
       OP(READ, y, 0, TYPE, B, T, I), \
       OP(READ, lse, 0, F32, B, H, T), \
       OP(READ, dy, 0, TYPE, B, T, I), \
-      OP(WRITE, dqkv, 0, TYPE, B, T, 3, I), \
+      OP(WRITE, dqkv, 0, TYPE, B, T, Q), \
       OP(READ, positions, OPTIONAL, I32, B, T)) \
     /* dgamma and dbeta are sums over rows. */ \
     X(LAYERNORM_BACKWARD, layernorm_backward, 0, NO_FLOPS, \
@@ -204,8 +206,8 @@
     /* cache: keys and values of K tokens. Writes T of each at scalars.position; a token */ \
     /* attends to itself and all before it. FLOPS: two products with a full cache. */ \
     X(ATTENTION_CACHED, attention_cached, 0, FLOPS(4, B, T, K, I), \
-      OP(READ, qkv, 0, TYPE, B, T, 3, I), \
-      OP(UPDATE, cache, 0, TYPE, 2, B, K, I), \
+      OP(READ, qkv, 0, TYPE, B, T, Q), \
+      OP(UPDATE, cache, 0, TYPE, 2, B, K, O), \
       OP(WRITE, y, 0, TYPE, B, T, I)) \
     /* An op of the model's own, attrs.custom of the program's (sluice/custom.h): rows of y from */ \
     /* rows of x and z. */ \

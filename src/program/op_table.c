@@ -20,7 +20,7 @@ enum {
     NORM_SUM = sizeof(sl_norm_sum),
     CONTROL = sizeof(sl_step_control)
 };
-enum { B = 16, T, R, I, O, H, P, E, K, F }; /* dimensions; a number below 16 is a size */
+enum { B = 16, T, R, I, O, H, P, E, K, F, Q }; /* dimensions; a number below 16 is a size */
 
 enum { DIMENSION_MAX = 5 };
 
@@ -133,6 +133,8 @@ static uint64_t find_dimension(uint8_t dimension, const sl_op_attrs *attrs)
         return attrs->cache_rows;
     case F:
         return attrs->row_flops;
+    case Q:
+        return add_saturated(attrs->in, multiply_saturated(2, attrs->out));
     default:
         return dimension;
     }

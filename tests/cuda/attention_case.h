@@ -96,7 +96,7 @@ static MAYBE_UNUSED void set_shape(cuda_case *c, attention_shape s)
     c->attrs.batch = s.batch;
     c->attrs.seq = s.seq;
     c->attrs.heads = s.heads;
-    c->attrs.in = s.heads * s.width;
+    c->attrs.in = c->attrs.out = s.heads * s.width;
 }
 
 static attention_shape shape_of(const cuda_case *c)

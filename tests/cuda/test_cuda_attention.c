@@ -220,7 +220,7 @@ static void attention_when_heads_do_not_divide_fails(void **state)
 {
     (void)state;
     float some[64] = {0};
-    sl_op_attrs attrs = {.batch = 1, .seq = 1, .in = 7, .heads = 2};
+    sl_op_attrs attrs = {.batch = 1, .seq = 1, .in = 7, .out = 7, .heads = 2};
     const sl_kernel_call call = {.attrs = &attrs, .operand = {some, some, some, some, some}};
     assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
     assert_int_equal(sl_cuda_attention_backward(&call), SL_ERROR_INTERNAL);
@@ -229,7 +229,7 @@ static void attention_when_heads_do_not_divide_fails(void **state)
     assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
     assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs, 0), 0);
     assert_int_equal(sl_cuda_attention_prepare(SL_OP_ATTENTION, &attrs), SL_OK);
-    attrs = (sl_op_attrs){.batch = 1, .seq = 2, .in = 2, .heads = 1, .cache_rows = 1};
+    attrs = (sl_op_attrs){.batch = 1, .seq = 2, .in = 2, .out = 2, .heads = 1, .cache_rows = 1};
     assert_int_equal(sl_cuda_attention_cached(&call), SL_ERROR_INTERNAL);
     assert_non_null(strstr(sl_status_message(), "cache"));
 }
@@ -237,7 +237,8 @@ static void attention_when_heads_do_not_divide_fails(void **state)
 static void workspace_when_asked_for_is_of_whole_lines(void **state)
 {
     (void)state;
-    const sl_op_attrs attrs = {.batch = 2, .seq = 5, .heads = 3, .in = 24, .cache_rows = 300};
+    const sl_op_attrs attrs = {
+        .batch = 2, .seq = 5, .heads = 3, .in = 24, .out = 24, .cache_rows = 300};
     assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION, &attrs, 0), 0);
     assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs, 0), 256);
     /* 2 * 3 heads, 5 queries, 3 splits of 128 keys, 8 + 2 floats: 3600 bytes */

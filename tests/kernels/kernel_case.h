@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "base/half.h"
 #include "base/rng.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/kernels.h"
@@ -79,6 +80,22 @@ static MAYBE_UNUSED float *case_random(kernel_case *c, int index, uint64_t count
     for (uint64_t i = 0; i < count; i++)
         values[i] = scale * sl_rng_normal(test_seed, stream, i);
     return values;
+}
+
+/* An operand with these bytes. */
+static MAYBE_UNUSED void *copy_operand(kernel_case *c, int index, const void *from, uint64_t bytes)
+{
+    return memcpy(case_operand(c, index, bytes), from, bytes);
+}
+
+static MAYBE_UNUSED uint16_t to_half(sl_type type, float value)
+{
+    return type == SL_TYPE_BF16 ? sl_half_to_bf16(value) : sl_half_to_fp16(value);
+}
+
+static MAYBE_UNUSED float from_half(sl_type type, uint16_t half)
+{
+    return type == SL_TYPE_BF16 ? sl_half_from_bf16(half) : sl_half_from_fp16(half);
 }
 
 static sl_workers *pools[4];

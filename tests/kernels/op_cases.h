@@ -157,6 +157,12 @@ static inline bool case_exists(const op_case *c)
     return c->op.kind != SL_OP_EMBED_POSITION_BACKWARD || c->choice[AXIS_POSITION] != 1;
 }
 
+static inline bool case_is_attention(sl_op_kind kind)
+{
+    return kind == SL_OP_ATTENTION || kind == SL_OP_ATTENTION_BACKWARD ||
+           kind == SL_OP_ATTENTION_CACHED;
+}
+
 static inline void case_set_sizes(op_case *c)
 {
     enum { POSITION = 5, LEFT = 3, FIRST_ID = 1000, MISSING_IDS = 3, FIRST_BLOCK = 3 };
@@ -169,7 +175,7 @@ static inline void case_set_sizes(op_case *c)
     attrs->batch = shape->batch;
     attrs->seq = shape->seq;
     attrs->in = shape->in;
-    attrs->out = shape->out;
+    attrs->out = case_is_attention(c->op.kind) ? shape->in : shape->out;
     attrs->heads = shape->heads;
     attrs->first_row = group == 2 ? rows / 4 : 0;
     if (c->op.kind == SL_OP_CLEAR_PADDING) /* all is padding: then it is written whole */

@@ -1,8 +1,8 @@
 /* What could be wrong in attention: the mask of the diagonal tile, the last tile of queries or
  * keys, a head width that no register divides, the running maximum over key tiles, gradients that
  * miss a tile, the position in the cache, the first key of a document, a weight that is dropped and
- * another that is. Compared with plain double attention in every instruction
- * set; case_run compares worker counts bit by bit.
+ * another that is, another key head than the query head's. Compared with plain double attention in
+ * every instruction set; case_run compares worker counts bit by bit.
  *
  * Bounds: a score is off by (width + 2) * UNIT times the sum of its terms' magnitudes, so its
  * exponential by as much relative to itself (twice, for the lse is off too), and a weighted sum
@@ -10,23 +10,42 @@
 #include "kernel_case.h"
 #include "kernel_reference.h"
 
-enum { SHAPES = 20, MASKS = 4 };
+enum { SHAPES = 22, MASKS = 4 };
 
 typedef struct shape {
     uint64_t batch, seq, heads, width;
+    uint64_t shared; /* query heads of a key head */
 } shape;
+
+/* Features of all queries of a token, of its keys, and of all that lies in a row. */
+static uint64_t queries_of(shape s)
+{
+    return s.heads * s.width;
+}
+
+static uint64_t keys_of(shape s)
+{
+    return s.heads / s.shared * s.width;
+}
+
+static uint64_t row_of(shape s)
+{
+    return queries_of(s) + 2 * keys_of(s);
+}
 
 /* What takes part beside causality: nothing else, documents, dropout, both. */
 typedef enum mask { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH } mask;
 
 static shape draw_shape(int round)
 {
-    static const shape fixed[] = {{1, 1, 1, 1},   {1, 1, 3, 5},   {2, 64, 1, 16}, {1, 65, 2, 5},
-                                  {1, 63, 1, 64}, {1, 130, 1, 7}, {1, 193, 1, 64}};
+    static const shape fixed[] = {{1, 1, 1, 1, 1},    {1, 1, 3, 5, 3},    {2, 64, 1, 16, 1},
+                                  {1, 65, 2, 5, 2},   {1, 63, 1, 64, 1},  {1, 130, 1, 7, 1},
+                                  {1, 193, 2, 64, 1}, {1, 300, 4, 20, 2}, {1, 576, 1, 8, 1}};
     if (round < (int)(sizeof fixed / sizeof *fixed))
         return fixed[round];
-    return (shape){draw_between(1, 3), draw_between(1, 100), draw_between(1, 3),
-                   draw_between(1, 40)};
+    const uint64_t shared = draw_between(1, 3);
+    return (shape){draw_between(1, 3), draw_between(1, 100), shared * draw_between(1, 2),
+                   draw_between(1, 40), shared};
 }
 
 static double *widen(const float *values, uint64_t count)
@@ -40,7 +59,8 @@ static double *widen(const float *values, uint64_t count)
 
 static sl_op_attrs attrs_of(shape s)
 {
-    return (sl_op_attrs){.batch = s.batch, .seq = s.seq, .heads = s.heads, .in = s.heads * s.width};
+    return (sl_op_attrs){
+        .batch = s.batch, .seq = s.seq, .heads = s.heads, .in = queries_of(s), .out = keys_of(s)};
 }
 
 /* Documents of any length, and for the same queries of two ranks other weights. */
@@ -80,9 +100,9 @@ static masked_call mask_of(const kernel_case *c, int operand)
 static reference_head head_of(shape s, const double *qkv, uint64_t b, uint64_t h,
                               const masked_call *masked)
 {
-    const uint64_t in = s.heads * s.width;
-    const double *q = qkv + b * s.seq * 3 * in + h * s.width;
-    reference_head head = {q, q + in, q + 2 * in, 3 * in, s.seq, 0, s.width};
+    const double *row = qkv + b * s.seq * row_of(s);
+    const double *k = row + queries_of(s) + h / s.shared * s.width;
+    reference_head head = {row + h * s.width, k, k + keys_of(s), row_of(s), s.seq, 0, s.width};
     head.positions = masked->positions != NULL ? masked->positions + b * s.seq : NULL;
     head.drop = &masked->drop;
     head.row = b;
@@ -99,8 +119,8 @@ static void attention_when_run_equals_the_definition(void **state)
         kernel_case c = {.kind = SL_OP_ATTENTION, .attrs = attrs_of(s)};
         set_mask(&c, (mask)(round % MASKS), 3);
         const masked_call masked = mask_of(&c, 3);
-        double *qkv =
-            widen(case_random(&c, 0, rows * 3 * in, round / MASKS % 2 ? 1 : 3), rows * 3 * in);
+        double *qkv = widen(case_random(&c, 0, rows * row_of(s), round / MASKS % 2 ? 1 : 3),
+                            rows * row_of(s));
         case_operand(&c, 1, rows * in * sizeof(float));
         case_operand(&c, 2, s.heads * rows * sizeof(float));
         case_run(&c);
@@ -132,7 +152,7 @@ typedef struct backward_reference {
     shape s;
     masked_call masked;
     double *qkv, *y, *lse, *dy;
-    double *want, *bound; /* [B, T, 3 I] */
+    double *want, *bound; /* as qkv */
 } backward_reference;
 
 static double dot(const double *a, const double *b, uint64_t count, double *magnitude)
@@ -161,19 +181,21 @@ static void add_pair(const backward_reference *r, uint64_t head_index, uint64_t 
     const double dp = factor * dot(r->dy + row, head.v + key * head.stride, s.width, &dp_size);
     const double d = dot(r->dy + row, r->y + row, s.width, &d_size);
     const double ds = p * (dp - d);
-    const double terms = (double)(2 * s.seq + 2 * s.width + 40) + 4 * (fabs(score) + fabs(lse));
+    const double terms =
+        (double)(2 * s.shared * s.seq + 2 * s.width + 40) + 4 * (fabs(score) + fabs(lse));
     const double relative = UNIT * (terms + 2 * (double)(s.width + 4) * score_size);
     const double ds_size = p * (factor * dp_size + d_size);
-    const uint64_t to_query = (b * s.seq + query) * 3 * in + h * s.width;
-    const uint64_t to_key = (b * s.seq + key) * 3 * in + h * s.width;
+    const uint64_t to_query = (b * s.seq + query) * row_of(s) + h * s.width;
+    const uint64_t to_key = (b * s.seq + key) * row_of(s) + in + h / s.shared * s.width;
+    const uint64_t to_value = to_key + keys_of(s);
     for (uint64_t i = 0; i < s.width; i++) {
         const double k = head.k[key * head.stride + i], q = head.q[query * head.stride + i];
         r->want[to_query + i] += scale * ds * k;
         r->bound[to_query + i] += relative * fabs(scale * ds_size * k);
-        r->want[to_key + in + i] += scale * ds * q;
-        r->bound[to_key + in + i] += relative * fabs(scale * ds_size * q);
-        r->want[to_key + 2 * in + i] += p * factor * r->dy[row + i];
-        r->bound[to_key + 2 * in + i] += relative * fabs(p * factor * r->dy[row + i]);
+        r->want[to_key + i] += scale * ds * q;
+        r->bound[to_key + i] += relative * fabs(scale * ds_size * q);
+        r->want[to_value + i] += p * factor * r->dy[row + i];
+        r->bound[to_value + i] += relative * fabs(p * factor * r->dy[row + i]);
     }
 }
 
@@ -215,15 +237,15 @@ static void attention_backward_when_run_equals_the_derivative(void **state)
         kernel_case c = {.kind = SL_OP_ATTENTION_BACKWARD, .attrs = attrs_of(s)};
         set_mask(&c, (mask)(round % MASKS), 5);
         backward_reference r = {.s = s, .masked = mask_of(&c, 5)};
-        r.qkv = widen(case_random(&c, 0, rows * 3 * in, 1), rows * 3 * in);
+        r.qkv = widen(case_random(&c, 0, rows * row_of(s), 1), rows * row_of(s));
         float *y = case_operand(&c, 1, rows * in * sizeof(float));
         float *lse = case_operand(&c, 2, s.heads * rows * sizeof(float));
         r.dy = widen(case_random(&c, 3, rows * in, 1), rows * in);
-        case_operand(&c, 4, rows * 3 * in * sizeof(float));
+        case_operand(&c, 4, rows * row_of(s) * sizeof(float));
         r.y = widen(NULL, rows * in);
         r.lse = widen(NULL, s.heads * rows);
-        r.want = widen(NULL, rows * 3 * in);
-        r.bound = widen(NULL, rows * 3 * in);
+        r.want = widen(NULL, rows * row_of(s));
+        r.bound = widen(NULL, rows * row_of(s));
         fill_forward(&r, y, lse);
         for (uint64_t head = 0; head < s.batch * s.heads; head++)
             for (uint64_t query = 0; query < s.seq; query++)
@@ -241,15 +263,15 @@ static void attention_backward_when_run_equals_the_derivative(void **state)
 
 static void expect_appended(const kernel_case *c, shape s, uint64_t position, uint64_t cache_rows)
 {
-    const uint64_t in = s.heads * s.width;
+    const uint64_t keys = keys_of(s);
     float *want = allocate(c->bytes[1]);
     memcpy(want, c->input[1], c->bytes[1]);
     const float *qkv = c->input[0];
     for (uint64_t i = 0; i < 2 * s.batch * s.seq; i++) {
         const uint64_t which = i / (s.batch * s.seq), row = i % (s.batch * s.seq);
         const uint64_t b = row / s.seq, t = row % s.seq;
-        memcpy(want + ((which * s.batch + b) * cache_rows + position + t) * in,
-               qkv + row * 3 * in + (1 + which) * in, in * sizeof *want);
+        memcpy(want + ((which * s.batch + b) * cache_rows + position + t) * keys,
+               qkv + row * row_of(s) + queries_of(s) + which * keys, keys * sizeof *want);
     }
     case_compare_bits(c, 1, want);
     free(want);
@@ -266,8 +288,8 @@ static void cached_attention_when_run_sees_the_cache(void **state)
         kernel_case c = {.kind = SL_OP_ATTENTION_CACHED, .attrs = attrs_of(s)};
         c.attrs.cache_rows = cache_rows;
         c.scalars.position = (uint32_t)position;
-        double *qkv = widen(case_random(&c, 0, rows * 3 * in, 1), rows * 3 * in);
-        const uint64_t cache_count = 2 * s.batch * cache_rows * in;
+        double *qkv = widen(case_random(&c, 0, rows * row_of(s), 1), rows * row_of(s));
+        const uint64_t keys = keys_of(s), cache_count = 2 * s.batch * cache_rows * keys;
         case_random(&c, 1, cache_count, 1);
         case_operand(&c, 2, rows * in * sizeof(float));
         case_run(&c);
@@ -276,13 +298,13 @@ static void cached_attention_when_run_sees_the_cache(void **state)
         double *bound = widen(NULL, rows * in), lse, score;
         for (uint64_t i = 0; i < rows * s.heads; i++) {
             const uint64_t b = i / s.seq / s.heads, h = i / s.seq % s.heads, t = i % s.seq;
-            const double *k = cache + b * cache_rows * in + h * s.width;
+            const double *k = cache + b * cache_rows * keys + h / s.shared * s.width;
             const uint64_t at = (b * s.seq + t) * in + h * s.width;
             /* reference_attend wants one stride for q, k and v: give it the query alone. */
-            const reference_head head = {qkv + (b * s.seq + t) * 3 * in + h * s.width,
+            const reference_head head = {qkv + (b * s.seq + t) * row_of(s) + h * s.width,
                                          k,
-                                         k + s.batch * cache_rows * in,
-                                         in,
+                                         k + s.batch * cache_rows * keys,
+                                         keys,
                                          1,
                                          position + t,
                                          s.width};
@@ -299,14 +321,107 @@ static void cached_attention_when_run_sees_the_cache(void **state)
     }
 }
 
+/* ---- half precision */
+
+/* The tensors of one call in fp32, and the same in half precision. */
+typedef struct half_pair {
+    kernel_case full, half;
+} half_pair;
+
+static void open_pair(half_pair *p, sl_op_kind kind, shape s, sl_type type)
+{
+    p->full = (kernel_case){.kind = kind, .attrs = attrs_of(s)};
+    p->half = p->full;
+    p->half.attrs.type = (uint16_t)type;
+}
+
+/* Numbers that half precision holds. */
+static void fill_pair(half_pair *p, int operand, uint64_t count)
+{
+    float *wide = case_random(&p->full, operand, count, 1);
+    uint16_t *narrow = case_operand(&p->half, operand, count * sizeof *narrow);
+    for (uint64_t i = 0; i < count; i++) {
+        narrow[i] = to_half((sl_type)p->half.attrs.type, wide[i]);
+        wide[i] = from_half((sl_type)p->half.attrs.type, narrow[i]);
+    }
+}
+
+static void room_pair(half_pair *p, int operand, uint64_t count)
+{
+    case_operand(&p->full, operand, count * sizeof(float));
+    case_operand(&p->half, operand, count * sizeof(uint16_t));
+}
+
+/* Each row of a result in half precision is the one in fp32, but for the rounding of what is summed
+ * and of the result: an unit of 8 bits, or of 11. */
+static void expect_near(const half_pair *p, int operand, uint64_t rows, uint64_t width)
+{
+    const sl_type type = (sl_type)p->half.attrs.type;
+    const double unit = type == SL_TYPE_BF16 ? 0x1p-7 : 0x1p-10;
+    double largest = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint64_t row = 0; row < rows; row++) {
+            double size = 0, error = 0;
+            for (uint64_t i = row * width; i < (row + 1) * width; i++) {
+                const double want = (double)((float *)p->full.result[operand])[i];
+                const double got =
+                    (double)from_half(type, ((uint16_t *)p->half.result[operand])[i]);
+                size += want * want;
+                error += (got - want) * (got - want);
+            }
+            largest = pass == 0 && size > largest ? size : largest;
+            if (pass == 1 && !(sqrt(error) <= unit * (sqrt(size) + sqrt(largest) / 2)))
+                fail_msg("%s: operand %d, row %llu is off by %g of %g", sl_simd_current()->isa,
+                         operand, (unsigned long long)row, sqrt(error), sqrt(size));
+        }
+}
+
+static void attention_when_in_half_precision_is_near_fp32(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2 * rounds(SHAPES); round++) {
+        const sl_type type = round % 2 ? SL_TYPE_BF16 : SL_TYPE_FP16;
+        const shape s = draw_shape(round / 2);
+        const uint64_t rows = s.batch * s.seq, in = queries_of(s);
+        half_pair forward, back;
+        open_pair(&forward, SL_OP_ATTENTION, s, type);
+        fill_pair(&forward, 0, rows * row_of(s));
+        room_pair(&forward, 1, rows * in);
+        case_operand(&forward.full, 2, rows * s.heads * sizeof(float));
+        case_operand(&forward.half, 2, rows * s.heads * sizeof(float));
+        case_run(&forward.full);
+        case_run(&forward.half);
+        expect_near(&forward, 1, rows, in);
+        open_pair(&back, SL_OP_ATTENTION_BACKWARD, s, type);
+        const uint64_t counts[] = {rows * row_of(s), rows * in};
+        for (int i = 0; i < 2; i++) {
+            copy_operand(&back.full, i, forward.full.result[i], counts[i] * sizeof(float));
+            copy_operand(&back.half, i, forward.half.result[i], counts[i] * sizeof(uint16_t));
+        }
+        copy_operand(&back.full, 2, forward.full.result[2], rows * s.heads * sizeof(float));
+        copy_operand(&back.half, 2, forward.half.result[2], rows * s.heads * sizeof(float));
+        fill_pair(&back, 3, rows * in);
+        room_pair(&back, 4, rows * row_of(s));
+        case_run(&back.full);
+        case_run(&back.half);
+        expect_near(&back, 4, rows, row_of(s));
+        case_close(&forward.full);
+        case_close(&forward.half);
+        case_close(&back.full);
+        case_close(&back.half);
+    }
+}
+
 static void attention_when_heads_do_not_divide_fails(void **state)
 {
     (void)state;
     float some[64] = {0};
-    sl_op_attrs attrs = {.batch = 1, .seq = 1, .in = 7, .heads = 2};
+    sl_op_attrs attrs = {.batch = 1, .seq = 1, .in = 7, .out = 7, .heads = 2};
     sl_kernel_call call = {.attrs = &attrs, .workers = pools[0], .operand = {some, some, some}};
     assert_int_equal(sl_kernels_cpu()->row[SL_OP_ATTENTION].run(&call), SL_ERROR_INTERNAL);
-    attrs = (sl_op_attrs){.batch = 1, .seq = 2, .in = 2, .heads = 1, .cache_rows = 1};
+    attrs = (sl_op_attrs){.batch = 1, .seq = 1, .in = 12, .out = 8, .heads = 3};
+    assert_int_equal(sl_kernels_cpu()->row[SL_OP_ATTENTION].run(&call), SL_ERROR_INTERNAL);
+    attrs = (sl_op_attrs){.batch = 1, .seq = 2, .in = 2, .out = 2, .heads = 1, .cache_rows = 1};
     assert_int_equal(sl_kernels_cpu()->row[SL_OP_ATTENTION_CACHED].run(&call), SL_ERROR_INTERNAL);
     assert_non_null(strstr(sl_status_message(), "cache"));
 }
@@ -317,6 +432,7 @@ int main(void)
         cmocka_unit_test(attention_when_run_equals_the_definition),
         cmocka_unit_test(attention_backward_when_run_equals_the_derivative),
         cmocka_unit_test(cached_attention_when_run_sees_the_cache),
+        cmocka_unit_test(attention_when_in_half_precision_is_near_fp32),
         cmocka_unit_test(attention_when_heads_do_not_divide_fails),
     };
     int failures = 0;

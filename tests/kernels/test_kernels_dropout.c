@@ -116,8 +116,11 @@ static masks draw_weights(const sl_op_attrs *attrs, const sl_step_scalars *scala
 }
 
 static const sl_op_attrs element_attrs = {.batch = 4, .seq = 64, .in = 96};
-static const sl_op_attrs weight_attrs = {
-    .batch = 3, .seq = PROBE_SEQ, .heads = PROBE_HEADS, .in = PROBE_HEADS * PROBE_SEQ};
+static const sl_op_attrs weight_attrs = {.batch = 3,
+                                         .seq = PROBE_SEQ,
+                                         .heads = PROBE_HEADS,
+                                         .in = PROBE_HEADS * PROBE_SEQ,
+                                         .out = PROBE_HEADS * PROBE_SEQ};
 
 /* Mean 1 and variance p / (1 - p), as many draws allow. */
 static void expect_moments(const masks *m, double p)

@@ -17,16 +17,6 @@ enum { SHAPES = 30, BLOCK = SL_BLOCK_ELEMENTS };
 
 static const sl_type HALVES[2] = {SL_TYPE_BF16, SL_TYPE_FP16};
 
-static uint16_t to_half(sl_type type, float value)
-{
-    return type == SL_TYPE_BF16 ? sl_half_to_bf16(value) : sl_half_to_fp16(value);
-}
-
-static float from_half(sl_type type, uint16_t half)
-{
-    return type == SL_TYPE_BF16 ? sl_half_from_bf16(half) : sl_half_from_fp16(half);
-}
-
 static void expect_rounded(const float *x, sl_type type, uint64_t count)
 {
     static uint16_t y[1 << 16];
@@ -135,6 +125,7 @@ static sl_op_attrs draw_attrs(int round, sl_type type)
                          .grad_type = (uint16_t)(draw_below(2) ? type : SL_TYPE_FP32),
                          .dropout = draw_below(2) ? 0.25f : 0.0f};
     attrs.adds_gradient = attrs.grad_type == SL_TYPE_FP32 && draw_below(2);
+    attrs.out = attrs.in; /* features of keys */
     attrs.row_count = attrs.batch * attrs.seq;
     attrs.element_count = round == 0 ? 70000 : draw_between(1, 3000);
     attrs.cache_rows = attrs.seq + draw_between(3, 9);
@@ -230,6 +221,14 @@ static void compare_with_fp32(sl_op_kind kind, const sl_op_attrs *attrs)
     case_close(&full);
 }
 
+/* Attention by pairs of bf16 rounds weights too: test_kernels_attention.c. */
+static bool rounds_weights(sl_op_kind kind, sl_type type)
+{
+    const bool is_attention = kind == SL_OP_ATTENTION || kind == SL_OP_ATTENTION_BACKWARD ||
+                              kind == SL_OP_ATTENTION_CACHED;
+    return is_attention && sl_simd_current()->micro_kernel[type]->terms_per_step > 1;
+}
+
 static void ops_when_in_half_precision_are_fp32_rounded_once(void **state)
 {
     (void)state;
@@ -254,7 +253,8 @@ static void ops_when_in_half_precision_are_fp32_rounded_once(void **state)
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
             for (int t = 0; t < 2; t++) {
                 const sl_op_attrs attrs = draw_attrs(round, HALVES[t]);
-                compare_with_fp32(kinds[k], &attrs);
+                if (!rounds_weights(kinds[k], HALVES[t]))
+                    compare_with_fp32(kinds[k], &attrs);
             }
 }
 

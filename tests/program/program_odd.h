@@ -99,7 +99,8 @@ static inline uint32_t odd_gelu(odd *o, uint32_t x)
 static inline uint32_t odd_attention(odd *o, uint32_t qkv, uint64_t heads)
 {
     uint32_t y = odd_rows(o, o->width), lse = odd_statistics(o, heads);
-    sl_op_attrs attrs = {.batch = o->batch, .seq = o->seq, .in = o->width, .heads = heads};
+    sl_op_attrs attrs = {
+        .batch = o->batch, .seq = o->seq, .in = o->width, .out = o->width, .heads = heads};
     odd_op(o, SL_OP_ATTENTION, attrs, (uint32_t[]){qkv, y, lse, SL_NONE});
     return y;
 }

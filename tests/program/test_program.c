@@ -365,8 +365,8 @@ static void op_table_when_asked_then_counts_by_hand_agree(void **state)
         assert_int_equal(sl_op_operand_bytes(SL_OP_LINEAR, &linear, i), linear_bytes[i]);
     assert_int_equal(sl_op_flops(SL_OP_LINEAR, &linear), 2 * 6 * 4 * 5);
     assert_int_equal(sl_op_traffic_bytes(SL_OP_LINEAR, &linear), 4 * (24 + 20 + 30));
-    const sl_op_attrs attention = {.batch = 2, .seq = 8, .in = 6, .heads = 3};
-    assert_int_equal(sl_op_operand_bytes(SL_OP_ATTENTION, &attention, 0), 2 * 8 * 18 * 4);
+    const sl_op_attrs attention = {.batch = 2, .seq = 8, .in = 6, .out = 2, .heads = 3};
+    assert_int_equal(sl_op_operand_bytes(SL_OP_ATTENTION, &attention, 0), 2 * 8 * 10 * 4);
     assert_int_equal(sl_op_operand_bytes(SL_OP_ATTENTION, &attention, 2), 2 * 3 * 8 * 4);
     assert_int_equal(sl_op_flops(SL_OP_ATTENTION, &attention), 4 * 2 * 8 * 8 * 6 / 2);
     assert_int_equal(sl_op_flops(SL_OP_ATTENTION_BACKWARD, &attention), 10 * 2 * 8 * 8 * 6 / 2);
