@@ -1,5 +1,6 @@
 /* The attention ops: which heads and queries make a tile of work. Forward that is a block of
- * queries of one head; backward a key head with all its query heads, because every key collects
+ * queries of one head, or with a cache a key head with a few queries of all its query heads;
+ * backward a key head with all its query heads, because every key collects
  * gradients from all later queries. Query head h reads key head h / (query heads a key head). */
 #include "ops.h"
 
@@ -38,10 +39,13 @@ static sl_attention_shape find_shape(const sl_op_attrs *attrs)
 static uint64_t count_tile_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     const sl_attention_shape shape = find_shape(attrs);
-    const uint64_t words = kind == SL_OP_ATTENTION_BACKWARD
-                               ? sl_attention_backward_room_of(&shape, attrs->seq).end
-                               : sl_attention_room_of(&shape).end;
-    return sl_bits_round_up(words, WORDS_PER_LINE);
+    const uint64_t block = sl_attention_room_of(&shape).end;
+    const uint64_t few = sl_attention_few_room_of(&shape).end;
+    if (kind == SL_OP_ATTENTION_BACKWARD)
+        return sl_bits_round_up(sl_attention_backward_room_of(&shape, attrs->seq).end,
+                                WORDS_PER_LINE);
+    return sl_bits_round_up(kind == SL_OP_ATTENTION_CACHED && few > block ? few : block,
+                            WORDS_PER_LINE);
 }
 
 static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
@@ -205,6 +209,40 @@ static void attend_cached_block(void *argument, uint64_t tile_index, uint32_t wo
            worker_index);
 }
 
+/* A key head with all its query heads. */
+static void attend_few(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    const attention_job *job = argument;
+    const sl_op_attrs *attrs = job->attrs;
+    const uint64_t width = job->shape.width, query_heads = attrs->heads / job->key_heads;
+    const uint64_t row_of_batch = tile_index / job->key_heads, head = tile_index % job->key_heads;
+    const uint64_t key_row = job->key_heads * width, row = row_of_batch * attrs->seq;
+    const uint64_t feature = head * query_heads * width;
+    const uint64_t keys =
+        (row_of_batch * attrs->cache_rows * key_row + head * width) * job->element_bytes;
+    const sl_attention_few few = {
+        .q = job->qkv + (row * job->qkv_row + feature) * job->element_bytes,
+        .k = job->keys + keys,
+        .v = job->values + keys,
+        .q_row = job->qkv_row,
+        .key_row = key_row,
+        .y = job->out + (row * attrs->in + feature) * job->element_bytes,
+        .y_row = attrs->in,
+        .shape = job->shape,
+        .query_count = attrs->seq,
+        .query_heads = query_heads,
+        .first_query = job->position,
+        .scratch = job->scratch + worker_index * job->scratch_words,
+    };
+    sl_simd_current()->attention_few(&few);
+}
+
+/* True if all queries of a key head are a few. */
+static bool is_few(const attention_job *job)
+{
+    return job->attrs->seq * (job->attrs->heads / job->key_heads) <= SL_ATTENTION_FEW;
+}
+
 sl_status sl_cpu_attention_cached(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
@@ -220,7 +258,10 @@ sl_status sl_cpu_attention_cached(const sl_kernel_call *call)
                                 job.element_bytes;
     job.out = call->operand[2];
     sl_workers_run(call->workers, attrs->batch, append_cache_tile, &job);
-    sl_workers_run(call->workers, count_blocks(attrs), attend_cached_block, &job);
+    if (is_few(&job))
+        sl_workers_run(call->workers, attrs->batch * job.key_heads, attend_few, &job);
+    else
+        sl_workers_run(call->workers, count_blocks(attrs), attend_cached_block, &job);
     return SL_OK;
 }
 

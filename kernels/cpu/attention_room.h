@@ -13,7 +13,11 @@ enum {
     /* Tiles of queries that meet a tile of keys before the next one is read. A result does not
      * depend on it. */
     SL_ATTENTION_TILES = 4,
-    SL_ATTENTION_BLOCK = SL_ATTENTION_TILES * SL_ATTENTION_QUERIES
+    SL_ATTENTION_BLOCK = SL_ATTENTION_TILES * SL_ATTENTION_QUERIES,
+    /* A few queries, such as one token's: of all query heads of a key head, with so many keys at a
+     * time. */
+    SL_ATTENTION_FEW = 16,
+    SL_ATTENTION_FEW_KEYS = 512
 };
 
 /* A head's rows for a micro-kernel. */
@@ -89,6 +93,28 @@ static inline sl_attention_room sl_attention_room_of(const sl_attention_shape *s
     room.weight = room.base + SL_ATTENTION_QUERIES;
     room.tile_words = room.weight + SL_ATTENTION_QUERIES - room.queries;
     room.end = room.queries + SL_ATTENTION_TILES * room.tile_words;
+    return room;
+}
+
+/* Of a few queries: rows of each. */
+typedef struct sl_attention_few_room {
+    uint64_t queries; /* laid */
+    uint64_t scores;  /* score_row floats a row */
+    uint64_t weights; /* laid, SL_ATTENTION_FEW_KEYS words a row */
+    uint64_t sums;    /* sum_row floats a row: the weighted values */
+    uint64_t score_row, sum_row, end;
+} sl_attention_few_room;
+
+static inline sl_attention_few_room sl_attention_few_room_of(const sl_attention_shape *shape)
+{
+    sl_attention_few_room room = {
+        .score_row = SL_ATTENTION_FEW_KEYS + SL_GEMM_SLACK,
+        .sum_row = shape->padded_width + SL_GEMM_SLACK,
+    };
+    room.scores = SL_ATTENTION_FEW * shape->row_words;
+    room.weights = room.scores + SL_ATTENTION_FEW * room.score_row;
+    room.sums = room.weights + SL_ATTENTION_FEW * SL_ATTENTION_FEW_KEYS;
+    room.end = room.sums + SL_ATTENTION_FEW * room.sum_row;
     return room;
 }
 

@@ -63,6 +63,19 @@ typedef struct sl_attention_block {
     uint32_t *scratch;             /* sl_attention_room_of(shape).end words */
 } sl_attention_block;
 
+/* Queries of all query heads of a key head: query_count * query_heads <= SL_ATTENTION_FEW. Query i
+ * sees the keys 0 .. first_query + i. */
+typedef struct sl_attention_few {
+    const void *q, *k,
+        *v; /* as in sl_attention_block; a head is shape.width elements behind another */
+    uint64_t q_row, key_row;
+    void *y;
+    uint64_t y_row;
+    sl_attention_shape shape;
+    uint64_t query_count, query_heads, first_query;
+    uint32_t *scratch; /* sl_attention_few_room_of(shape).end words */
+} sl_attention_few;
+
 /* The query heads of one key head of one row of the batch, backwards; each begins shape.width
  * elements behind the one before, in lse and for the mask one row or head behind. */
 typedef struct sl_attention_head {
@@ -130,6 +143,7 @@ typedef struct sl_strided_rows {
     X(head_stats, (const sl_head_rows *rows))                                                      \
     X(head_backward, (const sl_head_rows *rows))                                                   \
     X(attention_forward, (const sl_attention_block *block))                                        \
+    X(attention_few, (const sl_attention_few *few))                                                \
     X(attention_backward, (const sl_attention_head *head))                                         \
     X(dropout, (const sl_dropout_span *span))                                                      \
     X(block_norm, (const sl_gradient_blocks *gradient, uint64_t block_count, float *sums))         \

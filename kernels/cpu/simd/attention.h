@@ -337,6 +337,12 @@ PAIRS __m256i round_to_bf16(lanes value)
     return (__m256i)_mm512_cvtneps_pbh(value);
 }
 
+/* LANES neighbours of a laid row, from element `first` on. */
+PAIRS void lay_halves(uint32_t *row, uint64_t first, lanes value)
+{
+    _mm256_storeu_si256((__m256i *)((uint16_t *)row + first), round_to_bf16(value));
+}
+
 /* Woven: the words of a step, [KEYS / 2, QUERIES]. */
 PAIRS void store_pairs(uint32_t *weights, uint64_t key, uint64_t column, lanes even, lanes odd)
 {

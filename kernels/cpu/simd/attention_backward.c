@@ -175,18 +175,12 @@ static void differentiate_floats(const backward_state *s, const query_tile *tile
 
 #if defined(__AVX512F__)
 
-/* One row of LANES bf16 of a laid tile. */
-PAIRS void lay_halves(uint32_t *rows, uint64_t key, uint64_t column, lanes value)
-{
-    _mm256_storeu_si256((__m256i *)(rows + (key * QUERIES + column) / 2), round_to_bf16(value));
-}
-
 PAIRS void store_pair_gradients(const backward_state *s, uint64_t key, uint64_t column,
                                 const lanes p[2], const lanes ds[2])
 {
     for (uint32_t i = 0; i < 2; i++) {
-        lay_halves(words_at(s, s->room.laid_p), key + i, column, p[i]);
-        lay_halves(words_at(s, s->room.laid_ds), key + i, column, ds[i]);
+        lay_halves(words_at(s, s->room.laid_p), (key + i) * QUERIES + column, p[i]);
+        lay_halves(words_at(s, s->room.laid_ds), (key + i) * QUERIES + column, ds[i]);
     }
     store_pairs(words_at(s, s->room.woven_ds), key, column, ds[0], ds[1]);
 }
