@@ -83,6 +83,7 @@ typedef struct sl_gemm_epilogue {
 
 typedef struct sl_micro_kernel {
     uint32_t rows, columns;  /* of C in registers */
+    uint32_t narrow_columns; /* the fewest columns that cost less than all: a divisor of columns */
     uint32_t terms_per_step; /* 1, 2 or 32: a divisor of the terms packed at once */
     uint32_t words_per_step; /* of a row or column: 1 or 16 */
     uint32_t chain_steps;    /* the longest chain */

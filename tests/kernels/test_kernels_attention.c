@@ -284,7 +284,8 @@ static void cached_attention_when_run_sees_the_cache(void **state)
         shape s = draw_shape(round);
         s.seq = round % 2 ? 1 : s.seq;
         const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
-        const uint64_t position = draw_below(100), cache_rows = position + s.seq + draw_below(5);
+        const uint64_t position = draw_below(round % 5 ? 100 : 1100),
+                       cache_rows = position + s.seq + draw_below(5);
         kernel_case c = {.kind = SL_OP_ATTENTION_CACHED, .attrs = attrs_of(s)};
         c.attrs.cache_rows = cache_rows;
         c.scalars.position = (uint32_t)position;
@@ -412,6 +413,31 @@ static void attention_when_in_half_precision_is_near_fp32(void **state)
     }
 }
 
+/* A few queries of a cache, and more of them. */
+static void cached_attention_when_in_half_precision_is_near_fp32(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4 * rounds(SHAPES); round++) {
+        const sl_type type = round % 2 ? SL_TYPE_BF16 : SL_TYPE_FP16;
+        shape s = draw_shape(round / 4);
+        s.seq = round / 2 % 2 ? draw_between(1, 4) : s.seq;
+        const uint64_t rows = s.batch * s.seq, position = draw_below(700);
+        const uint64_t cache_rows = position + s.seq + draw_below(5);
+        half_pair p;
+        open_pair(&p, SL_OP_ATTENTION_CACHED, s, type);
+        p.full.attrs.cache_rows = p.half.attrs.cache_rows = cache_rows;
+        p.full.scalars.position = p.half.scalars.position = (uint32_t)position;
+        fill_pair(&p, 0, rows * row_of(s));
+        fill_pair(&p, 1, 2 * s.batch * cache_rows * keys_of(s));
+        room_pair(&p, 2, rows * queries_of(s));
+        case_run(&p.full);
+        case_run(&p.half);
+        expect_near(&p, 2, rows, queries_of(s));
+        case_close(&p.full);
+        case_close(&p.half);
+    }
+}
+
 static void attention_when_heads_do_not_divide_fails(void **state)
 {
     (void)state;
@@ -433,6 +459,7 @@ int main(void)
         cmocka_unit_test(attention_backward_when_run_equals_the_derivative),
         cmocka_unit_test(cached_attention_when_run_sees_the_cache),
         cmocka_unit_test(attention_when_in_half_precision_is_near_fp32),
+        cmocka_unit_test(cached_attention_when_in_half_precision_is_near_fp32),
         cmocka_unit_test(attention_when_heads_do_not_divide_fails),
     };
     int failures = 0;

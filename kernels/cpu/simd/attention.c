@@ -83,7 +83,7 @@ SL_INLINE lanes weigh_keys(const forward_state *s, const score_tile *place, uint
 {
     const float *scores = floats_at(s, s->room.scores) + column;
     uint32_t *weights = s->block->scratch + s->room.weights;
-    const uint64_t keys = end_of_keys(place, column, 0);
+    const uint64_t keys = end_of_keys(s->block->shape.micro, place, column, 0);
     const uint64_t end = sl_bits_round_up(keys, s->block->shape.micro->terms_per_step);
     const lanes scale = set_lanes(s->scale), zero = set_lanes(0.0f);
     lanes even_sum = zero, odd_sum = zero;
@@ -112,7 +112,7 @@ SL_INLINE void update_softmax(const forward_state *s, const query_tile *tile,
     const float *scores = floats_at(s, s->room.scores);
     float *rescales = floats_at(s, s->room.rescale);
     for (uint64_t column = 0; column < place->query_count; column += LANES) {
-        const uint64_t keys = end_of_keys(place, column, 0);
+        const uint64_t keys = end_of_keys(s->block->shape.micro, place, column, 0);
         lanes largest = set_lanes(-INFINITY), rescale = set_lanes(1.0f);
         for (uint64_t key = 0; key < keys; key++)
             largest = max_lanes(load_lanes(scores + key * QUERIES + column), largest);

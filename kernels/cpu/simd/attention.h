@@ -20,10 +20,10 @@
 
 #include "exp.h"
 #include "isa.h"
+#include "kernels/cpu/tiles.h"
 #include "typed.h"
 
 enum { QUERIES = SL_ATTENTION_QUERIES, KEYS = SL_ATTENTION_KEYS };
-enum { STRIP = SL_ATTENTION_STRIP }; /* a whole number of every micro-kernel's columns */
 
 _Static_assert((int)KEYS == (int)QUERIES, "the diagonal tile is the one of equal index");
 _Static_assert(QUERIES % 16 == 0 && KEYS % 16 == 0, "draws do not reach over tiles");
@@ -117,28 +117,35 @@ SL_INLINE uint64_t whole_rows(const sl_micro_kernel *micro, uint64_t rows)
     return micro->words_per_step > 1 ? sl_bits_round_up(rows, micro->rows) : rows;
 }
 
-SL_INLINE void multiply_patch(const sl_micro_kernel *micro, const tile_product *p, uint64_t row,
-                              uint64_t row_end, uint64_t column)
+/* Rows of a strip where strips follow the diagonal. */
+SL_INLINE uint32_t low_rows(const sl_micro_kernel *micro)
 {
-    const uint64_t column_end = column + micro->columns, terms = micro->terms_per_step;
-    uint64_t end = p->terms, first = 0;
-    if (p->part == COLUMNS_FROM_ROW && column_end <= row)
-        return;
-    if (p->part == TERMS_FROM_ROW)
-        first = row / terms;
-    if (p->part == TERMS_TO_COLUMN && column_end < end)
-        end = column_end;
+    enum { LOW_ROWS = 8 };
+    return micro->words_per_step == 1 && micro->rows > LOW_ROWS ? LOW_ROWS : micro->rows;
+}
+
+SL_INLINE sl_span strip_of(uint64_t rows, uint64_t strips, uint64_t index)
+{
+    const uint64_t first = index * rows / strips;
+    return (sl_span){first, (index + 1) * rows / strips - first};
+}
+
+/* A patch of these rows and columns, the sum of the steps from `first` to the one with term `end`.
+ */
+SL_INLINE void multiply_steps(const sl_micro_kernel *micro, const tile_product *p, sl_span row,
+                              sl_span column, uint64_t first, uint64_t end)
+{
     const sl_gemm_patch patch = {
-        .a = p->a + row * p->a_row + first * p->a_step,
+        .a = p->a + row.first * p->a_row + first * p->a_step,
         .a_row = p->a_row,
         .a_step = p->a_step,
-        .b = p->b + first * micro->words_per_step * p->b_row + column,
+        .b = p->b + first * micro->words_per_step * p->b_row + column.first,
         .b_row = p->b_row,
-        .step_count = sl_bits_divide_up(end, terms) - first,
-        .c = p->c + row * p->c_row + column,
+        .step_count = sl_bits_divide_up(end, micro->terms_per_step) - first,
+        .c = p->c + row.first * p->c_row + column.first,
         .leading_c = p->c_row,
-        .rows = (uint32_t)(row_end - row),
-        .columns = micro->columns,
+        .rows = (uint32_t)row.count,
+        .columns = (uint32_t)column.count,
         .add = p->add,
         .next_a = p->a,
         .next_b = p->b,
@@ -146,14 +153,37 @@ SL_INLINE void multiply_patch(const sl_micro_kernel *micro, const tile_product *
     micro->multiply(&patch);
 }
 
-/* `columns` rounded up to the micro-kernel's: there is room for them. */
+/* Of the diagonal tile: low strips and narrow patches follow the diagonal closely. */
+SL_INLINE void multiply_triangle(const sl_micro_kernel *micro, const tile_product *p, sl_span row)
+{
+    const uint64_t narrow = micro->narrow_columns, wide = micro->columns;
+    uint64_t column = p->part == COLUMNS_FROM_ROW ? row.first / narrow * narrow : 0;
+    while (column < p->columns) {
+        const bool is_whole = column % wide == 0 && p->part != TERMS_TO_COLUMN;
+        const sl_span columns = {column, is_whole ? wide : narrow};
+        const uint64_t seen = column + columns.count;
+        const uint64_t end = p->part == TERMS_TO_COLUMN && seen < p->terms ? seen : p->terms;
+        const uint64_t first = p->part == TERMS_FROM_ROW ? row.first / micro->terms_per_step : 0;
+        multiply_steps(micro, p, row, columns, first, end);
+        column += columns.count;
+    }
+}
+
+/* Columns are rounded up to the micro-kernel's: there is room for them. */
 static __attribute__((unused)) void multiply_tile(const sl_micro_kernel *micro,
                                                   const tile_product *p)
 {
-    const uint64_t rows = whole_rows(micro, p->rows), strips = sl_bits_divide_up(rows, micro->rows);
-    for (uint64_t column = 0; column < p->columns; column += micro->columns)
+    const bool is_low = p->part == COLUMNS_FROM_ROW || p->part == TERMS_FROM_ROW;
+    const uint64_t most = is_low ? low_rows(micro) : micro->rows;
+    const uint64_t rows = whole_rows(micro, p->rows), strips = sl_bits_divide_up(rows, most);
+    if (p->part != WHOLE)
         for (uint64_t strip = 0; strip < strips; strip++)
-            multiply_patch(micro, p, strip * rows / strips, (strip + 1) * rows / strips, column);
+            multiply_triangle(micro, p, strip_of(rows, strips, strip));
+    else
+        for (uint64_t column = 0; column < p->columns; column += micro->columns)
+            for (uint64_t strip = 0; strip < strips; strip++)
+                multiply_steps(micro, p, strip_of(rows, strips, strip),
+                               (sl_span){column, micro->columns}, 0, p->terms);
 }
 
 /* scores[key_count][QUERIES] = keys, laid, times queries, turned. Of the diagonal tile no more than
@@ -228,9 +258,10 @@ SL_INLINE bool is_diagonal(const score_tile *tile)
 
 /* The end of the keys whose weights products read for the queries from `query` on, LANES of them.
  * `strip`: rows of a patch of weights, 0 where weights are B. */
-SL_INLINE uint64_t end_of_keys(const score_tile *tile, uint64_t query, uint32_t strip)
+SL_INLINE uint64_t end_of_keys(const sl_micro_kernel *micro, const score_tile *tile, uint64_t query,
+                               uint32_t strip)
 {
-    const uint64_t end = sl_bits_round_up(query + LANES + strip, STRIP);
+    const uint64_t end = sl_bits_round_up(query + LANES + strip, micro->narrow_columns);
     return is_diagonal(tile) && end < tile->key_count ? end : tile->key_count;
 }
 

@@ -149,7 +149,7 @@ SL_INLINE void differentiate_softmax(const backward_state *s, const query_tile *
     const uint64_t terms = micro->terms_per_step > LANES ? micro->terms_per_step : LANES;
     const uint64_t columns = sl_bits_round_up(place->query_count, terms);
     for (uint64_t column = 0; column < columns; column += LANES) {
-        const uint64_t keys = end_of_keys(place, column, micro->rows);
+        const uint64_t keys = end_of_keys(micro, place, column, low_rows(micro));
         const uint64_t end = sl_bits_round_up(keys, micro->terms_per_step);
         lanes p[2], ds[2];
         uint64_t key = 0;

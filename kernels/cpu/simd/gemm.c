@@ -145,34 +145,38 @@ SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
 
 typedef lanes (*add_step)(lanes sum, const uint32_t *a, lanes b);
 
-SL_INLINE void store_sums(const sl_gemm_patch *patch, uint32_t rows, lanes sum[ROWS][VECTORS])
+SL_INLINE void start_sums(const sl_gemm_patch *patch, const uint32_t rows, const uint32_t vectors,
+                          lanes sum[ROWS][VECTORS])
+{
+#pragma GCC unroll 14
+    for (uint32_t i = 0; i < rows; i++) {
+        sum[i][0] = sum[i][vectors - 1] = set_lanes(0.0f);
+        __builtin_prefetch(patch->c + i * patch->leading_c, 1);
+        __builtin_prefetch(patch->c + i * patch->leading_c + vectors * LANES - 1, 1);
+    }
+}
+
+SL_INLINE void store_sums(const sl_gemm_patch *patch, const uint32_t rows, const uint32_t vectors,
+                          lanes sum[ROWS][VECTORS])
 {
     float *c = patch->c;
 #pragma GCC unroll 14
     for (uint32_t i = 0; i < rows; i++, c += patch->leading_c)
 #pragma GCC unroll 2
-        for (uint32_t j = 0; j < VECTORS; j++) {
+        for (uint32_t j = 0; j < vectors; j++) {
             const lanes old = patch->add ? load_lanes(c + j * LANES) : set_lanes(0.0f);
             store_lanes(c + j * LANES, old + sum[i][j]);
         }
 }
 
-SL_INLINE void start_sums(const sl_gemm_patch *patch, uint32_t rows, lanes sum[ROWS][VECTORS])
-{
-#pragma GCC unroll 14
-    for (uint32_t i = 0; i < rows; i++) {
-        sum[i][0] = sum[i][1] = set_lanes(0.0f);
-        __builtin_prefetch(patch->c + i * patch->leading_c, 1);
-        __builtin_prefetch(patch->c + i * patch->leading_c + COLUMNS - 1, 1);
-    }
-}
-
-/* The rows of a step are neighbours. `rows` is a constant where this is inlined. */
-SL_INLINE void multiply_rows(const sl_gemm_patch *patch, const uint32_t rows, add_step add)
+/* The rows of a step are neighbours. `rows` and `vectors` are constants where this is inlined. */
+SL_INLINE void multiply_rows(const sl_gemm_patch *patch, const uint32_t rows,
+                             const uint32_t vectors, add_step add)
 {
     lanes sum[ROWS][VECTORS];
-    start_sums(patch, rows, sum);
-    const uint32_t *a = patch->a, *b = patch->b;
+    start_sums(patch, rows, vectors, sum);
+    const uint32_t *a = patch->a;
+    const float *b = (const float *)patch->b;
     const uint64_t a_step = patch->a_step, b_row = patch->b_row;
     const char *next_a = patch->next_a, *next_b = patch->next_b;
     for (uint64_t step = 0; step < patch->step_count; step++) {
@@ -180,62 +184,65 @@ SL_INLINE void multiply_rows(const sl_gemm_patch *patch, const uint32_t rows, ad
         __builtin_prefetch(next_b, 0, 2);
         next_a += patch->next_a_stride;
         next_b += patch->next_b_stride;
-        const lanes b0 = load_lanes((const float *)b), b1 = load_lanes((const float *)b + LANES);
+        const lanes b0 = load_lanes(b), b1 = load_lanes(b + (vectors - 1) * LANES);
 #pragma GCC unroll 14
         for (uint32_t i = 0; i < rows; i++) {
             sum[i][0] = add(sum[i][0], a + i, b0);
-            sum[i][1] = add(sum[i][1], a + i, b1);
+            if (vectors == 2)
+                sum[i][1] = add(sum[i][1], a + i, b1);
         }
         a += a_step;
         b += b_row;
     }
-    store_sums(patch, rows, sum);
+    store_sums(patch, rows, vectors, sum);
 }
 
-enum { GROUP = 3, GROUPS = (ROWS + GROUP - 1) / GROUP, FEW_STEPS_AT_ONCE = 4 };
+/* Three rows share a pointer, which an address reaches by once and twice the distance of rows. */
+enum { GROUP = 3, GROUPS = (ROWS + GROUP - 1) / GROUP, LYING_STEPS = 4 };
 
-/* One step, `ahead` steps behind where `group` points: three rows share a pointer, which an address
- * reaches by once and twice the distance of rows. */
-SL_INLINE void add_lying_step(const uint32_t *const *group, uint64_t a_row, uint32_t ahead,
-                              const uint32_t *b, const uint32_t rows, lanes sum[ROWS][VECTORS],
-                              add_step add)
+/* The step `ahead` steps behind where `group` points. */
+SL_INLINE void add_lying_step(const uint32_t *const *group, uint64_t a_row, const float *b,
+                              const uint32_t ahead, const uint32_t rows, const uint32_t vectors,
+                              lanes sum[ROWS][VECTORS], add_step add)
 {
-    const lanes b0 = load_lanes((const float *)b), b1 = load_lanes((const float *)b + LANES);
+    const lanes b0 = load_lanes(b), b1 = load_lanes(b + (vectors - 1) * LANES);
 #pragma GCC unroll 14
     for (uint32_t i = 0; i < rows; i++) {
         const uint32_t *a = group[i / GROUP] + i % GROUP * a_row + ahead;
         sum[i][0] = add(sum[i][0], a, b0);
-        sum[i][1] = add(sum[i][1], a, b1);
+        if (vectors == 2)
+            sum[i][1] = add(sum[i][1], a, b1);
     }
 }
 
 /* The steps of a row are neighbours. */
-SL_INLINE void multiply_lying(const sl_gemm_patch *patch, const uint32_t rows, add_step add)
+SL_INLINE void multiply_lying(const sl_gemm_patch *patch, const uint32_t rows,
+                              const uint32_t vectors, add_step add)
 {
     lanes sum[ROWS][VECTORS];
-    start_sums(patch, rows, sum);
+    start_sums(patch, rows, vectors, sum);
     const uint32_t *group[GROUPS];
-    const uint32_t *b = patch->b;
+    const float *b = (const float *)patch->b;
     const uint64_t a_row = patch->a_row, b_row = patch->b_row;
 #pragma GCC unroll 5
     for (uint32_t g = 0; g < GROUPS; g++)
         group[g] = patch->a + g * GROUP * a_row;
     uint64_t left = patch->step_count;
-    for (; left >= FEW_STEPS_AT_ONCE; left -= FEW_STEPS_AT_ONCE) {
+    for (; left >= LYING_STEPS; left -= LYING_STEPS) {
 #pragma GCC unroll 4
-        for (uint32_t s = 0; s < FEW_STEPS_AT_ONCE; s++, b += b_row)
-            add_lying_step(group, a_row, s, b, rows, sum, add);
+        for (uint32_t s = 0; s < LYING_STEPS; s++, b += b_row)
+            add_lying_step(group, a_row, b, s, rows, vectors, sum, add);
 #pragma GCC unroll 5
         for (uint32_t g = 0; g < GROUPS; g++)
-            group[g] += FEW_STEPS_AT_ONCE;
+            group[g] += LYING_STEPS;
     }
     for (; left > 0; left--, b += b_row) {
-        add_lying_step(group, a_row, 0, b, rows, sum, add);
+        add_lying_step(group, a_row, b, 0, rows, vectors, sum, add);
 #pragma GCC unroll 5
         for (uint32_t g = 0; g < GROUPS; g++)
             group[g]++;
     }
-    store_sums(patch, rows, sum);
+    store_sums(patch, rows, vectors, sum);
 }
 
 static void gemm_set_up_nothing(void)
@@ -244,11 +251,25 @@ static void gemm_set_up_nothing(void)
 
 typedef void (*multiply_patch)(const sl_gemm_patch *patch);
 
-/* A patch that does not fill the columns is computed beside C. */
+SL_INLINE void multiply_whole(const sl_gemm_patch *patch, const uint32_t rows, add_step add)
+{
+    const bool is_lying = patch->a_row != 1, is_narrow = patch->columns <= LANES;
+    if (is_lying && is_narrow)
+        multiply_lying(patch, rows, 1, add);
+    else if (is_lying)
+        multiply_lying(patch, rows, VECTORS, add);
+    else if (is_narrow)
+        multiply_rows(patch, rows, 1, add);
+    else
+        multiply_rows(patch, rows, VECTORS, add);
+}
+
+/* A patch that does not fill its registers is computed beside C. */
 SL_INLINE void multiply_any(const sl_gemm_patch *patch, const multiply_patch *by_rows)
 {
-    if (patch->columns == COLUMNS) {
-        by_rows[patch->rows - 1](patch);
+    const multiply_patch multiply = by_rows[patch->rows - 1];
+    if (patch->columns == COLUMNS || patch->columns == LANES) {
+        multiply(patch);
         return;
     }
     float sums[ROWS * COLUMNS];
@@ -256,7 +277,7 @@ SL_INLINE void multiply_any(const sl_gemm_patch *patch, const multiply_patch *by
     full.c = sums;
     full.leading_c = COLUMNS;
     full.add = false;
-    by_rows[patch->rows - 1](&full);
+    multiply(&full);
     for (uint32_t i = 0; i < patch->rows; i++)
         for (uint32_t j = 0; j < patch->columns; j++) {
             float *c = patch->c + i * patch->leading_c + j;
@@ -276,28 +297,19 @@ SL_INLINE void multiply_any(const sl_gemm_patch *patch, const multiply_patch *by
 #define X(n)                                                                                       \
     static void gemm_multiply_##n(const sl_gemm_patch *patch)                                      \
     {                                                                                              \
-        multiply_rows(patch, n, add_term);                                                         \
-    }                                                                                              \
-    static void gemm_multiply_lying_##n(const sl_gemm_patch *patch)                                \
-    {                                                                                              \
-        multiply_lying(patch, n, add_term);                                                        \
+        multiply_whole(patch, n, add_term);                                                        \
     }
 EVERY_ROWS(X)
 #undef X
 
 static void gemm_multiply(const sl_gemm_patch *patch)
 {
-    static const multiply_patch by_rows[2][ROWS] = {{
+    static const multiply_patch by_rows[ROWS] = {
 #define X(n) gemm_multiply_##n,
-                                                        EVERY_ROWS(X)
+        EVERY_ROWS(X)
 #undef X
-                                                    },
-                                                    {
-#define X(n) gemm_multiply_lying_##n,
-                                                        EVERY_ROWS(X)
-#undef X
-                                                    }};
-    multiply_any(patch, by_rows[patch->a_row != 1]);
+    };
+    multiply_any(patch, by_rows);
 }
 
 /* ---- a few rows of A: a register of B serves all of them, and their sums lie in the first cache
@@ -434,6 +446,7 @@ void SL_SIMD(gemm_epilogue)(const sl_gemm_epilogue *f)
 const sl_micro_kernel SL_SIMD(micro_kernel) = {
     .rows = ROWS,
     .columns = COLUMNS,
+    .narrow_columns = LANES,
     .terms_per_step = 1,
     .words_per_step = 1,
     .chain_steps = CHAIN_STEPS,
@@ -495,29 +508,19 @@ PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
     __attribute__((target("avx512bf16"))) static void gemm_multiply_pairs_##n(                     \
         const sl_gemm_patch *patch)                                                                \
     {                                                                                              \
-        multiply_rows(patch, n, add_pair);                                                         \
-    }                                                                                              \
-    __attribute__((target("avx512bf16"))) static void gemm_multiply_lying_pairs_##n(               \
-        const sl_gemm_patch *patch)                                                                \
-    {                                                                                              \
-        multiply_lying(patch, n, add_pair);                                                        \
+        multiply_whole(patch, n, add_pair);                                                        \
     }
 EVERY_ROWS(X)
 #undef X
 
 static void gemm_multiply_pairs(const sl_gemm_patch *patch)
 {
-    static const multiply_patch by_rows[2][ROWS] = {{
+    static const multiply_patch by_rows[ROWS] = {
 #define X(n) gemm_multiply_pairs_##n,
-                                                        EVERY_ROWS(X)
+        EVERY_ROWS(X)
 #undef X
-                                                    },
-                                                    {
-#define X(n) gemm_multiply_lying_pairs_##n,
-                                                        EVERY_ROWS(X)
-#undef X
-                                                    }};
-    multiply_any(patch, by_rows[patch->a_row != 1]);
+    };
+    multiply_any(patch, by_rows);
 }
 
 __attribute__((target("avx512bf16"))) static void gemm_multiply_few_pairs(const sl_gemm_few *few)
@@ -532,6 +535,7 @@ __attribute__((target("avx512bf16"))) static void gemm_multiply_few_pairs(const 
 const sl_micro_kernel sl_simd_micro_kernel_pairs = {
     .rows = ROWS,
     .columns = COLUMNS,
+    .narrow_columns = LANES,
     .terms_per_step = 2,
     .words_per_step = 1,
     .chain_steps = CHAIN_STEPS,

@@ -227,6 +227,7 @@ AMX static void multiply_few(const sl_gemm_few *few)
 const sl_micro_kernel sl_simd_micro_kernel_amx = {
     .rows = ROWS,
     .columns = COLUMNS,
+    .narrow_columns = COLUMNS,
     .terms_per_step = STEP_TERMS,
     .words_per_step = SIDE,
     .chain_steps = CHAIN_STEPS,
