@@ -44,7 +44,7 @@ static sl_status open_args(const sl_kernel_call *call, sl_attention_args *out_ar
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features over %llu heads",
                 (unsigned long long)in, (unsigned long long)attrs->heads);
     if (attrs->out != in)
-        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features, %llu of keys: heads share no keys here",
+        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features and %llu of shared keys on a GPU",
                 (unsigned long long)in, (unsigned long long)attrs->out);
     if (rows > INT32_MAX / 2 || in > INT32_MAX || attrs->batch * attrs->heads > INT32_MAX)
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu rows, %llu features and %llu heads",
