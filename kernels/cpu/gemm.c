@@ -55,7 +55,7 @@ enum {
     TILE_MIN = 2,
     TILES_WANTED = 16,
     FEW_ROWS = 16,
-    FEW_TILE_STRIPS = 8,
+    FEW_TILE_STRIPS = 12,
     FEW_TILES_UNIT = 4, /* tiles come in fours, or nearly: few workers have equally many */
     LINE_WORDS = 16
 };

@@ -312,99 +312,6 @@ static void gemm_multiply(const sl_gemm_patch *patch)
     multiply_any(patch, by_rows);
 }
 
-/* ---- a few rows of A: a register of B serves all of them, and their sums lie in the first cache
- */
-
-enum { FEW_STEPS = 8, FEW_AHEAD = 16 };
-
-/* Steps of B from `step` on, in `b`, for the columns from `column` on. `steps` is a constant where
- * this is inlined, but for the last ones. */
-SL_INLINE void add_few(const sl_gemm_few *few, uint64_t step, uint64_t column, const lanes *b,
-                       const uint32_t steps, add_step add)
-{
-    const uint64_t a_stride = few->a_stride, leading = few->leading_sums;
-    const uint32_t rows = few->rows, *a = few->a + step;
-    float *sums = few->sums + column;
-    for (uint32_t i = 0; i < rows; i++, a += a_stride, sums += leading) {
-        lanes sum = load_lanes(sums);
-#pragma GCC unroll 16
-        for (uint32_t s = 0; s < steps; s++)
-            sum = add(sum, a + s, b[s]);
-        store_lanes(sums, sum);
-    }
-}
-
-SL_INLINE void add_few_across(const sl_gemm_few *few, sl_type type, uint64_t step,
-                              const uint32_t steps, pack_across read, add_step add)
-{
-    const sl_gemm_strip copy = few->b, *strip = &copy; /* no store of sums can change it */
-    lanes b[FEW_STEPS];
-    uint64_t column = 0;
-    for (; column + LANES <= strip->width; column += LANES) {
-#pragma GCC unroll 8
-        for (uint32_t s = 0; s < steps; s++) {
-            b[s] = read(strip, type, step + s, column, LANES);
-            __builtin_prefetch(strip_at(strip, type, step + s + FEW_AHEAD, column));
-        }
-        add_few(few, step, column, b, steps, add);
-    }
-    if (column == strip->width)
-        return;
-    for (uint32_t s = 0; s < steps; s++)
-        b[s] = read(strip, type, step + s, column, (uint32_t)(strip->width - column));
-    add_few(few, step, column, b, steps, add);
-}
-
-/* The matrix's rows are terms. */
-SL_INLINE void multiply_few_across(const sl_gemm_few *few, sl_type type, uint64_t step_count,
-                                   pack_across read, add_step add)
-{
-    uint64_t step = 0;
-    for (; step + FEW_STEPS <= step_count; step += FEW_STEPS)
-        add_few_across(few, type, step, FEW_STEPS, read, add);
-    for (; step < step_count; step++)
-        add_few_across(few, type, step, 1, read, add);
-}
-
-/* The matrix's rows are columns of B. */
-SL_INLINE void multiply_few_along(const sl_gemm_few *few, sl_type type, uint64_t step_count,
-                                  pack_along read, add_step add)
-{
-    const sl_gemm_strip copy = few->b, *strip = &copy; /* no store of sums can change it */
-    const uint64_t last = strip->width - 1;
-    lanes square[LANES];
-    for (uint64_t row = 0; row < strip->width; row += LANES) {
-        uint64_t step = 0;
-        for (; step + LANES <= step_count; step += LANES) {
-#pragma GCC unroll 16
-            for (uint32_t i = 0; i < LANES; i++)
-                square[i] = read(strip, type, row + i < last ? row + i : last, step, LANES);
-            transpose_lanes(square);
-            add_few(few, step, row, square, LANES, add);
-        }
-        if (step == step_count)
-            continue;
-        const uint32_t rest = (uint32_t)(step_count - step);
-        for (uint32_t i = 0; i < LANES; i++)
-            square[i] = read(strip, type, row + i < last ? row + i : last, step, rest);
-        transpose_lanes(square);
-        add_few(few, step, row, square, rest, add);
-    }
-}
-
-SL_INLINE void multiply_few_typed(sl_type type, const sl_gemm_few *few)
-{
-    if (few->b.transpose)
-        multiply_few_along(few, type, few->b.term_count, read_along, add_term);
-    else
-        multiply_few_across(few, type, few->b.term_count, read_across, add_term);
-}
-
-static void gemm_multiply_few(const sl_gemm_few *few)
-{
-    SL_BY_TYPE(few->b.type, multiply_few_typed, few);
-}
-
 /* ---- the epilogue */
 
 SL_INLINE void finish_elements(const sl_gemm_epilogue *f, sl_type type, uint64_t row,
@@ -455,7 +362,7 @@ const sl_micro_kernel SL_SIMD(micro_kernel) = {
     .start = gemm_set_up_nothing,
     .stop = gemm_set_up_nothing,
     .multiply = gemm_multiply,
-    .multiply_few = gemm_multiply_few,
+    .multiply_few = SL_SIMD(gemm_multiply_few),
     .epilogue = SL_SIMD(gemm_epilogue),
 };
 
@@ -523,15 +430,6 @@ static void gemm_multiply_pairs(const sl_gemm_patch *patch)
     multiply_any(patch, by_rows);
 }
 
-__attribute__((target("avx512bf16"))) static void gemm_multiply_few_pairs(const sl_gemm_few *few)
-{
-    const uint64_t step_count = few->b.term_count / 2 + few->b.term_count % 2;
-    if (few->b.transpose)
-        multiply_few_along(few, SL_TYPE_BF16, step_count, read_pairs_along, add_pair);
-    else
-        multiply_few_across(few, SL_TYPE_BF16, step_count, read_pairs_across, add_pair);
-}
-
 const sl_micro_kernel sl_simd_micro_kernel_pairs = {
     .rows = ROWS,
     .columns = COLUMNS,
@@ -544,7 +442,7 @@ const sl_micro_kernel sl_simd_micro_kernel_pairs = {
     .start = gemm_set_up_nothing,
     .stop = gemm_set_up_nothing,
     .multiply = gemm_multiply_pairs,
-    .multiply_few = gemm_multiply_few_pairs,
+    .multiply_few = sl_simd_gemm_multiply_few_pairs,
     .epilogue = SL_SIMD(gemm_epilogue),
 };
 

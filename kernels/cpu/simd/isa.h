@@ -18,9 +18,11 @@ SL_SIMD_LIST(X)
 #undef X
 
 void SL_SIMD(gemm_epilogue)(const sl_gemm_epilogue *epilogue);
+void SL_SIMD(gemm_multiply_few)(const sl_gemm_few *few);
 extern const sl_micro_kernel SL_SIMD(micro_kernel);
 extern const sl_simd SL_SIMD(table);
 #if defined(__AVX512F__)
+void sl_simd_gemm_multiply_few_pairs(const sl_gemm_few *few);
 extern const sl_micro_kernel sl_simd_micro_kernel_pairs, sl_simd_micro_kernel_amx;
 extern const sl_simd sl_simd_table_avx512_bf16, sl_simd_table_amx;
 #endif
