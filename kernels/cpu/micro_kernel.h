@@ -1,8 +1,8 @@
 /* The contract of a micro-kernel: one thread's innermost work of a matrix product, in registers.
  * gemm.c divides a product and calls it; simd/gemm.c has one for each instruction set, and one more
- * for pairs of bf16; simd/gemm_amx.c has one for tiles of bf16. It is BLIS's contract (Van Zee and
- * van de Geijn 2015): rows and columns are its MR and NR, a strip is its micro-panel, a patch its
- * micro-tile.
+ * for pairs of bf16 (multiply_few of both is in simd/gemm_few.c); simd/gemm_amx.c has one for tiles
+ * of bf16. It is BLIS's contract (Van Zee and van de Geijn 2015): rows and columns are its MR and
+ * NR, a strip is its micro-panel, a patch its micro-tile.
  *
  *   pack      stores a strip of A (at most `rows` rows) or of B (at most `columns` columns) step
  *             after step, so that the inner loop reads memory in order
@@ -66,7 +66,7 @@ typedef struct sl_gemm_few {
     uint32_t rows;
     sl_gemm_strip b; /* of any width; without the fields for packing */
     float *sums;
-    uint64_t leading_sums; /* b.width, and up to SL_GEMM_SLACK sums that are written but not used */
+    uint64_t leading_sums; /* b.width in whole strips: the sums behind b.width are written too */
 } sl_gemm_few;
 
 /* c = sums + bias + residual (+ c), times gelu'(gelu_x), rounded once. */
