@@ -70,6 +70,10 @@ typedef struct sl_kernel_table {
     /* The choices of prepare as text for the record of a run: line `index`; NULL behind the last
      * line. */
     const char *(*choice)(const sl_kernel_library *library, uint64_t index);
+    /* Runs `count` passes of a loop of independent multiply-adds from registers on the calling
+     * thread, by the instruction that computes products of `type`; returns their FLOPs. NULL: the
+     * device has no such loop. */
+    double (*multiply_adds)(sl_type type, uint64_t count);
     const char *(*description)(void); /* of the instruction set, or of the libraries */
     const char *(*lack)(void);        /* a missing library and its cost; NULL: none is missing */
 } sl_kernel_table;

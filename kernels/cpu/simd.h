@@ -149,9 +149,17 @@ typedef struct sl_strided_rows {
     X(block_norm, (const sl_gradient_blocks *gradient, uint64_t block_count, float *sums))         \
     X(adamw, (const sl_adamw_blocks *blocks))
 
+/* Independent multiply-adds from registers alone. `numbers`: a float below 1, an ordinary one, and
+ * room for a third, which is written so that the loop has a result. */
+typedef struct sl_register_loop {
+    void (*run)(uint64_t count, float *numbers);
+    uint64_t flops; /* of one pass of `count` */
+} sl_register_loop;
+
 typedef struct sl_simd {
     const char *isa;
-    const sl_micro_kernel *micro_kernel[SL_TYPE_COUNT]; /* by the operands' type */
+    const sl_micro_kernel *micro_kernel[SL_TYPE_COUNT];   /* by the operands' type */
+    const sl_register_loop *register_loop[SL_TYPE_COUNT]; /* of the micro-kernel's instruction */
 #define X(name, arguments) void(*name) arguments;
     SL_SIMD_LIST(X)
 #undef X

@@ -45,6 +45,14 @@ static const char *describe_isa(void)
     return sl_simd_current()->isa;
 }
 
+static double multiply_adds(sl_type type, uint64_t count)
+{
+    const sl_register_loop *loop = sl_simd_current()->register_loop[type];
+    float numbers[3] = {0.999f, 0.5f};
+    loop->run(count, numbers);
+    return (double)loop->flops * (double)count;
+}
+
 /* clang-format off */
 static const sl_kernel_table table = {
     .row = {
@@ -92,6 +100,7 @@ static const sl_kernel_table table = {
     .close = close_library,
     .prepare = prepare_nothing,
     .choice = find_choice,
+    .multiply_adds = multiply_adds,
     .description = describe_isa,
     .lack = find_lack,
 };

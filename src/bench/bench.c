@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "copies.h"
 #include "disk.h"
+#include "kernels.h"
 #include "numa.h"
 #include "ops.h"
 #include "rank_sums.h"
@@ -18,9 +19,10 @@
 enum { QUICK_ROUNDS = 3, ROUNDS = 7, LINE_BYTES = 96 };
 
 static const char *const figure_names[SL_BENCH_FIGURE_COUNT] = {
-    [SL_BENCH_GEMM] = "gemm",     [SL_BENCH_ADAMW] = "adamw", [SL_BENCH_OP] = "op",
-    [SL_BENCH_MEMORY] = "memory", [SL_BENCH_COPY] = "copy",   [SL_BENCH_COMM] = "comm",
-    [SL_BENCH_DISK] = "disk",     [SL_BENCH_NUMA] = "numa"};
+    [SL_BENCH_GEMM] = "gemm",          [SL_BENCH_ADAMW] = "adamw", [SL_BENCH_OP] = "op",
+    [SL_BENCH_MEMORY] = "memory",      [SL_BENCH_COPY] = "copy",   [SL_BENCH_COMM] = "comm",
+    [SL_BENCH_DISK] = "disk",          [SL_BENCH_NUMA] = "numa",   [SL_BENCH_PRODUCT] = "product",
+    [SL_BENCH_ATTENTION] = "attention"};
 
 const char *sl_bench_figure_name(sl_bench_figure figure)
 {
@@ -28,6 +30,7 @@ const char *sl_bench_figure_name(sl_bench_figure figure)
 }
 
 static const uint64_t loop_bytes[2] = {UINT64_C(64) << 20, UINT64_C(8) << 20}; /* [is_quick] */
+static const uint32_t kernel_figures = 1u << SL_BENCH_PRODUCT | 1u << SL_BENCH_ATTENTION;
 static const double load_max = 0.5; /* runnable threads of others, averaged over a minute */
 
 /* A queued op costs a wake-up beside what its kernel takes; a GPU's ops are timed in a row, and
@@ -59,7 +62,7 @@ static bool measures(const measurement *m, sl_bench_figure figure)
 /* What is measured in rounds. */
 static bool has_rounds(const measurement *m)
 {
-    const uint32_t others = 1u << SL_BENCH_DISK | 1u << SL_BENCH_NUMA;
+    const uint32_t others = 1u << SL_BENCH_DISK | 1u << SL_BENCH_NUMA | kernel_figures;
     return (m->figures & ~others) != 0;
 }
 
@@ -82,10 +85,10 @@ static sl_status open_devices(measurement *m)
                                 options->thread_count, &m->device);
 }
 
-static void warn_of_load(const measurement *m)
+void sl_bench_warn_of_load(const sl_bench_options *options)
 {
     double load = 0;
-    if (m->options->progress && getloadavg(&load, 1) == 1 && load > load_max)
+    if (options->progress && getloadavg(&load, 1) == 1 && load > load_max)
         sl_log_write(SL_LOG_WARNING, "other work (load %.1f) disturbs what is measured now", load);
 }
 
@@ -107,7 +110,7 @@ static sl_status open_ops(const measurement *m, sl_memory *memory, sl_ops_list l
 static sl_status open_cases(measurement *m)
 {
     bool is_quick = m->options->is_quick;
-    warn_of_load(m);
+    sl_bench_warn_of_load(m->options);
     report_progress(m, "filling memory with random numbers");
     SL_TRY(sl_memory_open(m->device, is_quick, &m->memory));
     if (measures(m, SL_BENCH_COPY) || (has_gpu(m) && measures(m, SL_BENCH_ADAMW)))
@@ -377,6 +380,8 @@ static sl_status measure_machine(measurement *m, sl_bench *bench)
         SL_TRY(sl_disk_measure(m->options, m->device, bench));
     if (measures(m, SL_BENCH_NUMA) && !m->options->small_shape)
         SL_TRY(sl_numa_measure(m->options, bench));
+    if (m->figures & kernel_figures)
+        SL_TRY(sl_kernels_measure(m->options, m->figures, m->device, bench));
     if (!has_rounds(m))
         return SL_OK;
     SL_TRY(open_cases(m));
@@ -392,7 +397,7 @@ static sl_status measure_machine(measurement *m, sl_bench *bench)
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
-    const uint32_t all = (1u << SL_BENCH_FIGURE_COUNT) - 1;
+    const uint32_t all = (1u << SL_BENCH_PROFILE_COUNT) - 1;
     measurement m = {.options = options, .figures = options->figures ? options->figures : all};
     sl_status status = measure_machine(&m, &bench);
     close_measurement(&m);
@@ -412,6 +417,29 @@ void sl_bench_close(sl_bench *bench)
 
 /* ---- as JSON ---- */
 
+/* Adds a key for each size that the kernel has. */
+static int add_sizes(const sl_bench_kernel *kernel, json_t *object)
+{
+    const struct {
+        const char *name;
+        uint64_t size;
+    } sizes[] = {{"batch", kernel->batch},
+                 {"rows", kernel->rows},
+                 {"in", kernel->in},
+                 {"out", kernel->out},
+                 {"heads", kernel->heads},
+                 {"key_heads", kernel->key_heads},
+                 {"head_width", kernel->head_width}};
+    int failed = json_object_set_new(object, "model", json_string(kernel->model)) ||
+                 json_object_set_new(object, "part", json_string(kernel->part)) ||
+                 json_object_set_new(object, "direction", json_string(kernel->direction));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !failed; i++)
+        if (sizes[i].size > 0)
+            failed =
+                json_object_set_new(object, sizes[i].name, json_integer((json_int_t)sizes[i].size));
+    return failed;
+}
+
 static json_t *format_row(const sl_bench_row *row)
 {
     /* A key whose value is NULL is left out ("o*"). */
@@ -429,13 +457,24 @@ static json_t *format_row(const sl_bench_row *row)
                      has_old ? json_string(verdicts[row->verdict]) : NULL);
 }
 
+static int append_row(const sl_bench_row *row, json_t *rows)
+{
+    json_t *object = format_row(row);
+    int failed = !object || (row->kernel.model && add_sizes(&row->kernel, object));
+    if (failed) {
+        json_decref(object);
+        return failed;
+    }
+    return json_array_append_new(rows, object);
+}
+
 sl_status sl_bench_format(const sl_bench *bench, json_t **out_object)
 {
     const sl_profile *profile = &bench->profile;
     json_t *rows = json_array();
     int failed = !rows;
     for (uint32_t i = 0; i < bench->row_count && !failed; i++)
-        failed = json_array_append_new(rows, format_row(&bench->rows[i]));
+        failed = append_row(&bench->rows[i], rows);
     if (failed) {
         json_decref(rows);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");

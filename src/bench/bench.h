@@ -22,6 +22,9 @@ typedef enum sl_bench_figure {
     SL_BENCH_COMM,
     SL_BENCH_DISK,
     SL_BENCH_NUMA,
+    SL_BENCH_PROFILE_COUNT, /* those before are of a machine profile, those behind are not */
+    SL_BENCH_PRODUCT = SL_BENCH_PROFILE_COUNT, /* of known models, one by one */
+    SL_BENCH_ATTENTION,
     SL_BENCH_FIGURE_COUNT
 } sl_bench_figure;
 
@@ -32,7 +35,9 @@ typedef struct sl_bench_options {
     const char *const *disk_directories;
     uint32_t disk_directory_count; /* 0: the disk stays a guess */
     uint32_t thread_count;
-    uint32_t figures;       /* a set of 1 << sl_bench_figure; 0: all */
+    uint32_t figures;         /* a set of 1 << sl_bench_figure; 0: all of a machine profile */
+    const char *const *match; /* PRODUCT, ATTENTION: words of which a row has each in its name */
+    uint32_t match_count;
     const sl_machine *base; /* rates of what is not measured; NULL: a guess */
     bool is_quick; /* seconds instead of a minute: fewer shapes and rounds, less of the disk */
     const sl_model_shape *small_shape; /* tests: of one short step instead of GPT-2's; NULL: none */
@@ -47,6 +52,15 @@ typedef enum sl_bench_verdict {
     SL_BENCH_BETTER
 } sl_bench_verdict;
 
+/* A product of `in` and `out` features, or attention. */
+typedef struct sl_bench_kernel {
+    const char *model;     /* "gpt2" */
+    const char *part;      /* "qkv", "mlp-up", ..., "attention" */
+    const char *direction; /* "forward", "input", "weight"; "forward", "backward", "cached" */
+    uint64_t batch, rows;  /* attention: T; cached: T in the cache and one token */
+    uint64_t in, out, heads, key_heads, head_width;
+} sl_bench_kernel;
+
 typedef struct sl_bench_row {
     const char *group;   /* a figure's name, or "host_adamw" */
     const char *type;    /* "fp32", ..., or "" */
@@ -58,6 +72,7 @@ typedef struct sl_bench_row {
     bool is_flops;       /* FLOP/s, else bytes/s */
     sl_percentiles old;  /* of the run that this one is held against; all 0: it has no such row */
     sl_bench_verdict verdict;
+    sl_bench_kernel kernel; /* of product and attention; else all 0 */
 } sl_bench_row;
 
 typedef struct sl_bench {
@@ -83,6 +98,10 @@ void sl_bench_close(sl_bench *bench);
 
 /* Appends a copy of a row. For the other files of this room. */
 sl_status sl_bench_add(sl_bench *bench, const sl_bench_row *row);
+
+/* Warns if other work disturbs what is measured next, unless nobody looks at the progress. For the
+ * other files of this room. */
+void sl_bench_warn_of_load(const sl_bench_options *options);
 
 /* Finds each row in the report of an earlier run at `path`, the output of --json or a machine
  * profile, and says which changed by more than the spread of both. SL_ERROR_MISSING,

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/bits.h"
+
 enum {
     ALIGNMENT = 256,
     STAGGER = 68 * 1024,
@@ -59,24 +61,37 @@ static uint64_t size_ring(const sl_memory *memory, ring_size size, bool is_quick
     return is_cpu(memory) ? size.full * MIB : size.gpu * MIB >> shrinks;
 }
 
-static uint64_t list_rings(sl_memory *memory, bool is_quick, int shrinks,
-                           sl_memory_ring *out_rings[RINGS])
+/* Index i of the rings: the sources, then the warm targets, then the cold ones. */
+static bool is_warm_ring(int i)
 {
-    uint64_t total = 0;
+    return i == 0 || (i >= 2 && i < 2 + SL_TYPE_COUNT);
+}
+
+static ring_size find_size(int i)
+{
+    const bool is_half = i > 2 + SL_TYPE_COUNT;
+    return is_warm_ring(i) ? warm_size : is_half ? cold_half_size : cold_size;
+}
+
+static void list_rings(sl_memory *memory, sl_memory_ring *out_rings[RINGS])
+{
     out_rings[0] = &memory->source[0];
     out_rings[1] = &memory->source[1];
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         out_rings[2 + type] = &memory->target[0][type];
         out_rings[2 + SL_TYPE_COUNT + type] = &memory->target[1][type];
     }
+}
+
+static uint64_t size_rings(const sl_memory *memory, bool is_quick, int shrinks,
+                           sl_memory_ring *const rings[RINGS])
+{
+    uint64_t total = 0;
     for (int i = 0; i < RINGS; i++) {
-        bool is_warm = i == 0 || (i >= 2 && i < 2 + SL_TYPE_COUNT);
-        bool is_half = i > 2 + SL_TYPE_COUNT;
-        ring_size size = is_warm ? warm_size : is_half ? cold_half_size : cold_size;
-        uint64_t bytes = size_ring(memory, size, is_quick, shrinks);
-        bool has_no_part = !is_warm || is_cpu(memory) || bytes < PART_MIB * MIB;
-        out_rings[i]->bytes = bytes;
-        out_rings[i]->part_bytes = has_no_part ? bytes : PART_MIB * MIB;
+        const uint64_t bytes = size_ring(memory, find_size(i), is_quick, shrinks);
+        bool has_no_part = !is_warm_ring(i) || is_cpu(memory) || bytes < PART_MIB * MIB;
+        rings[i]->bytes = bytes;
+        rings[i]->part_bytes = has_no_part ? bytes : PART_MIB * MIB;
         total += bytes;
     }
     return total;
@@ -116,25 +131,64 @@ static sl_status fill_rings(sl_memory *memory, sl_memory_ring *const rings[RINGS
     return status;
 }
 
+static sl_status map_rings(sl_memory *memory, sl_memory_ring *const rings[RINGS])
+{
+    const sl_timed_device *device = memory->device;
+    uint64_t used = 0;
+    SL_TRY(device->ops->map(device->handle, memory->mapping_bytes, SL_MAP_PLAIN, &memory->mapping));
+    for (int i = 0; i < RINGS; i++) {
+        rings[i]->base = (uint8_t *)memory->mapping + used;
+        used += rings[i]->bytes;
+    }
+    sl_status status = fill_rings(memory, rings);
+    if (status != SL_OK)
+        sl_memory_close(memory);
+    return status;
+}
+
 sl_status sl_memory_open(sl_timed_device *device, bool is_quick, sl_memory *out_memory)
 {
     sl_memory memory = {.device = device};
     sl_memory_ring *rings[RINGS];
-    uint64_t used = 0;
     int shrinks = 0;
+    list_rings(&memory, rings);
     do
-        memory.mapping_bytes = list_rings(&memory, is_quick, shrinks, rings);
+        memory.mapping_bytes = size_rings(&memory, is_quick, shrinks, rings);
     while (memory.mapping_bytes > device->info.free_bytes / 2 && shrinks++ < SHRINK_MAX);
-    SL_TRY(device->ops->map(device->handle, memory.mapping_bytes, SL_MAP_PLAIN, &memory.mapping));
+    SL_TRY(map_rings(&memory, rings));
+    *out_memory = memory;
+    return SL_OK;
+}
+
+static uint64_t find_room(uint64_t operand_bytes)
+{
+    return sl_bits_round_up(operand_bytes, ALIGNMENT) + STAGGER;
+}
+
+void sl_memory_note(sl_memory_need *need, sl_memory_request request)
+{
+    uint64_t *most = request.is_written ? &need->target[request.is_cold][request.type]
+                                        : &need->source[request.is_cold];
+    *most = sl_bits_max(*most, request.bytes);
+}
+
+sl_status sl_memory_open_for(sl_timed_device *device, const sl_memory_need *need,
+                             sl_memory *out_memory)
+{
+    sl_memory memory = {.device = device};
+    sl_memory_ring *rings[RINGS];
+    uint64_t most[RINGS] = {need->source[0], need->source[1]};
+    memcpy(most + 2, need->target, sizeof need->target);
+    list_rings(&memory, rings);
     for (int i = 0; i < RINGS; i++) {
-        rings[i]->base = (uint8_t *)memory.mapping + used;
-        used += rings[i]->bytes;
+        if (most[i] == 0)
+            continue;
+        const uint64_t least = find_size(i).full * MIB;
+        rings[i]->bytes = sl_bits_round_up(sl_bits_max(least, OPERANDS * find_room(most[i])), MIB);
+        rings[i]->part_bytes = is_warm_ring(i) ? least : rings[i]->bytes;
+        memory.mapping_bytes += rings[i]->bytes;
     }
-    sl_status status = fill_rings(&memory, rings);
-    if (status != SL_OK) {
-        sl_memory_close(&memory);
-        return status;
-    }
+    SL_TRY(map_rings(&memory, rings));
     *out_memory = memory;
     return SL_OK;
 }
@@ -153,20 +207,15 @@ static sl_memory_ring *find_ring(sl_memory *memory, sl_memory_request request)
                               : &memory->source[request.is_cold];
 }
 
-static uint64_t find_room(sl_memory_request request)
-{
-    return (request.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + STAGGER;
-}
-
 bool sl_memory_fits(sl_memory *memory, sl_memory_request request)
 {
-    return find_room(request) <= find_ring(memory, request)->bytes / OPERANDS;
+    return find_room(request.bytes) <= find_ring(memory, request)->bytes / OPERANDS;
 }
 
 sl_status sl_memory_take(sl_memory *memory, sl_memory_request request, void **out_address)
 {
     sl_memory_ring *ring = find_ring(memory, request);
-    uint64_t room = find_room(request), end = PART_OPERANDS * room;
+    uint64_t room = find_room(request.bytes), end = PART_OPERANDS * room;
     if (!sl_memory_fits(memory, request))
         SL_FAIL(SL_ERROR_INTERNAL, "an operand of %llu bytes to measure, in a ring of %llu",
                 (unsigned long long)request.bytes, (unsigned long long)ring->bytes);

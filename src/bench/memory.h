@@ -40,9 +40,22 @@ typedef struct sl_memory_request {
     sl_type type;
 } sl_memory_request;
 
+/* The largest operand of each ring; 0: nothing takes from the ring. */
+typedef struct sl_memory_need {
+    uint64_t source[2], target[2][SL_TYPE_COUNT]; /* bytes, as the rings of sl_memory */
+} sl_memory_need;
+
+/* Notes one more operand. */
+void sl_memory_note(sl_memory_need *need, sl_memory_request request);
+
 /* Takes device memory of `device`, borrowed until the close, and fills it; `is_quick` takes about
  * an eighth, a GPU with little free memory less. SL_ERROR_SYSTEM. */
 sl_status sl_memory_open(sl_timed_device *device, bool is_quick, sl_memory *out_memory);
+
+/* The same with rings that hold the operands of `need`, however large: rings for small ones are as
+ * large as above. */
+sl_status sl_memory_open_for(sl_timed_device *device, const sl_memory_need *need,
+                             sl_memory *out_memory);
 
 /* A zeroed one is fine. */
 void sl_memory_close(sl_memory *memory);

@@ -11,6 +11,7 @@ enum { CALLS_MAX = 1000, TOKENS_MAX = 16384 /* rows of the largest case */ };
 enum { CHUNK_ELEMENTS_MAX = 8 << 20, TOKEN_BOUND = 50257, ALIGNMENT = 256 };
 
 static const double sample_seconds = 1e-3; /* a shorter one would measure the clock */
+static const double warm_seconds = 0.1;    /* a call as long as that is warm before its end */
 
 /* ---- operands ---- */
 
@@ -48,11 +49,23 @@ static sl_memory_request find_request(const sl_ops_case *one, uint32_t i)
                                .type = find_operand_type(one, i)};
 }
 
+/* What an op can do beside its product. */
+static bool is_extra(const char *operand_name)
+{
+    static const char *const names[] = {"bias", "residual", "dbias", "gelu_x", "positions"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(operand_name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* Optional operands are left out but for those that training has: the master copy, and all of an op
  * that makes gradients. */
 static bool is_left_out(const sl_ops_case *one, uint32_t i)
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
+    if (one->is_bare)
+        return is_extra(info->operand[i].name);
     if (strcmp(info->operand[i].name, "master") == 0)
         return one->attrs.type == SL_TYPE_FP32;
     return info->operand[i].is_optional && !sl_ops_makes_gradient(one->kind);
@@ -64,6 +77,22 @@ static bool has_room(sl_memory *memory, const sl_ops_case *one)
         if (!is_left_out(one, i) && !sl_memory_fits(memory, find_request(one, i)))
             return false;
     return true;
+}
+
+void sl_ops_note_memory(const sl_ops_case *one, sl_memory_need *need)
+{
+    for (uint32_t i = 0; i < sl_op_info_of(one->kind)->operand_count; i++)
+        if (!is_left_out(one, i))
+            sl_memory_note(need, find_request(one, i));
+}
+
+uint64_t sl_ops_largest_operand(const sl_ops_case *one)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < sl_op_info_of(one->kind)->operand_count; i++)
+        if (!is_left_out(one, i))
+            most = sl_bits_max(most, find_request(one, i).bytes);
+    return most;
 }
 
 /* ---- the list ---- */
@@ -114,6 +143,20 @@ sl_bench_figure sl_ops_figure(sl_op_kind kind)
     return sl_op_flops(kind, &one) > 0 ? SL_BENCH_GEMM : SL_BENCH_OP;
 }
 
+static sl_status append_case(sl_ops *ops, const sl_ops_case *added)
+{
+    if (ops->count == ops->capacity) {
+        uint32_t capacity = ops->capacity ? 2 * ops->capacity : 64;
+        sl_ops_case *cases = realloc(ops->cases, capacity * sizeof *cases);
+        if (!cases)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ops to measure", capacity);
+        ops->cases = cases;
+        ops->capacity = capacity;
+    }
+    ops->cases[ops->count++] = *added;
+    return SL_OK;
+}
+
 static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs)
 {
     if (!(ops->figures >> sl_ops_figure(kind) & 1))
@@ -126,16 +169,7 @@ static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs
     if (!has_room(ops->memory, &added) || attrs->batch * attrs->seq > TOKENS_MAX ||
         attrs->row_count > TOKENS_MAX)
         return SL_OK;
-    if (ops->count == ops->capacity) {
-        uint32_t capacity = ops->capacity ? 2 * ops->capacity : 64;
-        sl_ops_case *cases = realloc(ops->cases, capacity * sizeof *cases);
-        if (!cases)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ops to measure", capacity);
-        ops->cases = cases;
-        ops->capacity = capacity;
-    }
-    ops->cases[ops->count++] = added;
-    return SL_OK;
+    return append_case(ops, &added);
 }
 
 static sl_status add_op(sl_ops *ops, const sl_op *op)
@@ -276,6 +310,10 @@ static sl_status add_roofs(sl_ops *ops, const sl_ops_selection *selection)
 
 static sl_status add_list(sl_ops *ops, const sl_ops_selection *selection)
 {
+    for (uint32_t i = 0; i < selection->given_count; i++)
+        SL_TRY(append_case(ops, &selection->given[i]));
+    if (selection->list == SL_OPS_GIVEN)
+        return SL_OK;
     if (selection->list == SL_OPS_ADAMW)
         return add_chunks(ops, 1, selection);
     return selection->list == SL_OPS_ROOFS ? add_roofs(ops, selection) : add_steps(ops, selection);
@@ -389,6 +427,13 @@ static sl_status take_operands(const sl_ops *ops, const sl_ops_case *one, sl_ker
     return SL_OK;
 }
 
+/* The tokens of a case are the last ones that the cache holds. */
+static uint32_t find_position(const sl_ops_case *one)
+{
+    const bool is_cached = one->kind == SL_OP_ATTENTION_CACHED;
+    return is_cached ? (uint32_t)(one->attrs.cache_rows - one->attrs.seq) : 0;
+}
+
 /* Calls with operands of their own, ready to run. */
 static sl_status fill_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count)
 {
@@ -401,7 +446,8 @@ static sl_status fill_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count)
                              .workers = device->workers,
                              .stream = device->ops->stream_native(device->streams[0].stream),
                              .library = device->library,
-                             .scalars = {.learning_rate = 1e-4f,
+                             .scalars = {.position = find_position(one),
+                                         .learning_rate = 1e-4f,
                                          .weight_decay = 0.1f,
                                          .beta1 = 0.9f,
                                          .beta2 = 0.95f,
@@ -445,21 +491,27 @@ sl_status sl_ops_warm_up(sl_ops *ops)
         const sl_kernel_call shapes = {.attrs = &one->attrs};
         SL_TRY(ops->device->kernels->prepare(ops->device->library, one->kind, &shapes));
         SL_TRY(time_calls(ops, one, 1, &seconds));
-        SL_TRY(time_calls(ops, one, 1, &seconds));
+        if (seconds < warm_seconds)
+            SL_TRY(time_calls(ops, one, 1, &seconds));
         double calls = sample_seconds / (seconds > 1e-7 ? seconds : 1e-7);
         one->calls = calls < 1 ? 1 : calls > CALLS_MAX ? CALLS_MAX : (uint32_t)calls;
     }
     return SL_OK;
 }
 
+sl_status sl_ops_sample_case(sl_ops *ops, uint32_t index)
+{
+    sl_ops_case *one = &ops->cases[index];
+    double seconds = 0;
+    SL_TRY(time_calls(ops, one, one->calls, &seconds));
+    sl_samples_add(&one->seconds, seconds / one->calls);
+    return SL_OK;
+}
+
 sl_status sl_ops_sample(sl_ops *ops)
 {
-    for (uint32_t i = 0; i < ops->count; i++) {
-        sl_ops_case *one = &ops->cases[i];
-        double seconds = 0;
-        SL_TRY(time_calls(ops, one, one->calls, &seconds));
-        sl_samples_add(&one->seconds, seconds / one->calls);
-    }
+    for (uint32_t i = 0; i < ops->count; i++)
+        SL_TRY(sl_ops_sample_case(ops, i));
     return SL_OK;
 }
 

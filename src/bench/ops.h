@@ -16,6 +16,7 @@
 typedef enum sl_ops_list {
     SL_OPS_OF_STEPS, /* all of them */
     SL_OPS_ADAMW,    /* of the host beside a GPU */
+    SL_OPS_GIVEN,    /* the selection's own */
     SL_OPS_ROOFS     /* of a GPU: the largest square product of each type, and next to nothing */
 } sl_ops_list;
 
@@ -26,11 +27,14 @@ typedef struct sl_ops_selection {
     uint32_t figures; /* a set of 1 << sl_bench_figure, of which GEMM, ADAMW and OP have ops */
     bool is_quick;
     const sl_model_shape *small_shape;
+    const struct sl_ops_case *given; /* SL_OPS_GIVEN: [given_count] */
+    uint32_t given_count;
 } sl_ops_selection;
 
 typedef struct sl_ops_case {
     sl_op_kind kind;
     sl_op_attrs attrs;
+    bool is_bare;       /* without bias, residual, gelu and the like */
     uint32_t calls;     /* in one sample */
     sl_samples seconds; /* of one op */
 } sl_ops_case;
@@ -50,6 +54,12 @@ typedef struct sl_ops {
 /* The figure whose op this is. */
 sl_bench_figure sl_ops_figure(sl_op_kind kind);
 
+/* Notes the operands of a case, so that memory is opened that holds them (sl_memory_open_for). */
+void sl_ops_note_memory(const sl_ops_case *one, sl_memory_need *need);
+
+/* Bytes of the case's largest operand. */
+uint64_t sl_ops_largest_operand(const sl_ops_case *one);
+
 /* True for an op that writes, or adds to, the gradient of a parameter. */
 bool sl_ops_makes_gradient(sl_op_kind kind);
 
@@ -64,6 +74,9 @@ sl_status sl_ops_warm_up(sl_ops *ops);
 
 /* Takes one sample of every case. */
 sl_status sl_ops_sample(sl_ops *ops);
+
+/* Takes one sample of case `index`. */
+sl_status sl_ops_sample_case(sl_ops *ops, uint32_t index);
 
 /* Writes the rates that fit the cases into `machine`; kinds without a case get those of a kind that
  * works alike, or keep theirs. `op_seconds` is what the machine counts for every op. */

@@ -1,131 +1,34 @@
-/* Loops that do nothing else. The arithmetic is written in assembly where the processor is known,
- * for a compiler would see that nothing comes of it. */
+/* Loops that do nothing else. */
 #include "roofs.h"
 
-#include <string.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "kernels/kernels.h"
 
-enum { CHAINS = 12, TILES_A_WORKER = 4, LOOPS = 400000, LOOP_TILE = 131072 };
+enum { TILES_A_WORKER = 4, LOOPS = 400000, LOOP_TILE = 131072 };
 
 /* ---- arithmetic ---- */
 
-#if defined(__x86_64__)
-/* Twelve chains hide a latency of six cycles on two ports; registers above 15 are left alone, so
- * that no target option is needed. All numbers are 1.0001 or so: chains grow slowly. */
-#define CHAIN(operation, width, n)                                                                 \
-    operation " %%" width "mm12, %%" width "mm13, %%" width "mm" #n "\n\t"
-#define LOOP(operation, width)                                                                     \
-    __asm__ volatile(                                                                              \
-        "vbroadcastss (%1), %%" width "mm12\n\t"                                                   \
-        "vbroadcastss (%1), %%" width "mm13\n\t"                                                   \
-        "1:\n\t" CHAIN(operation, width, 0) CHAIN(operation, width, 1) CHAIN(operation, width, 2)  \
-            CHAIN(operation, width, 3) CHAIN(operation, width, 4) CHAIN(operation, width, 5)       \
-                CHAIN(operation, width, 6) CHAIN(operation, width, 7) CHAIN(operation, width, 8)   \
-                    CHAIN(operation, width, 9) CHAIN(operation, width, 10)                         \
-                        CHAIN(operation, width, 11) "dec %0\n\t"                                   \
-                                                    "jnz 1b\n\t"                                   \
-                                                    "vzeroupper\n\t"                               \
-        : "+r"(left)                                                                               \
-        : "r"(&number)                                                                             \
-        : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
-          "xmm11", "xmm12", "xmm13", "memory", "cc")
+typedef struct arithmetic_job {
+    sl_type type;
+    _Atomic(uint64_t) flops;
+} arithmetic_job;
 
-static void run_wide(void *job, uint64_t tile, uint32_t worker)
+static void run_arithmetic_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
-    (void)job, (void)tile, (void)worker;
-    const float number = 1.0001f;
-    uint64_t left = LOOPS;
-    LOOP("vfmadd231ps", "z");
-}
-
-static void run_narrow(void *job, uint64_t tile, uint32_t worker)
-{
-    (void)job, (void)tile, (void)worker;
-    const float number = 1.0001f;
-    uint64_t left = LOOPS;
-    LOOP("vfmadd231ps", "y");
-}
-
-static void run_pairs(void *job, uint64_t tile, uint32_t worker)
-{
-    (void)job, (void)tile, (void)worker;
-    const float number = 0.0078f; /* 0x3bff....: two ordinary bf16 */
-    uint64_t left = LOOPS;
-    LOOP("vdpbf16ps", "z");
-}
-
-/* Six tiles of sums hide a latency of 52 cycles at one instruction every 16. */
-#define TILE(n) "tdpbf16ps %%tmm7, %%tmm6, %%tmm" #n "\n\t"
-#define TILES TILE(0) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5)
-
-static void run_tiles(void *job, uint64_t tile, uint32_t worker)
-{
-    (void)job, (void)tile, (void)worker;
-    uint8_t shapes[64] = {1}; /* the palette; bytes of a row from 16 on, rows from 48 on */
-    uint16_t numbers[16 * 32];
-    uint64_t left = LOOPS, row = 64;
-    for (int i = 0; i < 8; i++) {
-        shapes[16 + 2 * i] = 64;
-        shapes[48 + i] = 16;
-    }
-    for (int i = 0; i < 16 * 32; i++)
-        numbers[i] = 0x3bff;
-    __asm__ volatile("ldtilecfg (%1)\n\t"
-                     "tileloadd (%2,%3,1), %%tmm6\n\t"
-                     "tileloadd (%2,%3,1), %%tmm7\n\t"
-                     "1:\n\t" TILES TILES "dec %0\n\t"
-                     "jnz 1b\n\t"
-                     "tilerelease\n\t"
-                     : "+r"(left)
-                     : "r"(shapes), "r"(numbers), "r"(row)
-                     : "memory", "cc");
-}
-#endif
-
-static void run_plain(void *job, uint64_t tile, uint32_t worker)
-{
-    (void)job, (void)tile, (void)worker;
-    volatile float sink;
-    float chain[CHAINS] = {1};
-    for (uint64_t i = 0; i < LOOPS; i++)
-        for (int c = 0; c < CHAINS; c++)
-            chain[c] = chain[c] * 0.999f + 0.5f;
-    for (int c = 0; c < CHAINS; c++)
-        sink = chain[c];
-    (void)sink;
-}
-
-static double time_arithmetic(sl_workers *workers, sl_tile_function tile, double flops_a_chain)
-{
-    uint64_t tiles = (uint64_t)sl_workers_count(workers) * TILES_A_WORKER;
-    uint64_t start = sl_clock_now_ns();
-    sl_workers_run(workers, tiles, tile, NULL);
-    double seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
-    return flops_a_chain * CHAINS * LOOPS * (double)tiles / seconds;
+    (void)tile_index, (void)worker_index;
+    arithmetic_job *job = argument;
+    job->flops += (uint64_t)sl_kernels_cpu()->multiply_adds(job->type, LOOPS);
 }
 
 double sl_roofs_flops(sl_workers *workers, sl_type type)
 {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    double rate = 0;
-    if (__builtin_cpu_supports("avx512f"))
-        rate = time_arithmetic(workers, run_wide, 32);
-    else if (__builtin_cpu_supports("fma"))
-        rate = time_arithmetic(workers, run_narrow, 16);
-    if (type == SL_TYPE_BF16 && __builtin_cpu_supports("avx512bf16")) {
-        double pairs = time_arithmetic(workers, run_pairs, 64);
-        rate = pairs > rate ? pairs : rate;
-    }
-    if (type == SL_TYPE_BF16 && strcmp(sl_kernels_cpu()->description(), "amx") == 0)
-        rate = time_arithmetic(workers, run_tiles, 16384);
-    if (rate > 0)
-        return rate;
-#endif
-    (void)type;
-    return time_arithmetic(workers, run_plain, 2);
+    arithmetic_job job = {.type = type};
+    const uint64_t tiles = (uint64_t)sl_workers_count(workers) * TILES_A_WORKER;
+    const uint64_t start = sl_clock_now_ns();
+    sl_workers_run(workers, tiles, run_arithmetic_tile, &job);
+    return (double)job.flops / (1e-9 * (double)(sl_clock_now_ns() - start));
 }
 
 /* ---- memory ---- */

@@ -8,8 +8,9 @@
 #include "base/workers.h"
 #include "memory.h"
 
-/* FLOP/s of multiply-adds on all workers for some 10 ms: fp32 vectors as wide as this processor
- * has; for bf16 its tiles or its dot product of pairs where those are faster. */
+/* FLOP/s of multiply-adds from registers on all workers for some 10 ms, by the instruction that
+ * computes the products of `type` (sl_kernel_table): for bf16 AMX's tiles or the dot product of
+ * pairs where the processor has a fast one, else fp32 vectors. */
 double sl_roofs_flops(sl_workers *workers, sl_type type);
 
 typedef enum sl_memory_loop {

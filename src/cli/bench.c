@@ -10,6 +10,7 @@
 #include "bench_table.h"
 #include "command.h"
 #include "config/config.h"
+#include "kernel_table.h"
 #include "report/page.h"
 #include "terminal.h"
 
@@ -51,7 +52,7 @@ static sl_status add_figure(const char *word, size_t length, uint32_t *figures)
     sl_nearest_format(&nearest, "", hint, sizeof hint);
     SL_FAIL(SL_ERROR_USAGE,
             "--only: there is no figure \"%s\"%s; there are gemm, adamw, op, memory, copy, comm, "
-            "disk and numa",
+            "disk, numa, product and attention",
             name, hint);
 }
 
@@ -66,6 +67,9 @@ static sl_status parse_figures(const sl_config *config, uint32_t *out_figures)
         }
     if (*out_figures >> SL_BENCH_DISK & 1 && config->disk_dir.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--only disk needs a directory to measure: give --disk-dir DIR");
+    if (config->match.count > 0 && !(*out_figures >> SL_BENCH_PROFILE_COUNT))
+        SL_FAIL(SL_ERROR_USAGE, "--match picks rows of product and attention: give --only "
+                                "product,attention too");
     return SL_OK;
 }
 
@@ -133,6 +137,7 @@ static sl_status print_bench(const sl_config *config, const sl_bench *bench, con
         return sl_command_print_json(object, 9);
     if (config->verbose)
         sl_bench_table_print(bench);
+    sl_kernel_table_print(bench);
     sl_bench_table_summarize(bench);
     if (!config->verbose)
         sl_terminal_print(stdout, 2, "all %u rows: --verbose, or --report FILE as bars",
@@ -146,6 +151,8 @@ static sl_status print_bench(const sl_config *config, const sl_bench *bench, con
 static const char *find_objection(const sl_config *config, const sl_bench_options *options,
                                   const sl_profile *old)
 {
+    if (options->figures && !(options->figures & ((1u << SL_BENCH_PROFILE_COUNT) - 1)))
+        return "product and attention are no part of one";
     if (options->figures && !options->base)
         return "no profile of this machine has the rates that --only leaves out";
     if (config->quick && !config->output && old && !old->is_quick)
@@ -187,6 +194,8 @@ static sl_status measure_machine(const sl_config *config)
                                 .disk_directories = (const char *const *)config->disk_dir.items,
                                 .disk_directory_count = config->disk_dir.count,
                                 .thread_count = (uint32_t)config->threads,
+                                .match = (const char *const *)config->match.items,
+                                .match_count = config->match.count,
                                 .is_quick = config->quick,
                                 .progress = config->quiet ? NULL : print_progress};
     SL_TRY(parse_figures(config, &options.figures));
@@ -220,6 +229,8 @@ const sl_command_entry sl_command_bench = {
            "measured in the same run, and the disk also beside fio where that is installed. Prints "
            "a summary (--verbose: every row). Writes "
            "the machine profile, one for the cpu and one for "
-           "GPUs, by which plan predicts and auto chooses. Leave the machine alone meanwhile.",
+           "GPUs, by which plan predicts and auto chooses. With --only product,attention it prints "
+           "instead how fast the kernels of known models are (some minutes). Leave the machine "
+           "alone meanwhile.",
     .page = "docs/machine.md",
     .run = bench};

@@ -28,6 +28,8 @@ static const struct group {
      "other ops",
      {"other ops of a step, on data as warm as a step leaves it",
       "other ops of a step, on data as warm as a step leaves it"}},
+    {"product", "model product", {NULL}}, /* kernel_table.c prints their rows */
+    {"attention", "attention", {NULL}},
     {"memory", "memory", {"host memory, all workers", "host memory, all workers"}},
     {"numa", "NUMA nodes", {"memory by NUMA node", "memory by NUMA node"}},
     {"comm",
@@ -80,7 +82,7 @@ static void print_group(const sl_bench *bench, const struct group *group)
 {
     bool is_first = true;
     for (uint32_t i = 0; i < bench->row_count; i++) {
-        if (!is_of(&bench->rows[i], group))
+        if (!is_of(&bench->rows[i], group) || !group->title[bench->profile.device])
             continue;
         if (is_first)
             print_title(group->title[bench->profile.device]);

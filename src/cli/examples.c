@@ -11,6 +11,8 @@ static const sl_example examples[] = {
      "sluice bench --disk-dir /mnt/nvme", true},
     {"bench", "seconds instead of a minute, in a file of its own",
      "sluice bench --quick --output trial.json", false},
+    {"bench", "how fast the kernels are for known models, beside what registers allow",
+     "sluice bench --only product,attention --match bf16 llama-3.2-1b", false},
     {"bench", "hold it against an earlier run, and draw it",
      "sluice bench --against before.json --report bench.html", false},
     {"tokenize", "learn a vocabulary of 8000 tokens, then write the tokens",

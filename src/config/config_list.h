@@ -281,7 +281,11 @@
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, B, "seconds instead of a minute")    \
     X(LIST, only, "only", "", "FIGURE,...", 0, 0, B, OUTPUT, B,                                    \
       "figures to measure alone, of gemm, adamw, op, memory, copy, comm, disk and numa; the "      \
-      "other rates of the profile stay as they were measured before")                              \
+      "other rates of the profile stay as they were measured before. Two more are no part of a "   \
+      "profile: product and attention, the kernels of known models, one row each")                 \
+    X(LIST, match, "match", "", "WORD...", 0, 0, B, OUTPUT, 0,                                     \
+      "of product and attention only rows that have each of these words in type or name, such "    \
+      "as bf16, llama-3-8b, mlp-up, 1024, T=256 or forward")                                       \
     X(TEXT, against, "against", "", "FILE", 0, 0, B, OUTPUT, B,                                    \
       "hold each rate against an earlier run, what --json printed or a profile: its ratio, and "   \
       "what changed by more than the spread of both")                                              \

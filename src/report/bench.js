@@ -6,6 +6,8 @@ const groups = [
   ['adamw', 'AdamW', 'Shares are of a loop that reads four arrays and writes three, or on a GPU of a copy within it.'],
   ['host_adamw', 'AdamW on the host', 'Shares are of the same loop on the host.'],
   ['op', 'Other ops of a step', 'On data as warm as a step leaves it; so there is no roof.'],
+  ['product', 'Products of known models', 'Shares are of multiply-adds from registers alone, by the instruction that computes such products.'],
+  ['attention', 'Attention of known models', 'Shares are of the same.'],
   ['memory', 'Host memory', 'All workers. The rows named after STREAM count bytes as that benchmark does.'],
   ['copy', 'Copies', ''],
   ['disk', 'Disk', 'Shares are of threads that read and write past the page cache without a store.'],

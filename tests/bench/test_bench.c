@@ -453,6 +453,109 @@ static void bench_when_of_one_figure_then_its_rows_alone_and_other_rates_stay(vo
     sl_bench_close(&bench);
 }
 
+/* ---- kernels ---- */
+
+static const sl_model_shape small_shape = {
+    .layers = 1, .width = 32, .heads = 2, .context = 8, .vocab = 50};
+
+/* Five products in three directions, and attention in three, of each type: FLOPs by hand, a roof
+ * that is the type's own, and no change of the rates by which plans are predicted. */
+static void bench_when_of_kernels_then_each_has_a_roof_and_no_rate_changes(void **state)
+{
+    (void)state;
+    sl_machine base = sl_machine_default(2);
+    const sl_bench_options options = {.thread_count = 2,
+                                      .figures = 1u << SL_BENCH_PRODUCT | 1u << SL_BENCH_ATTENTION,
+                                      .base = &base,
+                                      .is_quick = true,
+                                      .small_shape = &small_shape};
+    sl_bench bench;
+    assert_int_equal(sl_bench_run(&options, &bench), SL_OK);
+    assert_int_equal(bench.row_count, (5 + 1) * 3 * SL_TYPE_COUNT);
+    for (uint32_t i = 0; i < bench.row_count; i++) {
+        const sl_bench_row *row = &bench.rows[i];
+        const sl_bench_kernel *kernel = &row->kernel;
+        const bool is_product = strcmp(row->group, "product") == 0;
+        const bool is_cached = strcmp(kernel->direction, "cached") == 0;
+        const double products = strcmp(kernel->direction, "backward") == 0 ? 5 : 2;
+        const double flops = is_product  ? 2.0 * 8 * (double)kernel->in * (double)kernel->out
+                             : is_cached ? 4.0 * 8 * 32
+                                         : products * 128 * 8 * 8 * 32;
+        assert_true(is_product == (i < 45) && kernel->rows == 8);
+        assert_true(row->is_flops && row->roof > 0 && row->rate.p10 > 0);
+        assert_true(fabs(row->rate.median * row->seconds / flops - 1) < 1e-9);
+        assert_string_equal(kernel->model, "small");
+        assert_true(is_product || (kernel->heads == 2 && kernel->key_heads == 2));
+    }
+    assert_memory_equal(&bench.profile.machine, &base, sizeof base);
+    json_t *object = NULL;
+    assert_int_equal(sl_bench_format(&bench, &object), SL_OK);
+    const json_t *first = json_array_get(json_object_get(object, "rows"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "name")),
+                        "small qkv 32x96, 8 rows, forward");
+    assert_int_equal(json_integer_value(json_object_get(first, "out")), 96);
+    assert_null(json_object_get(first, "heads"));
+    assert_true(json_number_value(json_object_get(first, "percent_of_roof")) > 0);
+    json_decref(object);
+    sl_bench_close(&bench);
+}
+
+/* A word is a whole one: "32" is no word of "32x96". */
+static void bench_when_words_are_matched_then_only_rows_with_all_of_them(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"bf16", "8", "input"}, *const none[] = {"32"};
+    sl_bench_options options = {.thread_count = 1,
+                                .figures = 1u << SL_BENCH_PRODUCT | 1u << SL_BENCH_ATTENTION,
+                                .match = words,
+                                .match_count = 3,
+                                .is_quick = true,
+                                .small_shape = &small_shape};
+    sl_bench bench;
+    assert_int_equal(sl_bench_run(&options, &bench), SL_OK);
+    assert_int_equal(bench.row_count, 5);
+    for (uint32_t i = 0; i < bench.row_count; i++) {
+        assert_string_equal(bench.rows[i].type, "bf16");
+        assert_string_equal(bench.rows[i].kernel.direction, "input");
+    }
+    sl_bench_close(&bench);
+    options.match = none;
+    options.match_count = 1;
+    assert_int_equal(sl_bench_run(&options, &bench), SL_ERROR_USAGE);
+    assert_non_null(strstr(sl_status_message(), "--match leaves no row"));
+}
+
+/* Rings that were noted are as large as asked, others are not there. */
+static void memory_when_opened_for_operands_then_it_holds_them(void **state)
+{
+    (void)state;
+    const sl_memory_request large = {.bytes = UINT64_C(20) << 20, .is_cold = false};
+    const sl_memory_request written = {
+        .bytes = 4096, .is_cold = true, .is_written = true, .type = SL_TYPE_FP16};
+    sl_memory_need need = {.source = {0}};
+    sl_memory memory;
+    sl_timed_device *device = NULL;
+    sl_memory_note(&need, large);
+    sl_memory_note(&need, (sl_memory_request){.bytes = 4096});
+    sl_memory_note(&need, written);
+    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 0, NULL, 1, &device), SL_OK);
+    assert_int_equal(sl_memory_open_for(device, &need, &memory), SL_OK);
+    assert_true(sl_memory_fits(&memory, large) && sl_memory_fits(&memory, written));
+    assert_false(sl_memory_fits(&memory, (sl_memory_request){.bytes = 64, .is_cold = true}));
+    uint8_t *last = NULL;
+    for (int i = 0; i < 8; i++) {
+        void *taken;
+        assert_int_equal(sl_memory_take(&memory, large, &taken), SL_OK);
+        uint8_t *now = taken;
+        assert_true(now >= (uint8_t *)memory.mapping &&
+                    now + large.bytes <= (uint8_t *)memory.mapping + memory.mapping_bytes);
+        assert_true(!last || now >= last + large.bytes || now + large.bytes <= last);
+        last = now;
+    }
+    sl_memory_close(&memory);
+    sl_timed_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -467,6 +570,9 @@ int main(void)
         cmocka_unit_test(compare_when_rates_moved_then_only_what_leaves_both_spreads_counts),
         cmocka_unit_test(compare_when_the_file_is_no_report_then_refused),
         cmocka_unit_test(bench_when_of_one_figure_then_its_rows_alone_and_other_rates_stay),
+        cmocka_unit_test(memory_when_opened_for_operands_then_it_holds_them),
+        cmocka_unit_test(bench_when_of_kernels_then_each_has_a_roof_and_no_rate_changes),
+        cmocka_unit_test(bench_when_words_are_matched_then_only_rows_with_all_of_them),
         cmocka_unit_test(bench_when_its_directory_is_missing_then_says_so),
         cmocka_unit_test(bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here),
     };

@@ -34,6 +34,8 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"bench --threads none", "--threads", 64},
         {"bench --only gemm,disc", "did you mean disk?", 64},
         {"bench --only disk", "--disk-dir", 64},
+        {"bench --only gemm --match bf16", "give --only product,attention", 64},
+        {"bench --only product --match gpt3", "leaves no row", 64},
         {"bench --only memory --against /nowhere", "/nowhere", 66},
         {"convert a b", "neither an option", 64},
         {"convert --to a", "--from is missing", 64},

@@ -207,6 +207,33 @@ static void product_when_its_types_do_not_go_together_is_refused(void **state)
     sl_workers_close(pool);
 }
 
+/* The loop that products are held against does what it counts: of one pass each chain c of a lane
+ * has its start, 0.5 + c, and what one instruction adds; a second pass adds to that. */
+static void register_loop_when_run_then_does_the_flops_that_it_counts(void **state)
+{
+    (void)state;
+    enum { CHAINS = 12 };
+    const sl_register_loop *loop = sl_simd_current()->register_loop[SL_TYPE_FP32];
+    float numbers[3] = {0.5f, 2.0f, 0.0f};
+    const double lanes = (double)loop->flops / (2.0 * CHAINS);
+    double wanted[3] = {0, 0, 0}; /* after so many passes */
+    for (int c = 0; c < CHAINS; c++) {
+        double sum = 0.5 + c;
+        for (int pass = 0; pass < 3; pass++, sum = sum * 0.5 + 2.0)
+            wanted[pass] += lanes * sum;
+    }
+    for (uint64_t pass = 0; pass < 3; pass++) {
+        loop->run(pass, numbers);
+        assert_true(numbers[2] == (float)wanted[pass]); /* of few bits: exact */
+    }
+    const sl_register_loop *half = sl_simd_current()->register_loop[SL_TYPE_FP16];
+    assert_true(half == loop &&
+                sl_simd_current()->register_loop[SL_TYPE_BF16]->flops >= loop->flops);
+    const sl_register_loop *pairs = sl_simd_current()->register_loop[SL_TYPE_BF16];
+    pairs->run(1, numbers);
+    assert_true(isfinite(numbers[2]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +244,7 @@ int main(void)
         cmocka_unit_test(bias_gradients_when_run_are_sums_of_rows),
         cmocka_unit_test(products_when_a_factor_is_not_finite_spread_it),
         cmocka_unit_test(rows_when_few_have_the_bits_of_the_same_among_many),
+        cmocka_unit_test(register_loop_when_run_then_does_the_flops_that_it_counts),
         cmocka_unit_test(product_when_its_types_do_not_go_together_is_refused),
     };
     int failures = 0;
