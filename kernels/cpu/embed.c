@@ -5,7 +5,7 @@
 #include "simd.h"
 #include "tiles.h"
 
-enum { TILE_ROWS = 32, TILE_COLUMNS = 64 };
+enum { TILE_ROWS = 32, SUM_COLUMNS = 256 };
 
 typedef struct embed_job {
     const sl_op_attrs *attrs;
@@ -81,35 +81,91 @@ sl_status sl_cpu_embed_tokens(const sl_kernel_call *call)
     return SL_OK;
 }
 
-/* A tile is a range of columns and visits all rows, so the rows of a token are added in order
- * whichever worker runs the tile. */
-static void accumulate_token_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
+/* The rows of each token of a panel, in ascending order: a list in the workspace. */
+typedef struct token_rows {
+    uint32_t *first; /* [id_count]: of a row of the panel */
+    uint32_t *next;  /* [batch * seq]: the row behind a row */
+} token_rows;
+
+static const uint32_t LAST = UINT32_MAX;
+
+uint64_t sl_cpu_embed_tokens_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                      uint32_t worker_count)
+{
+    (void)kind, (void)worker_count;
+    return (attrs->id_count + attrs->batch * attrs->seq) * sizeof(uint32_t);
+}
+
+static token_rows list_token_rows(const sl_op_attrs *attrs, const int32_t *tokens, void *workspace)
+{
+    const token_rows rows = {workspace, (uint32_t *)workspace + attrs->id_count};
+    memset(rows.first, 0xff, attrs->id_count * sizeof *rows.first); /* LAST */
+    for (uint64_t row = attrs->batch * attrs->seq; row-- > 0;) {
+        const uint64_t panel_row = find_row(attrs, tokens[row]);
+        if (panel_row == NONE)
+            continue;
+        rows.next[row] = rows.first[panel_row];
+        rows.first[panel_row] = (uint32_t)row;
+    }
+    return rows;
+}
+
+typedef struct token_gradient {
+    const sl_op_attrs *attrs;
+    const char *dx;
+    float *dpanel;
+    token_rows rows;
+} token_gradient;
+
+static void add_rows(const token_gradient *job, uint64_t panel_row, sl_span columns, float *sums)
+{
+    const sl_type type = (sl_type)job->attrs->type;
+    for (uint32_t row = job->rows.first[panel_row]; row != LAST; row = job->rows.next[row]) {
+        const uint64_t element = row * job->attrs->in + columns.first;
+        sl_simd_current()->add_to_float(job->dx + element * sl_type_bytes(type), type, sums,
+                                        columns.count);
+    }
+}
+
+/* The sum over a token's rows, added to its row of the panel. */
+static void add_sum(const token_gradient *job, uint64_t panel_row)
+{
+    float sums[SUM_COLUMNS], *to = job->dpanel + panel_row * job->attrs->in;
+    for (uint64_t i = 0; i < sl_tiles_count(job->attrs->in, SUM_COLUMNS); i++) {
+        const sl_span columns = sl_tiles_span(job->attrs->in, SUM_COLUMNS, i);
+        memset(sums, 0, columns.count * sizeof *sums);
+        add_rows(job, panel_row, columns, sums);
+        sl_simd_current()->add(sums, to + columns.first, SL_TYPE_FP32, columns.count);
+    }
+}
+
+/* A tile is a range of the panel's rows. One that adds touches only rows that occur. */
+static void accumulate_tokens(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
-    const embed_job *job = argument;
-    const sl_op_attrs *attrs = job->attrs;
-    const sl_span columns = sl_tiles_span(attrs->in, TILE_COLUMNS, tile_index);
-    float *panel = (float *)(void *)job->to + columns.first;
-    if (!attrs->adds_output)
-        for (uint64_t row = 0; row < attrs->id_count; row++)
-            memset(panel + row * attrs->in, 0, columns.count * sizeof *panel);
-    for (uint64_t row = 0; row < attrs->batch * attrs->seq; row++) {
-        uint64_t panel_row = find_row(attrs, job->tokens[row]);
-        if (panel_row != NONE)
-            sl_simd_current()->add_to_float(
-                job->from + (row * attrs->in + columns.first) * element_bytes(job),
-                (sl_type)attrs->type, panel + panel_row * attrs->in, columns.count);
+    const token_gradient *job = argument;
+    const uint64_t width = job->attrs->in;
+    const sl_span rows = sl_tiles_span(job->attrs->id_count, TILE_ROWS, tile_index);
+    for (uint64_t row = rows.first; row < rows.first + rows.count; row++) {
+        if (job->attrs->adds_output) {
+            if (job->rows.first[row] != LAST)
+                add_sum(job, row);
+            continue;
+        }
+        memset(job->dpanel + row * width, 0, width * sizeof *job->dpanel);
+        add_rows(job, row, (sl_span){0, width}, job->dpanel + row * width);
     }
 }
 
 sl_status sl_cpu_embed_tokens_backward(const sl_kernel_call *call)
 {
-    embed_job job = {.attrs = call->attrs,
-                     .tokens = call->operand[0],
-                     .from = call->operand[1],
-                     .to = call->operand[2]};
-    sl_workers_run(call->workers, sl_tiles_count(call->attrs->in, TILE_COLUMNS),
-                   accumulate_token_columns, &job);
+    const sl_op_attrs *attrs = call->attrs;
+    token_gradient job = {.attrs = attrs,
+                          .dx = call->operand[1],
+                          .dpanel = call->operand[2],
+                          .rows = list_token_rows(attrs, call->operand[0], call->workspace)};
+    sl_workers_run(call->workers, sl_tiles_count(attrs->id_count, TILE_ROWS), accumulate_tokens,
+                   &job);
     return SL_OK;
 }
 

@@ -24,6 +24,10 @@ uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *at
 uint64_t sl_cpu_layernorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                                    uint32_t worker_count);
 
+/* The rows of each token, as a list. */
+uint64_t sl_cpu_embed_tokens_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                      uint32_t worker_count);
+
 /* Rows in fp32 for each worker, the weight in fp32, and the gradient of each tile of rows. */
 uint64_t sl_cpu_custom_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                        uint32_t worker_count);

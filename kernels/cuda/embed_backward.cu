@@ -1,5 +1,6 @@
 /* The gradient of token embeddings. Rows are sorted by token first; then a warp has one id and a
- * few columns and adds the id's rows in their order, so no two threads write one number.
+ * few columns and sums the id's rows in their order, so no two threads write one number. The sum is
+ * added to the panel once.
  *
  * If an id has many rows, each SEGMENT of them is first summed on its own into the workspace; the
  * warp of the id then adds these sums and the remaining rows. The address of a segment's sum
@@ -12,8 +13,8 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                                       sm_80                sm_90
- *   embed_tokens_backward_ids<bf16, false>          40     87     48     44     84     48
- *   embed_tokens_backward_ids<bf16, true>           64    124    256     64    126    256
+ *   embed_tokens_backward_ids<bf16, false>          40     86     48     40     84     48
+ *   embed_tokens_backward_ids<bf16, true>           64    126    256     64    124    256
  *   embed_tokens_backward_segments<bf16, false>     32     84     48     32     85     48
  *   embed_tokens_backward_segments<bf16, true>      54    196    160     52    197    160
  *   token_order_bounds                              17     20      8     20     19      8
@@ -331,9 +332,7 @@ static __device__ __forceinline__ void add_id(const token_gradient &g, uint64_t 
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t at = id * g.width + column;
-    float sum[COUNT] = {};
-    if (g.accumulate)
-        sl_load_floats(g.dpanel, at, sum);
+    float sum[COUNT] = {}, old[COUNT] = {};
     const uint32_t segments = end - first >= FREQUENT ? (end - first) / SEGMENT : 0;
 #pragma unroll 8
     for (uint32_t s = 0; s < segments; s++) {
@@ -344,6 +343,11 @@ static __device__ __forceinline__ void add_id(const token_gradient &g, uint64_t 
             sum[i] += more[i];
     }
     add_rows<TYPE, WIDE>(g, first + segments * SEGMENT, end, column, sum);
+    if (g.accumulate)
+        sl_load_floats(g.dpanel, at, old);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        sum[i] = old[i] + sum[i];
     sl_store_floats(g.dpanel, at, sum);
 }
 

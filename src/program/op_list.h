@@ -159,7 +159,7 @@
       OP(ADD, dx, IF_NEEDED, TYPE, R, I), \
       OP(GRADIENT, dgamma, IF_NEEDED, GRAD, I), \
       OP(GRADIENT, dbeta, IF_NEEDED, GRAD, I)) \
-    /* The rows of one token are added in row order. */ \
+    /* The rows of one token are summed in row order, and the sum is added once. */ \
     X(EMBED_TOKENS_BACKWARD, embed_tokens_backward, 0, NO_FLOPS, \
       OP(READ, tokens, 0, I32, B, T), \
       OP(READ, dx, LOOKUP, TYPE, B, T, I), \

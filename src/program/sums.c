@@ -3,7 +3,9 @@
  * A forward op that uses a tensor gives one contribution to its gradient for each micro-batch.
  * Contributions of uses at the tensor's last site add up in the grad group. Contributions of a use
  * at another site add up in a separate accumulator, which is added once, after all others. So
- * additions have the same order in every schedule.
+ * additions have the same order in every schedule. With one micro-batch the use at the other site
+ * has one op, which comes last anyway and adds each sum once, so the accumulator is left out: the
+ * bits are those of one.
  *
  * Rounding: a grad group in half precision cannot hold sums. An fp32 sum of each tensor takes its
  * place, and is rounded into the grad group behind the last contribution. A contribution that is
@@ -46,6 +48,12 @@ bool sl_sums_is_contribution(const sl_tape *tape, const sl_op *tape_op, uint32_t
            tape->program->values[v].group == SL_GROUP_GRAD;
 }
 
+/* Of one micro-batch all schedules have the tape's order, so nothing is deferred. */
+static bool is_deferred(const sl_step *step, const sl_segment *segment, uint32_t tensor)
+{
+    return step->options->micro_batch_count > 1 && sl_tape_is_deferred(step->tape, segment, tensor);
+}
+
 static contribution_list list_contributions(const sl_step *step, uint32_t index)
 {
     const sl_tape *tape = step->tape;
@@ -58,7 +66,7 @@ static contribution_list list_contributions(const sl_step *step, uint32_t index)
         const uint32_t tensor = tape->program->values[op->operand[i]].index;
         list.mode = sl_op_info_of(op->kind)->operand[i].mode;
         list.items[list.count++] =
-            (contribution){i, tensor, sl_tape_is_deferred(tape, segment, tensor),
+            (contribution){i, tensor, is_deferred(step, segment, tensor),
                            &step->deferred[(uint64_t)index * SL_OPERAND_MAX + i]};
     }
     return list;
