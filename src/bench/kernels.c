@@ -179,13 +179,14 @@ static sl_status add_attention(kernels *k, const model *of, uint64_t tokens, sl_
     static const sl_op_kind kinds[] = {SL_OP_ATTENTION, SL_OP_ATTENTION_BACKWARD,
                                        SL_OP_ATTENTION_CACHED};
     const uint64_t batch = tokens < batch_tokens ? batch_tokens / tokens : 1;
-    const uint64_t key_heads = of->heads; /* the ops know no others; of->key_heads are fewer */
+    const uint64_t key_heads = of->heads; /* and not of->key_heads: a GPU has no kernel for fewer */
     for (int i = 0; i < 3; i++) {
         const bool is_cached = kinds[i] == SL_OP_ATTENTION_CACHED;
         const sl_op_attrs attrs = {.batch = is_cached ? 1 : batch,
                                    .seq = is_cached ? 1 : tokens,
                                    .cache_rows = is_cached ? tokens : 0,
                                    .in = of->heads * of->head_width,
+                                   .out = key_heads * of->head_width,
                                    .heads = of->heads,
                                    .type = (uint16_t)type};
         sl_bench_row row = {.group = sl_bench_figure_name(SL_BENCH_ATTENTION),
