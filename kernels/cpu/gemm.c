@@ -3,18 +3,21 @@
  *
  *   round    the operands packed at a time: a range of A's strips, of B's strips and of chains
  *   chain    terms that are summed in registers; later chains are added to fp32 sums in memory
- *   strip    rows of A or columns of B of one micro-kernel (BLIS: micro-panel); the heights of A's
- *            strips differ by one at most
+ *   strip    rows of A or columns of B of one micro-kernel (BLIS: micro-panel)
  *   patch    the elements of C from one strip of A and one of B (BLIS: micro-tile)
  *   tile     strips of A x strips of B of one round that one worker multiplies
+ *   packing  some strips of A or of B that one worker packs
  *
  * The loops, from the outermost in, are those of Goto and van de Geijn (2008) and BLIS:
  *
  *   for each round of B's strips, of chains, of A's strips:              sl_gemm_run
- *       pack the strips of A, and those of B if they are new             pack_strips, all workers
- *       for each tile of the round:                                      multiply_tile, all workers
+ *       pack the strips of A, and those of B if they are new             pack_strips
+ *       for each tile of the round:                                      multiply_tile
  *           for each chain, strip of B, strip of A: one patch            multiply_strips
  *           after the last chain: bias, residual, GELU, rounding         apply_epilogue
+ *
+ * A round is one job of the workers: its packings come first, and a tile waits until all of them
+ * are done. The micro-kernel says how large tiles and packings are (sl_gemm_blocking).
  *
  * If A has few rows (decoding: one token of a few texts), packing B would take most of the time.
  * Then B is not packed and is read once: a strip of A is one row, one round has all chains, and
@@ -50,8 +53,6 @@ enum {
     CHAIN_UNIT = 16,        /* terms that packing transposes at a time */
     PACKED_WORDS = 2 << 20, /* 8 MiB of each operand in a round, if a strip allows */
     K_ROUND_WORDS = 1536,   /* of a row's chains, where C itself holds the sums */
-    A_TILE_STRIPS = 16,     /* 224 rows: 672 KiB of A in the L2 */
-    B_TILE_STRIPS = 6,
     TILE_MIN = 2,
     TILES_WANTED = 16,
     FEW_ROWS = 16,
@@ -84,7 +85,7 @@ static uint64_t fitting_strips(const gemm_plan *plan, uint64_t slot)
 /* Halves the tiles while there are too few for many workers. */
 static void choose_tiles(gemm_plan *plan)
 {
-    uint64_t a = A_TILE_STRIPS, b = B_TILE_STRIPS;
+    uint64_t a = plan->micro->blocking.a_tile, b = plan->micro->blocking.b_tile;
     while (sl_bits_divide_up(plan->a_round.size, a) * sl_bits_divide_up(plan->b_round.size, b) <
            TILES_WANTED) {
         if (b > a && b > TILE_MIN)
@@ -150,7 +151,7 @@ static bool sums_lie_in_c(const sl_product *product, const sl_micro_kernel *micr
     const uint64_t steps = product->k / micro->terms_per_step;
     const uint64_t strip_words = steps * micro->words_per_step * micro->rows;
     return product->c_type == SL_TYPE_FP32 &&
-           (!micro->starts_from_c || strip_words > PACKED_WORDS / A_TILE_STRIPS);
+           (!micro->starts_from_c || strip_words > PACKED_WORDS / micro->blocking.a_tile);
 }
 
 static gemm_plan plan_product(const sl_product *product)
@@ -181,17 +182,17 @@ static uint64_t count_words(const gemm_plan *plan, uint32_t worker_count)
 
 /* ---- packing */
 
-/* A worker packs a few terms of each of some neighbouring strips, then the next terms: so rows of
- * the matrix are read in runs longer than the width of a strip. */
-enum { PACKING_STRIPS = 4, PACKING_TERMS = 32, LINE_BYTES = 64 };
+enum { PACKING_STRIPS = 4, LINE_BYTES = 64 };
 
 typedef struct gemm_job {
     const sl_product *product;
     gemm_plan plan;
     sl_span a, b, chains; /* of this round: strips and chains */
     uint32_t *packed_a, *packed_b;
-    float *sums;            /* of all workers */
-    uint64_t packings_of_a; /* tiles of the packing job that belong to A */
+    float *sums;                      /* of all workers */
+    uint64_t packings_of_a, packings; /* of the round: of A, and of both */
+    uint64_t whole_tiles;             /* of the round: the tiles after these are halves */
+    sl_workers_gate packed;
 } gemm_job;
 
 static const void *element_at(const void *base, sl_type type, uint64_t index)
@@ -204,19 +205,26 @@ static sl_span cut_span(uint64_t total, gemm_cut cut, uint64_t index)
     return sl_tiles_span(total, cut.size, index);
 }
 
-/* Rows of A's strips first .. first + count; the heights of strips differ by one at most. */
+/* Lines first .. first + count of `total`, in strips of `width`: the last strip may be smaller. */
+static sl_span lines_of(uint64_t total, uint64_t width, uint64_t first, uint64_t count)
+{
+    const uint64_t begin = first * width, end = begin + count * width;
+    return (sl_span){begin, (end < total ? end : total) - begin};
+}
+
+/* Rows of A's strips first .. first + count. */
 static sl_span rows_of(const gemm_job *job, uint64_t first, uint64_t count)
 {
     const uint64_t m = job->product->m, strips = job->plan.a_strips;
+    if (job->plan.micro->blocking.whole_strips && !job->plan.is_few)
+        return lines_of(m, job->plan.micro->rows, first, count);
     const uint64_t begin = first * m / strips;
     return (sl_span){begin, (first + count) * m / strips - begin};
 }
 
 static sl_span columns_of(const gemm_job *job, uint64_t first, uint64_t count)
 {
-    const uint64_t width = job->plan.micro->columns, begin = first * width;
-    const uint64_t end = begin + count * width;
-    return (sl_span){begin, (end < job->product->n ? end : job->product->n) - begin};
+    return lines_of(job->product->n, job->plan.micro->columns, first, count);
 }
 
 /* Where strip `strip` of the round's chain `chain` is packed. */
@@ -230,13 +238,18 @@ static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t strip)
     return job->packed_b + (chain * job->plan.b_round.size + strip) * job->plan.b_slot;
 }
 
+static bool runs_along_terms(const sl_product *product, bool is_a)
+{
+    return is_a ? !product->transpose_a : product->transpose_b;
+}
+
 /* Packs the terms `terms` of a strip. Rows of the matrix run along the terms, or along the
  * strip. */
 static void pack_terms(const gemm_job *job, bool is_a, uint64_t chain, uint64_t strip,
                        sl_span terms)
 {
     const sl_product *product = job->product;
-    const bool along_terms = is_a ? !product->transpose_a : product->transpose_b;
+    const bool along_terms = runs_along_terms(product, is_a);
     const uint64_t leading = along_terms ? product->k : is_a ? product->m : product->n;
     const sl_span lines =
         is_a ? rows_of(job, job->a.first + strip, 1) : columns_of(job, job->b.first + strip, 1);
@@ -264,25 +277,41 @@ static void pack_terms(const gemm_job *job, bool is_a, uint64_t chain, uint64_t 
         micro->pack_b(&all);
 }
 
-/* Packs neighbouring strips of one chain. */
-static void pack_strips(void *argument, uint64_t tile_index, uint32_t worker_index)
+/* Strips of one packing. */
+static uint64_t packing_strips(const gemm_job *job, bool is_a)
 {
-    (void)worker_index;
-    const gemm_job *job = argument;
-    const bool is_a = tile_index < job->packings_of_a;
-    const uint64_t index = is_a ? tile_index : tile_index - job->packings_of_a;
+    return runs_along_terms(job->product, is_a) ? PACKING_STRIPS
+                                                : job->plan.micro->blocking.turn_strips;
+}
+
+static uint64_t count_packings(const gemm_job *job, bool is_a)
+{
     const uint64_t strips = is_a ? job->a.count : job->b.count;
-    const uint64_t groups = sl_tiles_count(strips, PACKING_STRIPS);
-    const sl_span span = sl_tiles_span(strips, PACKING_STRIPS, index % groups);
+    return sl_tiles_count(strips, packing_strips(job, is_a)) * job->chains.count;
+}
+
+/* Packs neighbouring strips of one chain, so that the matrix is read in long runs: where its rows
+ * are terms, a few terms of all these strips in turn; where its rows run along the terms, a whole
+ * chain of each strip. One worker packs a chain of a strip in order, for its stores spill into the
+ * next step. */
+static void pack_strips(const gemm_job *job, uint64_t index)
+{
+    const bool is_a = index < job->packings_of_a;
+    const uint64_t strips = is_a ? job->a.count : job->b.count, most = packing_strips(job, is_a);
+    const uint64_t groups = sl_tiles_count(strips, most);
+    index -= is_a ? 0 : job->packings_of_a;
+    const sl_span span = sl_tiles_span(strips, most, index % groups);
     const uint64_t chain = index / groups;
     const uint64_t terms =
         cut_span(job->product->k, job->plan.chain, job->chains.first + chain).count;
-    for (uint64_t first = 0; first < terms; first += PACKING_TERMS)
-        for (uint64_t strip = span.first; strip < span.first + span.count; strip++) {
-            const sl_span some = {first,
-                                  terms - first < PACKING_TERMS ? terms - first : PACKING_TERMS};
-            pack_terms(job, is_a, chain, strip, some);
-        }
+    const sl_micro_kernel *micro = job->plan.micro;
+    const uint64_t turn = runs_along_terms(job->product, is_a)
+                              ? terms
+                              : (uint64_t)micro->blocking.turn_steps * micro->terms_per_step;
+    for (uint64_t first = 0; first < terms; first += turn)
+        for (uint64_t strip = span.first; strip < span.first + span.count; strip++)
+            pack_terms(job, is_a, chain, strip,
+                       (sl_span){first, terms - first < turn ? terms - first : turn});
 }
 
 /* ---- multiplying */
@@ -299,12 +328,40 @@ typedef struct strip_place {
     uint64_t chain, a, b;
 } strip_place;
 
+static uint64_t tiles_down(const gemm_job *job)
+{
+    return sl_tiles_count(job->a.count, job->plan.a_tile.size);
+}
+
+static uint64_t tiles_across(const gemm_job *job)
+{
+    return sl_tiles_count(job->b.count, job->plan.b_tile.size);
+}
+
+/* The first or the second half of `span`; the second may be empty. */
+static sl_span half_of(sl_span span, bool is_second)
+{
+    const uint64_t half = sl_bits_divide_up(span.count, 2);
+    return is_second ? (sl_span){span.first + half, span.count - half}
+                     : (sl_span){span.first, half};
+}
+
+/* Tiles are numbered down the columns of C, so that tiles that run at the same time share strips of
+ * B; or across, so that they share strips of A. */
 static gemm_tile locate_tile(const gemm_job *job, uint64_t tile_index, uint32_t worker_index)
 {
     const gemm_plan *plan = &job->plan;
-    const uint64_t down = sl_tiles_count(job->a.count, plan->a_tile.size);
-    gemm_tile tile = {.a = cut_span(job->a.count, plan->a_tile, tile_index % down),
-                      .b = cut_span(job->b.count, plan->b_tile, tile_index / down)};
+    const uint64_t down = tiles_down(job), across = tiles_across(job);
+    const uint64_t half = tile_index < job->whole_tiles ? 0 : tile_index - job->whole_tiles;
+    const uint64_t at = tile_index - half + half / 2;
+    const bool goes_across = plan->micro->blocking.goes_across;
+    gemm_tile tile = {
+        .a = cut_span(job->a.count, plan->a_tile, goes_across ? at / across : at % down),
+        .b = cut_span(job->b.count, plan->b_tile, goes_across ? at % across : at / down)};
+    if (tile_index >= job->whole_tiles && tile.a.count > tile.b.count)
+        tile.a = half_of(tile.a, half % 2);
+    else if (tile_index >= job->whole_tiles)
+        tile.b = half_of(tile.b, half % 2);
     tile.rows = rows_of(job, job->a.first + tile.a.first, tile.a.count);
     tile.columns = columns_of(job, job->b.first + tile.b.first, tile.b.count);
     if (!plan->sums_in_c) {
@@ -461,12 +518,11 @@ static void multiply_few(const gemm_job *job, const gemm_tile *tile, uint32_t wo
 
 /* ---- all tiles */
 
-/* Tiles are numbered down the columns of C, so tiles that run at the same time share strips of
- * B. */
-static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void multiply_tile(const gemm_job *job, uint64_t tile_index, uint32_t worker_index)
 {
-    const gemm_job *job = argument;
     const gemm_tile tile = locate_tile(job, tile_index, worker_index);
+    if (tile.a.count == 0 || tile.b.count == 0)
+        return;
     if (job->plan.is_few)
         multiply_few(job, &tile, worker_index);
     else
@@ -474,16 +530,30 @@ static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_i
     apply_epilogue(job, &tile);
 }
 
+static void run_part(void *argument, uint64_t index, uint32_t worker_index)
+{
+    gemm_job *job = argument;
+    if (index < job->packings) {
+        pack_strips(job, index);
+        sl_workers_gate_count(&job->packed);
+    } else {
+        sl_workers_gate_wait(&job->packed, job->packings);
+        multiply_tile(job, index - job->packings, worker_index);
+    }
+}
+
+/* The last tile of each worker is cut into halves, so that the workers end at nearly the same
+ * time. */
 static void run_round(gemm_job *job, bool packs_b, sl_workers *workers)
 {
-    const gemm_plan *plan = &job->plan;
-    const uint64_t of_b = sl_tiles_count(job->b.count, PACKING_STRIPS) * job->chains.count;
-    job->packings_of_a = sl_tiles_count(job->a.count, PACKING_STRIPS) * job->chains.count;
-    sl_workers_run(workers, job->packings_of_a + (packs_b ? of_b : 0), pack_strips, job);
-    sl_workers_run(workers,
-                   sl_tiles_count(job->a.count, plan->a_tile.size) *
-                       sl_tiles_count(job->b.count, plan->b_tile.size),
-                   multiply_tile, job);
+    const uint64_t tiles = tiles_down(job) * tiles_across(job);
+    const uint64_t last = job->plan.is_few ? 0 : sl_workers_count(workers);
+    const uint64_t halved = last < tiles ? last : tiles;
+    job->packings_of_a = count_packings(job, true);
+    job->packings = job->packings_of_a + (packs_b ? count_packings(job, false) : 0);
+    job->whole_tiles = tiles - halved;
+    sl_workers_gate_close(&job->packed);
+    sl_workers_run(workers, job->packings + tiles + halved, run_part, job);
 }
 
 static gemm_job plan_job(const sl_product *product, void *workspace)

@@ -81,6 +81,15 @@ typedef struct sl_gemm_epilogue {
     bool add; /* add to the contents of c */
 } sl_gemm_epilogue;
 
+/* How gemm.c cuts a product for a micro-kernel: no number here changes a bit of the result. */
+typedef struct sl_gemm_blocking {
+    uint32_t a_tile, b_tile; /* strips of one tile of work, at most */
+    bool goes_across;        /* the next tile takes the next strips of B; else those of A */
+    bool whole_strips;       /* strips of A have `rows` rows but for the last; else all strips have
+                                equally many, within one */
+    uint32_t turn_strips, turn_steps; /* packed in turn where the matrix's rows are terms */
+} sl_gemm_blocking;
+
 typedef struct sl_micro_kernel {
     uint32_t rows, columns;  /* of C in registers */
     uint32_t narrow_columns; /* the fewest columns that cost less than all: a divisor of columns */
@@ -89,6 +98,7 @@ typedef struct sl_micro_kernel {
     uint32_t chain_steps;    /* the longest chain */
     bool starts_from_c;      /* a later chain starts from C; else it is summed alone and then
                                 added */
+    sl_gemm_blocking blocking;
     void (*pack_a)(const sl_gemm_strip *strip);
     void (*pack_b)(const sl_gemm_strip *strip);
     void (*start)(void); /* before a thread's first patch of a tile */

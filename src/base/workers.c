@@ -218,6 +218,31 @@ void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function t
     release_ticket(&workers->callers);
 }
 
+void sl_workers_gate_close(sl_workers_gate *gate)
+{
+    atomic_store_explicit(&gate->done_count, 0, memory_order_relaxed);
+}
+
+void sl_workers_gate_count(sl_workers_gate *gate)
+{
+    atomic_fetch_add_explicit(&gate->done_count, 1, memory_order_release);
+}
+
+/* Tiles that others wait for are short. A wait that is longer than a tile means that the system has
+ * taken its worker's processor: this one is offered. */
+void sl_workers_gate_wait(sl_workers_gate *gate, uint64_t count)
+{
+    int pauses = 0;
+    while (atomic_load_explicit(&gate->done_count, memory_order_acquire) < count) {
+        if (pauses < SPIN_PAUSES) {
+            pauses++;
+            pause_briefly();
+        } else {
+            sched_yield();
+        }
+    }
+}
+
 uint32_t sl_workers_count(const sl_workers *workers)
 {
     return workers->worker_count;

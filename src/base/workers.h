@@ -7,6 +7,7 @@
 #ifndef SL_BASE_WORKERS_H
 #define SL_BASE_WORKERS_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "status.h"
@@ -23,6 +24,21 @@ uint32_t sl_workers_count(const sl_workers *workers);
 
 /* Runs tiles 0 .. tile_count - 1 and returns when all are done. Allocates nothing. */
 void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function tile, void *job);
+
+/* Counts tiles of a job, for tiles that need them done. A tile may wait only for tiles of lower
+ * indices that do not wait themselves: tiles are taken in order, so a worker runs each of those. */
+typedef struct sl_workers_gate {
+    _Atomic uint64_t done_count;
+} sl_workers_gate;
+
+/* Sets the count to 0. No tile may be running. */
+void sl_workers_gate_close(sl_workers_gate *gate);
+
+/* One more tile is done. */
+void sl_workers_gate_count(sl_workers_gate *gate);
+
+/* Returns when `count` tiles are done; sees what they wrote. */
+void sl_workers_gate_wait(sl_workers_gate *gate, uint64_t count);
 
 /* Stops and joins the threads. No run may be in progress. NULL is fine. */
 void sl_workers_close(sl_workers *workers);

@@ -9,6 +9,12 @@ enum { ROWS = LANES == 16 ? 14 : LANES == 8 ? 6 : 4, VECTORS = 2, COLUMNS = VECT
 
 enum { CHAIN_STEPS = 768 }; /* a strip of B of them is 96 KiB: it streams from the second cache */
 
+/* A tile's strips of A stay in the second cache: 224 rows of 768 terms are 672 KiB. */
+#define BLOCKING                                                                                   \
+    {                                                                                              \
+        .a_tile = 16, .b_tile = 6, .turn_strips = 8, .turn_steps = TURN_STEPS                      \
+    }
+
 /* ---- packing: what differs between single terms as fp32 and pairs of bf16 is how LANES elements
  * of a step are read; both ways are functions that are inlined here */
 
@@ -20,7 +26,9 @@ typedef lanes (*pack_across)(const sl_gemm_strip *strip, sl_type type, uint64_t 
 typedef lanes (*pack_along)(const sl_gemm_strip *strip, sl_type type, uint64_t row, uint64_t first,
                             uint32_t count);
 
-enum { PREFETCH_STEPS = 48 };
+/* Ahead of packing: steps where the matrix's rows are terms, registers of steps where they run
+ * along the terms. */
+enum { TURN_STEPS = 8, PREFETCH_STEPS = 2 * TURN_STEPS, PREFETCH_SQUARES = 2 };
 
 SL_INLINE const void *strip_at(const sl_gemm_strip *strip, sl_type type, uint64_t row,
                                uint64_t column)
@@ -33,20 +41,32 @@ SL_INLINE uint32_t at_most_lanes(uint64_t count)
     return count < LANES ? (uint32_t)count : LANES;
 }
 
+/* The rows of the matrix that step `step` reads, from column `first` on. `terms` of a step are a
+ * constant where this is inlined. */
+SL_INLINE void prefetch_step(const sl_gemm_strip *strip, sl_type type, uint64_t step,
+                             uint64_t first, const uint32_t terms)
+{
+    for (uint32_t term = 0; term < terms; term++)
+        __builtin_prefetch(strip_at(strip, type, step * terms + term, first));
+}
+
 /* Each store may spill into the next step, which is then written over, or into the slack. */
-SL_INLINE void pack_steps(const sl_gemm_strip *strip, sl_type type, uint64_t step_count,
+SL_INLINE void pack_steps(const sl_gemm_strip *strip, sl_type type, const uint32_t terms,
                           pack_across read)
 {
     float *to = (float *)strip->to;
+    const uint64_t step_count = (strip->term_count + terms - 1) / terms;
     const uint64_t whole = strip->width / LANES * LANES;
     const uint32_t rest = (uint32_t)(strip->width - whole);
     for (uint64_t step = 0; step < step_count; step++, to += strip->step_width) {
         for (uint64_t first = 0; first < whole; first += LANES) {
-            __builtin_prefetch(strip_at(strip, type, step + PREFETCH_STEPS, first));
+            prefetch_step(strip, type, step + PREFETCH_STEPS, first, terms);
             store_lanes(to + first, read(strip, type, step, first, LANES));
         }
-        if (rest > 0)
+        if (rest > 0) {
+            prefetch_step(strip, type, step + PREFETCH_STEPS, whole, terms);
             store_lanes(to + whole, read(strip, type, step, whole, rest));
+        }
     }
 }
 
@@ -64,13 +84,16 @@ SL_INLINE void pack_square(const sl_gemm_strip *strip, sl_type type, uint64_t ro
 }
 
 SL_INLINE void pack_whole_square(const sl_gemm_strip *strip, sl_type type, uint64_t row,
-                                 uint64_t step, pack_along read)
+                                 uint64_t step, const uint32_t terms, pack_along read)
 {
     lanes square[LANES];
     const uint64_t last = strip->width - 1;
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < LANES; i++) /* rows that do not exist repeat the last one */
-        square[i] = read(strip, type, row + i < last ? row + i : last, step, LANES);
+    for (uint32_t i = 0; i < LANES; i++) { /* rows that do not exist repeat the last one */
+        const uint64_t line = row + i < last ? row + i : last;
+        __builtin_prefetch(strip_at(strip, type, line, (step + PREFETCH_SQUARES * LANES) * terms));
+        square[i] = read(strip, type, line, step, LANES);
+    }
     transpose_lanes(square);
     float *to = (float *)strip->to + step * strip->step_width + row;
 #pragma GCC unroll 16
@@ -87,9 +110,10 @@ SL_INLINE void pack_row(const sl_gemm_strip *strip, sl_type type, uint64_t step_
         store_lanes(to + step, read(strip, type, 0, step, at_most_lanes(step_count - step)));
 }
 
-SL_INLINE void pack_squares(const sl_gemm_strip *strip, sl_type type, uint64_t step_count,
+SL_INLINE void pack_squares(const sl_gemm_strip *strip, sl_type type, const uint32_t terms,
                             pack_along read)
 {
+    const uint64_t step_count = (strip->term_count + terms - 1) / terms;
     const uint64_t whole = step_count / LANES * LANES;
     if (strip->step_width == 1) {
         pack_row(strip, type, step_count, read);
@@ -97,7 +121,7 @@ SL_INLINE void pack_squares(const sl_gemm_strip *strip, sl_type type, uint64_t s
     }
     for (uint64_t step = 0; step < whole; step += LANES)
         for (uint64_t row = 0; row < strip->width; row += LANES)
-            pack_whole_square(strip, type, row, step, read);
+            pack_whole_square(strip, type, row, step, terms, read);
     for (uint64_t row = 0; row < strip->width && whole < step_count; row += LANES)
         pack_square(strip, type, row, whole, (uint32_t)(step_count - whole), read);
 }
@@ -124,9 +148,9 @@ SL_INLINE lanes read_along(const sl_gemm_strip *strip, sl_type type, uint64_t ro
 SL_INLINE void gemm_pack_typed(sl_type type, const sl_gemm_strip *strip)
 {
     if (strip->transpose)
-        pack_squares(strip, type, strip->term_count, read_along);
+        pack_squares(strip, type, 1, read_along);
     else
-        pack_steps(strip, type, strip->term_count, read_across);
+        pack_steps(strip, type, 1, read_across);
 }
 
 static void gemm_pack(const sl_gemm_strip *strip)
@@ -357,6 +381,7 @@ const sl_micro_kernel SL_SIMD(micro_kernel) = {
     .terms_per_step = 1,
     .words_per_step = 1,
     .chain_steps = CHAIN_STEPS,
+    .blocking = BLOCKING,
     .pack_a = gemm_pack,
     .pack_b = gemm_pack,
     .start = gemm_set_up_nothing,
@@ -398,11 +423,10 @@ SL_INLINE lanes read_pairs_along(const sl_gemm_strip *strip, sl_type type, uint6
 
 static void gemm_pack_pairs(const sl_gemm_strip *strip)
 {
-    const uint64_t step_count = strip->term_count / 2 + strip->term_count % 2;
     if (strip->transpose)
-        pack_squares(strip, SL_TYPE_BF16, step_count, read_pairs_along);
+        pack_squares(strip, SL_TYPE_BF16, 2, read_pairs_along);
     else
-        pack_steps(strip, SL_TYPE_BF16, step_count, read_pairs_across);
+        pack_steps(strip, SL_TYPE_BF16, 2, read_pairs_across);
 }
 
 PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
@@ -437,6 +461,7 @@ const sl_micro_kernel sl_simd_micro_kernel_pairs = {
     .terms_per_step = 2,
     .words_per_step = 1,
     .chain_steps = CHAIN_STEPS,
+    .blocking = BLOCKING,
     .pack_a = gemm_pack_pairs,
     .pack_b = gemm_pack_pairs,
     .start = gemm_set_up_nothing,

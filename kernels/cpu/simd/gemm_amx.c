@@ -232,6 +232,7 @@ const sl_micro_kernel sl_simd_micro_kernel_amx = {
     .words_per_step = SIDE,
     .chain_steps = CHAIN_STEPS,
     .starts_from_c = true,
+    .blocking = {.a_tile = 16, .b_tile = 6, .turn_strips = 8, .turn_steps = 1},
     .pack_a = pack_a,
     .pack_b = pack_b,
     .start = start,
