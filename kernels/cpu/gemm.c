@@ -374,18 +374,22 @@ static gemm_tile locate_tile(const gemm_job *job, uint64_t tile_index, uint32_t 
     return tile;
 }
 
-/* Prefetches. During a tile's first strip of B: the next strip of A, in the patch before its own.
- * Of B: one part of the next strip in each patch of the current strip. */
+/* Of A: the next strip, in the patch before its own. If the micro-kernel keeps the tile's strips of
+ * A in the second cache, only the first strip of B has to fetch them. Of B: one part of the next
+ * strip in each patch of the current strip. */
 static void prefetch_next(const gemm_job *job, const gemm_tile *tile, strip_place at,
                           sl_gemm_patch *patch)
 {
-    const uint64_t lines = LINE_BYTES * patch->step_count;
+    const sl_gemm_blocking *blocking = &job->plan.micro->blocking;
+    const uint64_t lines = LINE_BYTES * patch->step_count * blocking->next_b_lines;
     const uint64_t part = (at.a - tile->a.first) * lines;
-    const bool wants_a = at.b == tile->b.first && at.a + 1 < tile->a.first + tile->a.count;
-    const bool wants_b =
-        at.b + 1 < tile->b.first + tile->b.count && part < job->plan.b_slot * sizeof(uint32_t);
+    const bool is_last_a = at.a + 1 == tile->a.first + tile->a.count;
+    const bool is_last_b = at.b + 1 == tile->b.first + tile->b.count;
+    const bool wants_a =
+        blocking->fetches_every_a ? !(is_last_a && is_last_b) : at.b == tile->b.first && !is_last_a;
+    const bool wants_b = !is_last_b && part < job->plan.b_slot * sizeof(uint32_t);
     const void *here = patch->a;
-    patch->next_a = wants_a ? slot_a(job, at.chain, at.a + 1) : here;
+    patch->next_a = wants_a ? slot_a(job, at.chain, is_last_a ? tile->a.first : at.a + 1) : here;
     patch->next_a_stride = wants_a ? LINE_BYTES : 0;
     patch->next_b = wants_b ? (const char *)slot_b(job, at.chain, at.b + 1) + part : here;
     patch->next_b_stride = wants_b ? LINE_BYTES : 0;
@@ -395,6 +399,43 @@ static void prefetch_next(const gemm_job *job, const gemm_tile *tile, strip_plac
 static bool adds_chain(const gemm_job *job, uint64_t chain)
 {
     return chain > 0 || (job->product->add && job->plan.sums_in_c);
+}
+
+static float *sums_at(const gemm_tile *tile, sl_span rows, sl_span columns)
+{
+    return tile->c + (rows.first - tile->rows.first) * tile->leading_c +
+           (columns.first - tile->columns.first);
+}
+
+/* True if C is more than the rounded sums. */
+static bool has_epilogue(const sl_product *product)
+{
+    return product->bias != NULL || product->residual != NULL || product->gelu_x != NULL;
+}
+
+/* Of some rows and columns of a tile whose chains so far are summed. */
+static void apply_epilogue(const gemm_job *job, const gemm_tile *tile, uint64_t chain, sl_span rows,
+                           sl_span columns)
+{
+    const sl_product *product = job->product;
+    const bool is_last = chain + 1 == job->plan.chain.count;
+    if (!is_last || (job->plan.sums_in_c && !has_epilogue(product)))
+        return;
+    const uint64_t at = rows.first * product->n + columns.first;
+    const sl_gemm_epilogue all = {
+        .sums = sums_at(tile, rows, columns),
+        .leading_sums = tile->leading_c,
+        .c = (char *)product->c + at * sl_type_bytes(product->c_type),
+        .bias = product->bias ? element_at(product->bias, product->type, columns.first) : NULL,
+        .residual = product->residual ? element_at(product->residual, product->type, at) : NULL,
+        .gelu_x = product->gelu_x ? element_at(product->gelu_x, product->type, at) : NULL,
+        .type = product->c_type, /* the type of bias, residual and gelu_x too, if there are any */
+        .leading = product->n,
+        .rows = rows.count,
+        .columns = columns.count,
+        .add = product->add && !job->plan.sums_in_c,
+    };
+    job->plan.micro->epilogue(&all);
 }
 
 static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_place at)
@@ -411,8 +452,7 @@ static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_pl
         .a_step = (uint64_t)plan->micro->rows * plan->micro->words_per_step,
         .b_row = plan->micro->columns,
         .step_count = sl_bits_divide_up(terms, plan->micro->terms_per_step),
-        .c = tile->c + (rows.first - tile->rows.first) * tile->leading_c +
-             (columns.first - tile->columns.first),
+        .c = sums_at(tile, rows, columns),
         .leading_c = tile->leading_c,
         .rows = (uint32_t)rows.count,
         .columns = (uint32_t)columns.count,
@@ -420,37 +460,8 @@ static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_pl
     };
     prefetch_next(job, tile, at, &patch);
     plan->micro->multiply(&patch);
-}
-
-/* True if C is more than the rounded sums. */
-static bool has_epilogue(const sl_product *product)
-{
-    return product->bias != NULL || product->residual != NULL || product->gelu_x != NULL;
-}
-
-/* Applied while the tile is still in cache. */
-static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
-{
-    const sl_product *product = job->product;
-    const bool is_last = job->chains.first + job->chains.count == job->plan.chain.count;
-    if (!is_last || (job->plan.sums_in_c && !has_epilogue(product)))
-        return;
-    const uint64_t at = tile->rows.first * product->n + tile->columns.first;
-    const sl_gemm_epilogue all = {
-        .sums = tile->c,
-        .leading_sums = tile->leading_c,
-        .c = (char *)product->c + at * sl_type_bytes(product->c_type),
-        .bias =
-            product->bias ? element_at(product->bias, product->type, tile->columns.first) : NULL,
-        .residual = product->residual ? element_at(product->residual, product->type, at) : NULL,
-        .gelu_x = product->gelu_x ? element_at(product->gelu_x, product->type, at) : NULL,
-        .type = product->c_type, /* the type of bias, residual and gelu_x too, if there are any */
-        .leading = product->n,
-        .rows = tile->rows.count,
-        .columns = tile->columns.count,
-        .add = product->add && !job->plan.sums_in_c,
-    };
-    job->plan.micro->epilogue(&all);
+    if (plan->micro->blocking.finishes_patches)
+        apply_epilogue(job, tile, chain, rows, columns);
 }
 
 static void multiply_packed(const gemm_job *job, const gemm_tile *tile)
@@ -527,7 +538,9 @@ static void multiply_tile(const gemm_job *job, uint64_t tile_index, uint32_t wor
         multiply_few(job, &tile, worker_index);
     else
         multiply_packed(job, &tile);
-    apply_epilogue(job, &tile);
+    if (job->plan.is_few || !job->plan.micro->blocking.finishes_patches)
+        apply_epilogue(job, &tile, job->chains.first + job->chains.count - 1, tile.rows,
+                       tile.columns);
 }
 
 static void run_part(void *argument, uint64_t index, uint32_t worker_index)

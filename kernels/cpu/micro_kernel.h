@@ -53,8 +53,8 @@ typedef struct sl_gemm_patch {
     uint32_t rows, columns; /* at most the micro-kernel's own */
     bool add;               /* add to C instead of overwriting it */
 
-    /* Prefetched into the L2 cache, one line per step of one or two terms. The strides are a line's
-     * 64 bytes, or 0: nothing to prefetch. */
+    /* To prefetch: of A the next strip from its start, of B next_b_lines a step. The strides are a
+     * line's 64 bytes, or 0: nothing to prefetch. */
     const void *next_a, *next_b;
     uint64_t next_a_stride, next_b_stride;
 } sl_gemm_patch;
@@ -88,6 +88,11 @@ typedef struct sl_gemm_blocking {
     bool whole_strips;       /* strips of A have `rows` rows but for the last; else all strips have
                                 equally many, within one */
     uint32_t turn_strips, turn_steps; /* packed in turn where the matrix's rows are terms */
+    uint32_t next_b_lines; /* of the next strip of B, which a patch prefetches in each step */
+    bool fetches_every_a;  /* each patch prefetches the next strip of A; else those of a tile's
+                              first strip of B do, and A stays in the second cache */
+    bool finishes_patches; /* the epilogue follows a patch's last chain, while its sums are in the
+                              first cache; else that of a tile, for longer runs of C */
 } sl_gemm_blocking;
 
 typedef struct sl_micro_kernel {

@@ -18,7 +18,10 @@ enum {
     ROWS = 2 * SIDE, /* of C, in four tiles */
     COLUMNS = 2 * SIDE,
     STEP_TERMS = 32, /* two a word */
-    CHAIN_STEPS = 8, /* strips of them are 16 KiB: one of A and one of B lie in the first cache */
+    CHAIN_STEPS = 6, /* strips of them are 12 KiB: two of A and one of B lie in the first cache */
+    A_LINES = ROWS,  /* of one step: all are prefetched, B is read again in a tile */
+    B_LINES = 2,
+    LINE_BYTES = 64,
     PREFETCH_TERMS = 32,
     WORD_BYTES = 4
 };
@@ -129,6 +132,17 @@ AMX static void stop(void)
     _tile_release();
 }
 
+/* Of the next strip of A into the first cache, of B into the second. */
+SL_INLINE void prefetch_step(const sl_gemm_patch *patch, uint64_t step)
+{
+    const char *a = (const char *)patch->next_a + step * A_LINES * LINE_BYTES;
+    const char *b = (const char *)patch->next_b + step * B_LINES * LINE_BYTES;
+    for (uint32_t line = 0; line < A_LINES && patch->next_a_stride > 0; line++)
+        __builtin_prefetch(a + line * LINE_BYTES, 0, 3);
+    for (uint32_t line = 0; line < B_LINES && patch->next_b_stride > 0; line++)
+        __builtin_prefetch(b + line * LINE_BYTES, 0, 2);
+}
+
 /* Four tiles of C at `c`, rows `stride` bytes apart. */
 AMX static void multiply_steps(const sl_gemm_patch *patch, float *c, size_t stride, bool add)
 {
@@ -148,6 +162,7 @@ AMX static void multiply_steps(const sl_gemm_patch *patch, float *c, size_t stri
     const uint32_t *a = patch->a, *b = patch->b;
     const size_t a_bytes = patch->a_row * WORD_BYTES, b_bytes = patch->b_row * WORD_BYTES;
     for (uint64_t step = 0; step < patch->step_count; step++) {
+        prefetch_step(patch, step);
         _tile_loadd(4, a, a_bytes);
         _tile_loadd(6, b, b_bytes);
         _tile_loadd(7, b + SIDE, b_bytes);
@@ -232,7 +247,15 @@ const sl_micro_kernel sl_simd_micro_kernel_amx = {
     .words_per_step = SIDE,
     .chain_steps = CHAIN_STEPS,
     .starts_from_c = true,
-    .blocking = {.a_tile = 16, .b_tile = 6, .turn_strips = 8, .turn_steps = 1},
+    .blocking = {.a_tile = 16,
+                 .b_tile = 6,
+                 .goes_across = true,
+                 .whole_strips = true,
+                 .turn_strips = 8,
+                 .turn_steps = 1,
+                 .next_b_lines = B_LINES,
+                 .fetches_every_a = true,
+                 .finishes_patches = true},
     .pack_a = pack_a,
     .pack_b = pack_b,
     .start = start,
