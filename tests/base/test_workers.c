@@ -2,7 +2,8 @@
  * thread works on a job that has ended, a sleeper is never woken, two callers mix their jobs, one
  * caller passes another that waits, two threads share a worker index. Counters per tile, jobs that
  * die right after their run, pauses that let the helpers fall asleep, and several callers at once
- * find these; TSan finds the rest. */
+ * find these; TSan finds the rest. Tiles that wait for others could wait forever or begin too
+ * early. */
 #define _GNU_SOURCE /* gettid */
 #include <limits.h>
 #include <pthread.h>
@@ -114,6 +115,45 @@ static void tiles_when_slow_run_beside_each_other(void **state)
         assert_int_equal(job.arrived, 2);
     }
     sl_workers_close(pool);
+}
+
+enum { COUNTED_TILES = 64, WAITING_TILES = 32 };
+
+typedef struct gated_job {
+    sl_workers_gate gate;
+    uint32_t written[COUNTED_TILES];
+    _Atomic uint32_t missing;
+} gated_job;
+
+/* The first tiles write, the others read what all of them wrote. */
+static void write_or_read(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    gated_job *job = argument;
+    if (tile_index < COUNTED_TILES) {
+        job->written[tile_index] = 1;
+        sl_workers_gate_count(&job->gate);
+        return;
+    }
+    sl_workers_gate_wait(&job->gate, COUNTED_TILES);
+    for (uint32_t i = 0; i < COUNTED_TILES; i++)
+        job->missing += job->written[i] == 0;
+}
+
+static void tiles_when_they_wait_see_what_earlier_ones_wrote(void **state)
+{
+    (void)state;
+    for (uint32_t worker_count = 1; worker_count <= WORKERS_MAX; worker_count += 3) {
+        sl_workers *pool = NULL;
+        assert_int_equal(sl_workers_open(worker_count, &pool), SL_OK);
+        for (int round = 0; round < 50; round++) {
+            gated_job job = {.missing = 0};
+            sl_workers_gate_close(&job.gate);
+            sl_workers_run(pool, COUNTED_TILES + WAITING_TILES, write_or_read, &job);
+            assert_int_equal(job.missing, 0);
+        }
+        sl_workers_close(pool);
+    }
 }
 
 static void *call_many_times(void *argument)
@@ -240,6 +280,7 @@ int main(void)
         cmocka_unit_test(every_tile_when_run_runs_once),
         cmocka_unit_test(helpers_when_asleep_are_woken),
         cmocka_unit_test(tiles_when_slow_run_beside_each_other),
+        cmocka_unit_test(tiles_when_they_wait_see_what_earlier_ones_wrote),
         cmocka_unit_test(callers_when_several_do_not_mix),
         cmocka_unit_test(callers_when_others_wait_come_after_them),
         cmocka_unit_test(open_when_no_worker_is_asked_for_fails),
