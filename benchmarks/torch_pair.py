@@ -28,14 +28,25 @@ import tempfile
 import time
 
 SHAPES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280),
-          "gpt2-xl": (48, 25, 1600)}
+          "gpt2-xl": (48, 25, 1600), "bytes-3m": (4, 4, 256)}
 TOKENS = 1 << 20
 VOCAB, PADDED_VOCAB, CONTEXT = 50257, 50304, 1024
+BYTES_VOCAB = 257  # bytes-3m: 3 million parameters, where the time of an op counts, not its work
 JEMALLOC = "/usr/lib/*/libjemalloc.so.2"
 OTHERS_LIMIT = 0.03
 KEEP_PAGES = "34359738368"  # 32 GiB: the heap is never trimmed, nothing is mapped on its own
 
 # ---- the PyTorch side: a process of its own ----
+
+
+def vocab_of(options):
+    return BYTES_VOCAB if options.model == "bytes-3m" else VOCAB
+
+
+def padded_vocab_of(options):
+    if options.torch_vocab is not None:
+        return options.torch_vocab
+    return BYTES_VOCAB if options.model == "bytes-3m" else PADDED_VOCAB
 
 
 def build_model(options):
@@ -61,7 +72,7 @@ def build_model(options):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.wte = nn.Embedding(options.torch_vocab, width)
+            self.wte = nn.Embedding(padded_vocab_of(options), width)
             self.wpe = nn.Embedding(CONTEXT, width)
             self.blocks = nn.ModuleList(Block() for _ in range(layers))
             self.ln_f = nn.LayerNorm(width)
@@ -105,7 +116,7 @@ def torch_worker(options):
     adamw = open_adamw(model)
     call = torch.compile(model) if options.torch_compile else model
     for step in range(1, options.steps + 1):
-        rows = torch.randint(0, VOCAB, (options.batch, options.seq + 1))
+        rows = torch.randint(0, vocab_of(options), (options.batch, options.seq + 1))
         with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bf16"):
             loss = call(rows[:, :-1].contiguous(), rows[:, 1:].contiguous())
         loss.backward()
@@ -190,14 +201,22 @@ def measure(name, command, environment, options):
             "version": end.get("version")}
 
 
-def write_tokens(path):
+def write_tokens(path, vocab):
     values = random.Random(1)
     with open(path, "wb") as file:
-        array.array("H", (values.randrange(VOCAB) for _ in range(TOKENS))).tofile(file)
+        array.array("H", (values.randrange(vocab) for _ in range(TOKENS))).tofile(file)
+
+
+def sluice_shape(options):
+    if options.model != "bytes-3m":
+        return ["--model", options.model]
+    layers, heads, width = SHAPES[options.model]
+    return ["--layers", str(layers), "--heads", str(heads), "--width", str(width), "--context",
+            str(CONTEXT), "--tokenizer", "byte"]
 
 
 def sluice_command(options, tokens):
-    return [options.sluice, "train", "--model", options.model, "--data", tokens, "--device", "cpu",
+    return [options.sluice, "train", *sluice_shape(options), "--data", tokens, "--device", "cpu",
             "--policy", "device", "--micro-batch", str(options.batch), "--seq", str(options.seq),
             "--steps", str(options.steps), "--precision", options.precision, "--quiet",
             "--log-json", "/dev/stdout", *(["--freeze"] if options.freeze else []), *options.freeze,
@@ -208,7 +227,7 @@ def torch_command(options):
     command = [options.python, os.path.abspath(__file__), "--torch-worker", "--model",
                options.model, "--batch", str(options.batch), "--seq", str(options.seq), "--steps",
                str(options.steps), "--precision", options.precision, "--torch-vocab",
-               str(options.torch_vocab)]
+               str(padded_vocab_of(options))]
     command += ["--torch-compile"] if options.torch_compile else []
     return command + (["--freeze", *options.freeze] if options.freeze else [])
 
@@ -283,7 +302,7 @@ def run_pairs(options):
     pairs = []
     with tempfile.TemporaryDirectory() as directory:
         tokens = os.path.join(directory, "tokens.bin")
-        write_tokens(tokens)
+        write_tokens(tokens, vocab_of(options))
         for index in range(1, options.pairs + 1):
             pairs.append(measure_pair(options, tokens))
             print_pair(index, pairs[-1])
@@ -313,8 +332,8 @@ def parse():
                         help="tensors that keep their values, of whole blocks, wte, wpe and ln_f")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch (this)")
     parser.add_argument("--torch-compile", action="store_true", help="torch.compile the model")
-    parser.add_argument("--torch-vocab", type=int, default=PADDED_VOCAB,
-                        help=f"PyTorch's padded vocabulary ({PADDED_VOCAB})")
+    parser.add_argument("--torch-vocab", type=int,
+                        help=f"PyTorch's padded vocabulary ({PADDED_VOCAB}; {BYTES_VOCAB} for bytes-3m)")
     parser.add_argument("--allocator", choices=("auto", "jemalloc", "glibc", "plain"),
                         default="auto", help="PyTorch's: jemalloc where installed, else tuned glibc")
     parser.add_argument("--mkl-vendor-override", metavar="LIB",
