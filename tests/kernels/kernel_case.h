@@ -219,16 +219,20 @@ static MAYBE_UNUSED void case_expect_unchanged(const kernel_case *c, int first, 
 }
 
 /* Runs the group for every instruction set of this processor; returns the failures. */
-#define RUN_FOR_EVERY_ISA(tests, out_failures)                                                     \
+#define RUN_FOR_EVERY_ISA(tests, out_failures) RUN_FOR_EVERY_ISA_AND(NULL, tests, out_failures)
+
+/* `more`: one more table, or NULL. */
+#define RUN_FOR_EVERY_ISA_AND(more, tests, out_failures)                                           \
     do {                                                                                           \
+        const sl_simd *last_table = (more);                                                        \
         if (getenv("SL_TEST_SEED"))                                                                \
             test_seed = strtoull(getenv("SL_TEST_SEED"), NULL, 0);                                 \
         print_message("seed %llu (SL_TEST_SEED)\n", (unsigned long long)test_seed);                \
         for (int p = 0; p < 4; p++)                                                                \
             if (sl_workers_open(POOL_SIZES[p], &pools[p]) != SL_OK)                                \
                 return 1;                                                                          \
-        for (uint32_t i = 0; i < sl_simd_usable_count(); i++) {                                    \
-            sl_simd_choose(sl_simd_usable(i));                                                     \
+        for (uint32_t i = 0; i < sl_simd_usable_count() + (last_table != NULL); i++) {             \
+            sl_simd_choose(i < sl_simd_usable_count() ? sl_simd_usable(i) : last_table);           \
             print_message("%s\n", sl_kernels_cpu()->description());                                \
             (out_failures) += cmocka_run_group_tests(tests, NULL, NULL);                           \
         }                                                                                          \

@@ -452,6 +452,24 @@ static void attention_when_heads_do_not_divide_fails(void **state)
     assert_non_null(strstr(sl_status_message(), "cache"));
 }
 
+/* The table of pairs with the micro-kernel for AMX over emulated tiles (amx_emulated.c), where the
+ * processor has the instructions. */
+static const sl_simd *find_emulated(void)
+{
+#ifdef SL_TEST_EMULATES_AMX
+    extern const sl_micro_kernel emulated_amx_micro_kernel;
+    static sl_simd table;
+    for (uint32_t i = 0; i < sl_simd_usable_count(); i++)
+        if (strcmp(sl_simd_usable(i)->isa, "avx512_bf16") == 0) {
+            table = *sl_simd_usable(i);
+            table.isa = "amx, emulated";
+            table.micro_kernel[SL_TYPE_BF16] = &emulated_amx_micro_kernel;
+            return &table;
+        }
+#endif
+    return NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +481,6 @@ int main(void)
         cmocka_unit_test(attention_when_heads_do_not_divide_fails),
     };
     int failures = 0;
-    RUN_FOR_EVERY_ISA(tests, failures);
+    RUN_FOR_EVERY_ISA_AND(find_emulated(), tests, failures);
     return failures;
 }

@@ -114,14 +114,14 @@ typedef struct tile_product {
 /* Rows in whole strips where the micro-kernel reads whole strips: there is room for them. */
 SL_INLINE uint64_t whole_rows(const sl_micro_kernel *micro, uint64_t rows)
 {
-    return micro->words_per_step > 1 ? sl_bits_round_up(rows, micro->rows) : rows;
+    return micro->blocking.whole_strips ? sl_bits_round_up(rows, micro->rows) : rows;
 }
 
 /* Rows of a strip where strips follow the diagonal. */
 SL_INLINE uint32_t low_rows(const sl_micro_kernel *micro)
 {
     enum { LOW_ROWS = 8 };
-    return micro->words_per_step == 1 && micro->rows > LOW_ROWS ? LOW_ROWS : micro->rows;
+    return !micro->blocking.whole_strips && micro->rows > LOW_ROWS ? LOW_ROWS : micro->rows;
 }
 
 SL_INLINE sl_span strip_of(uint64_t rows, uint64_t strips, uint64_t index)
