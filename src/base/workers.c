@@ -220,12 +220,12 @@ void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function t
 
 void sl_workers_gate_close(sl_workers_gate *gate)
 {
-    atomic_store_explicit(&gate->done_count, 0, memory_order_relaxed);
+    __atomic_store_n(&gate->done_count, 0, __ATOMIC_RELAXED);
 }
 
 void sl_workers_gate_count(sl_workers_gate *gate)
 {
-    atomic_fetch_add_explicit(&gate->done_count, 1, memory_order_release);
+    __atomic_fetch_add(&gate->done_count, 1, __ATOMIC_RELEASE);
 }
 
 /* Tiles that others wait for are short. A wait that is longer than a tile means that the system has
@@ -233,7 +233,7 @@ void sl_workers_gate_count(sl_workers_gate *gate)
 void sl_workers_gate_wait(sl_workers_gate *gate, uint64_t count)
 {
     int pauses = 0;
-    while (atomic_load_explicit(&gate->done_count, memory_order_acquire) < count) {
+    while (__atomic_load_n(&gate->done_count, __ATOMIC_ACQUIRE) < count) {
         if (pauses < SPIN_PAUSES) {
             pauses++;
             pause_briefly();

@@ -7,7 +7,6 @@
 #ifndef SL_BASE_WORKERS_H
 #define SL_BASE_WORKERS_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 #include "status.h"
@@ -28,7 +27,7 @@ void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function t
 /* Counts tiles of a job, for tiles that need them done. A tile may wait only for tiles of lower
  * indices that do not wait themselves: tiles are taken in order, so a worker runs each of those. */
 typedef struct sl_workers_gate {
-    _Atomic uint64_t done_count;
+    uint64_t done_count; /* changed atomically; C++ has no _Atomic */
 } sl_workers_gate;
 
 /* Sets the count to 0. No tile may be running. */
