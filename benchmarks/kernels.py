@@ -53,18 +53,21 @@ def open_product(torch, row, dtype):
 def open_attention(torch, row, dtype):
     attend = torch.nn.functional.scaled_dot_product_attention
     batch, tokens, heads, width = row["batch"], row["rows"], row["heads"], row["head_width"]
+    key_heads = row["key_heads"]
+    shared = {"enable_gqa": True} if key_heads < heads else {}
     if row["direction"] == "cached":
         query = torch.randn(1, heads, 1, width).to(dtype)
-        copies = count_copies(2 * heads * tokens * width, query.element_size())
-        caches = [torch.randn(2, 1, heads, tokens, width).to(dtype) for _ in range(min(copies, 8))]
-        return lambda i: attend(query, *caches[i % len(caches)])
-    qkv = torch.randn(batch, tokens, 3, heads, width).to(dtype)
-    parts = [qkv[:, :, i].transpose(1, 2) for i in range(3)]
+        copies = count_copies(2 * key_heads * tokens * width, query.element_size())
+        caches = [torch.randn(2, 1, key_heads, tokens, width).to(dtype)
+                  for _ in range(min(copies, 8))]
+        return lambda i: attend(query, *caches[i % len(caches)], **shared)
+    qkv = torch.randn(batch, tokens, heads + 2 * key_heads, width).to(dtype)
+    parts = [part.transpose(1, 2) for part in qkv.split((heads, key_heads, key_heads), dim=2)]
     if row["direction"] == "forward":
-        return lambda i: attend(*parts, is_causal=True)
+        return lambda i: attend(*parts, is_causal=True, **shared)
     parts = [part.detach().requires_grad_() for part in parts]
     with torch.enable_grad():
-        y = attend(*parts, is_causal=True)
+        y = attend(*parts, is_causal=True, **shared)
     dy = torch.randn(batch, tokens, heads, width).to(dtype).transpose(1, 2)
     return lambda i: torch.autograd.grad(y, parts, dy, retain_graph=True)
 
@@ -122,7 +125,8 @@ def run_sluice(options, words):
 
 def run_torch(options, rows):
     command = [options.python, os.path.abspath(__file__), "--torch-worker"]
-    wanted = ("group", "type", "direction", "batch", "rows", "in", "out", "heads", "head_width")
+    wanted = ("group", "type", "direction", "batch", "rows", "in", "out", "heads", "key_heads",
+              "head_width")
     text = json.dumps([{key: row[key] for key in wanted if key in row} for row in rows])
     return run(command, torch_environment(options), text)
 

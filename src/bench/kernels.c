@@ -179,7 +179,8 @@ static sl_status add_attention(kernels *k, const model *of, uint64_t tokens, sl_
     static const sl_op_kind kinds[] = {SL_OP_ATTENTION, SL_OP_ATTENTION_BACKWARD,
                                        SL_OP_ATTENTION_CACHED};
     const uint64_t batch = tokens < batch_tokens ? batch_tokens / tokens : 1;
-    const uint64_t key_heads = of->heads; /* and not of->key_heads: a GPU has no kernel for fewer */
+    const bool is_cpu = k->device->workers != NULL; /* a GPU has no kernel for shared keys */
+    const uint64_t key_heads = is_cpu ? of->key_heads : of->heads;
     for (int i = 0; i < 3; i++) {
         const bool is_cached = kinds[i] == SL_OP_ATTENTION_CACHED;
         const sl_op_attrs attrs = {.batch = is_cached ? 1 : batch,
@@ -200,9 +201,10 @@ static sl_status add_attention(kernels *k, const model *of, uint64_t tokens, sl_
                                        .heads = of->heads,
                                        .key_heads = key_heads,
                                        .head_width = of->head_width}};
-        snprintf(row.name, sizeof row.name, "%s %llu heads of %llu, %llu x T=%llu, %s", of->name,
-                 (unsigned long long)of->heads, (unsigned long long)of->head_width,
-                 (unsigned long long)attrs.batch, (unsigned long long)tokens, directions[i]);
+        snprintf(row.name, sizeof row.name, "%s %llu heads on %llu of %llu, %llu x T=%llu, %s",
+                 of->name, (unsigned long long)of->heads, (unsigned long long)key_heads,
+                 (unsigned long long)of->head_width, (unsigned long long)attrs.batch,
+                 (unsigned long long)tokens, directions[i]);
         SL_TRY(add(k, kinds[i], &attrs, &row));
     }
     return SL_OK;

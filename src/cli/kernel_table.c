@@ -33,8 +33,8 @@ static bool is_same_line(const sl_bench_row *a, const sl_bench_row *b)
 static void name_part(const sl_bench_kernel *kernel, char out_name[PART_BYTES])
 {
     if (kernel->heads)
-        snprintf(out_name, PART_BYTES, "%llu of %llu", (unsigned long long)kernel->heads,
-                 (unsigned long long)kernel->head_width);
+        snprintf(out_name, PART_BYTES, "%llu on %llu of %llu", (unsigned long long)kernel->heads,
+                 (unsigned long long)kernel->key_heads, (unsigned long long)kernel->head_width);
     else
         snprintf(out_name, PART_BYTES, "%s %llux%llu", kernel->part, (unsigned long long)kernel->in,
                  (unsigned long long)kernel->out);
