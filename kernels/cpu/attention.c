@@ -25,7 +25,7 @@ typedef struct attention_job {
     sl_attention_mask mask; /* of all rows and heads */
     uint32_t *scratch;
     uint64_t scratch_words; /* of one worker */
-    uint64_t factors_at;    /* in it, of dropout */
+    uint64_t factors_at;    /* where dropout's factors begin in it, in words */
 } attention_job;
 
 static sl_attention_shape find_shape(const sl_op_attrs *attrs)
@@ -39,7 +39,7 @@ static sl_attention_shape find_shape(const sl_op_attrs *attrs)
 static uint64_t count_tile_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     const sl_attention_shape shape = find_shape(attrs);
-    const uint64_t block = sl_attention_room_of(&shape).end;
+    const uint64_t block = sl_attention_room_of(&shape, attrs->seq).end;
     const uint64_t few = sl_attention_few_room_of(&shape).end;
     if (kind == SL_OP_ATTENTION_BACKWARD)
         return sl_bits_round_up(sl_attention_backward_room_of(&shape, attrs->seq).end,

@@ -14,8 +14,8 @@ enum {
      * depend on it. */
     SL_ATTENTION_TILES = 4,
     SL_ATTENTION_BLOCK = SL_ATTENTION_TILES * SL_ATTENTION_QUERIES,
-    /* A few queries, such as one token's: of all query heads of a key head, with so many keys at a
-     * time. */
+    /* Rows of attention_few at most (query heads of a key head times new tokens), and keys that it
+     * reads at a time. */
     SL_ATTENTION_FEW = 16,
     SL_ATTENTION_FEW_KEYS = 512
 };
@@ -63,8 +63,15 @@ static inline bool sl_attention_has_pairs(const sl_attention_shape *shape)
     return shape->micro->terms_per_step > 1;
 }
 
-/* Where things begin; those of a tile of queries are for tile 0, the next tile's tile_words
- * behind. */
+/* Tiles of queries that meet a tile of keys together. */
+static inline uint64_t sl_attention_tiles_of(uint64_t seq)
+{
+    const uint64_t tiles = sl_bits_divide_up(seq, SL_ATTENTION_QUERIES);
+    return tiles < SL_ATTENTION_TILES ? tiles : SL_ATTENTION_TILES;
+}
+
+/* Where things begin. Fields from `queries` on are those of query tile 0; tile i lies
+ * i * tile_words behind. */
 typedef struct sl_attention_room {
     uint64_t keys, values; /* laid, woven */
     uint64_t scores;       /* [KEYS, QUERIES] */
@@ -76,7 +83,8 @@ typedef struct sl_attention_room {
     uint64_t tile_words, end;
 } sl_attention_room;
 
-static inline sl_attention_room sl_attention_room_of(const sl_attention_shape *shape)
+/* Of at most SL_ATTENTION_BLOCK of `seq` queries. */
+static inline sl_attention_room sl_attention_room_of(const sl_attention_shape *shape, uint64_t seq)
 {
     const sl_attention_sizes size = sl_attention_sizes_of(shape);
     sl_attention_room room = {.keys = 0, .values = size.laid};
@@ -92,7 +100,7 @@ static inline sl_attention_room sl_attention_room_of(const sl_attention_shape *s
     room.base = room.sums + size.sums;
     room.weight = room.base + SL_ATTENTION_QUERIES;
     room.tile_words = room.weight + SL_ATTENTION_QUERIES - room.queries;
-    room.end = room.queries + SL_ATTENTION_TILES * room.tile_words;
+    room.end = room.queries + sl_attention_tiles_of(seq) * room.tile_words;
     return room;
 }
 
@@ -157,7 +165,7 @@ static inline sl_attention_backward_room sl_attention_backward_room_of(
     room.lse = room.dq + size.sums;
     room.d = room.lse + SL_ATTENTION_QUERIES;
     room.tile_words = room.d + SL_ATTENTION_QUERIES - room.turned_q;
-    room.end = room.turned_q + SL_ATTENTION_TILES * room.tile_words;
+    room.end = room.turned_q + sl_attention_tiles_of(seq) * room.tile_words;
     return room;
 }
 

@@ -160,6 +160,9 @@ static void accumulate_tokens(void *argument, uint64_t tile_index, uint32_t work
 sl_status sl_cpu_embed_tokens_backward(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
+    if (attrs->batch * attrs->seq >= LAST)
+        SL_FAIL(SL_ERROR_INTERNAL, "the gradient of an embedding of %llu rows",
+                (unsigned long long)(attrs->batch * attrs->seq));
     token_gradient job = {.attrs = attrs,
                           .dx = call->operand[1],
                           .dpanel = call->operand[2],

@@ -1,5 +1,6 @@
-/* How a product is cut, packed and multiplied. Everything follows from the shape, the types and the
- * micro-kernel, so that a result depends on nothing else; only `chain` matters to its bits.
+/* How a product is cut, packed and multiplied. What an element of C sums, and in which order,
+ * follows from the shape, the types and the micro-kernel alone: only `chain` matters to its bits.
+ * The number of workers decides which of the last tiles are halved, and nothing else.
  *
  *   round    the operands packed at a time: a range of A's strips, of B's strips and of chains
  *   chain    terms that are summed in registers; later chains are added to fp32 sums in memory
@@ -362,6 +363,8 @@ static gemm_tile locate_tile(const gemm_job *job, uint64_t tile_index, uint32_t 
         tile.a = half_of(tile.a, half % 2);
     else if (tile_index >= job->whole_tiles)
         tile.b = half_of(tile.b, half % 2);
+    if (tile.a.count == 0 || tile.b.count == 0)
+        return tile;
     tile.rows = rows_of(job, job->a.first + tile.a.first, tile.a.count);
     tile.columns = columns_of(job, job->b.first + tile.b.first, tile.b.count);
     if (!plan->sums_in_c) {

@@ -36,13 +36,14 @@ static bool has_pairs(void)
     return has_avx512() && __builtin_cpu_supports("avx512bf16");
 }
 
-/* Requests the 8 KiB of tile state, once per process (Linux 5.16 and newer). The kernel refuses if
- * a thread's signal stack is too small for it, or if a container forbids the call. */
+/* With the instructions for pairs, which attention rounds its weights by. Requests the 8 KiB of
+ * tile state, once per process (Linux 5.16 and newer). The kernel refuses if a thread's signal
+ * stack is too small for it, or if a container forbids the call. */
 static bool has_amx(void)
 {
     enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24 };
     unsigned eax, ebx, ecx, edx;
-    return has_avx512() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
+    return has_pairs() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
            (edx & (BF16 | TILES)) == (BF16 | TILES) &&
            syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 }

@@ -60,7 +60,7 @@ typedef struct sl_attention_block {
     float *lse; /* [query_count]; may be NULL */
     uint64_t query_count, first_query;
     const sl_attention_mask *mask; /* NULL: none */
-    uint32_t *scratch;             /* sl_attention_room_of(shape).end words */
+    uint32_t *scratch;             /* sl_attention_room_of(shape, query_count).end words */
 } sl_attention_block;
 
 /* Queries of all query heads of a key head: query_count * query_heads <= SL_ATTENTION_FEW. Query i

@@ -1,5 +1,4 @@
-/* How work is cut into tiles: by its shape alone, so that a result cannot depend on the number of
- * workers. */
+/* How work is cut into tiles, so that a result cannot depend on the number of workers. */
 #ifndef SL_KERNELS_CPU_TILES_H
 #define SL_KERNELS_CPU_TILES_H
 

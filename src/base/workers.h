@@ -1,7 +1,7 @@
 /* A pool of compute threads that run the tiles of one job at a time.
  *
- * Tiles are fixed by shape and independent of each other, so neither the number of threads nor the
- * choice of thread for a tile can change a result. Several threads may call sl_workers_run at once;
+ * Which thread runs a tile, and how many threads there are, cannot change a result. Tiles are
+ * independent of each other, except those that wait at a gate (below). Several threads may call sl_workers_run at once;
  * their jobs run one after the other, in the order in which the calls came.
  */
 #ifndef SL_BASE_WORKERS_H

@@ -258,6 +258,8 @@ static sl_status list_kernels(kernels *k)
         for (size_t i = 0; i < sizeof models / sizeof models[0] && !small_shape; i++)
             SL_TRY(add_model(k, &models[i], (sl_type)type));
     }
+    if (k->count == 0 && k->options->match_count == 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no product and no attention of the models fits the free memory");
     if (k->count == 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "--match leaves no row of product and attention: each of its words must be one of "

@@ -70,6 +70,7 @@ static void print_line(const sl_bench *bench, const struct table *table, uint32_
     putchar('\n');
 }
 
+/* Of the type's first rows, as many as samples are kept. */
 static double find_roof(const sl_bench *bench, const struct table *table, const char *type)
 {
     sl_samples roofs = {.count = 0};

@@ -4,8 +4,8 @@
  * Contributions of uses at the tensor's last site add up in the grad group. Contributions of a use
  * at another site add up in a separate accumulator, which is added once, after all others. So
  * additions have the same order in every schedule. With one micro-batch the use at the other site
- * has one op, which comes last anyway and adds each sum once, so the accumulator is left out: the
- * bits are those of one.
+ * has one op, which comes last anyway and adds each sum once, so there is no
+ * accumulator; the bits are the same as with one.
  *
  * Rounding: a grad group in half precision cannot hold sums. An fp32 sum of each tensor takes its
  * place, and is rounded into the grad group behind the last contribution. A contribution that is

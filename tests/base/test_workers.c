@@ -130,7 +130,10 @@ static void write_or_read(void *argument, uint64_t tile_index, uint32_t worker_i
 {
     (void)worker_index;
     gated_job *job = argument;
+    const struct timespec one_ms = {.tv_nsec = 1000000};
     if (tile_index < COUNTED_TILES) {
+        if (tile_index == COUNTED_TILES - 1)
+            nanosleep(&one_ms, NULL); /* the other workers reach the gate */
         job->written[tile_index] = 1;
         sl_workers_gate_count(&job->gate);
         return;
@@ -151,6 +154,7 @@ static void tiles_when_they_wait_see_what_earlier_ones_wrote(void **state)
             sl_workers_gate_close(&job.gate);
             sl_workers_run(pool, COUNTED_TILES + WAITING_TILES, write_or_read, &job);
             assert_int_equal(job.missing, 0);
+            assert_int_equal(job.gate.done_count, COUNTED_TILES);
         }
         sl_workers_close(pool);
     }

@@ -11,6 +11,7 @@
 #define SL_TESTS_ATTENTION_CASE_H
 
 #include "cuda_case.h"
+#include "kernels/cpu/simd.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/kernel_reference.h"
@@ -141,10 +142,20 @@ static MAYBE_UNUSED void mask_head(const cuda_case *c, int operand, uint64_t hea
     head->drop = drop;
 }
 
+/* The cpu's kernel is the reference by a table that rounds no weights. */
+static void choose_exact_table(void)
+{
+    uint32_t i = 0;
+    while (sl_simd_usable(i)->micro_kernel[SL_TYPE_BF16]->terms_per_step > 1)
+        i++;
+    sl_simd_choose(sl_simd_usable(i));
+}
+
 /* Runs before the kernel does: the workspace's size, and more shared memory where it is needed.
  */
 static MAYBE_UNUSED void prepare_case(cuda_case *c)
 {
+    choose_exact_table();
     c->workspace_bytes = sl_cuda_attention_workspace_bytes(c->kind, &c->attrs, 0);
     assert_int_equal(sl_cuda_attention_prepare(c->kind, &c->attrs), SL_OK);
 }

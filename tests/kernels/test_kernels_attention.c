@@ -10,7 +10,7 @@
 #include "kernel_case.h"
 #include "kernel_reference.h"
 
-enum { SHAPES = 22, MASKS = 4 };
+enum { SHAPES = 25, MASKS = 4 };
 
 typedef struct shape {
     uint64_t batch, seq, heads, width;
@@ -38,9 +38,10 @@ typedef enum mask { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH } mask;
 
 static shape draw_shape(int round)
 {
-    static const shape fixed[] = {{1, 1, 1, 1, 1},    {1, 1, 3, 5, 3},    {2, 64, 1, 16, 1},
-                                  {1, 65, 2, 5, 2},   {1, 63, 1, 64, 1},  {1, 130, 1, 7, 1},
-                                  {1, 193, 2, 64, 1}, {1, 300, 4, 20, 2}, {1, 576, 1, 8, 1}};
+    static const shape fixed[] = {{1, 1, 1, 1, 1},    {1, 1, 3, 5, 3},     {2, 64, 1, 16, 1},
+                                  {1, 65, 2, 5, 2},   {1, 63, 1, 64, 1},   {1, 130, 1, 7, 1},
+                                  {1, 193, 2, 64, 1}, {1, 300, 4, 20, 2},  {1, 576, 1, 8, 1},
+                                  {1, 70, 2, 80, 2},  {1, 130, 2, 128, 2}, {1, 65, 1, 256, 1}};
     if (round < (int)(sizeof fixed / sizeof *fixed))
         return fixed[round];
     const uint64_t shared = draw_between(1, 3);
@@ -336,6 +337,27 @@ static void open_pair(half_pair *p, sl_op_kind kind, shape s, sl_type type)
     p->half.attrs.type = (uint16_t)type;
 }
 
+/* The mask of one call, in both types. */
+static void mask_pair(half_pair *p, mask which, int operand)
+{
+    set_mask(&p->full, which, operand);
+    const uint16_t type = p->half.attrs.type;
+    p->half.attrs = p->full.attrs;
+    p->half.attrs.type = type;
+    p->half.scalars = p->full.scalars;
+    if (p->full.input[operand] != NULL)
+        copy_operand(&p->half, operand, p->full.input[operand], p->full.bytes[operand]);
+}
+
+/* The mask of another call. */
+static void copy_mask(kernel_case *to, int operand, const kernel_case *from, int from_operand)
+{
+    to->attrs = from->attrs;
+    to->scalars = from->scalars;
+    if (from->input[from_operand] != NULL)
+        copy_operand(to, operand, from->input[from_operand], from->bytes[from_operand]);
+}
+
 /* Numbers that half precision holds. */
 static void fill_pair(half_pair *p, int operand, uint64_t count)
 {
@@ -386,6 +408,7 @@ static void attention_when_in_half_precision_is_near_fp32(void **state)
         const uint64_t rows = s.batch * s.seq, in = queries_of(s);
         half_pair forward, back;
         open_pair(&forward, SL_OP_ATTENTION, s, type);
+        mask_pair(&forward, (mask)(round / 2 % MASKS), 3);
         fill_pair(&forward, 0, rows * row_of(s));
         room_pair(&forward, 1, rows * in);
         case_operand(&forward.full, 2, rows * s.heads * sizeof(float));
@@ -394,6 +417,8 @@ static void attention_when_in_half_precision_is_near_fp32(void **state)
         case_run(&forward.half);
         expect_near(&forward, 1, rows, in);
         open_pair(&back, SL_OP_ATTENTION_BACKWARD, s, type);
+        copy_mask(&back.full, 5, &forward.full, 3);
+        copy_mask(&back.half, 5, &forward.half, 3);
         const uint64_t counts[] = {rows * row_of(s), rows * in};
         for (int i = 0; i < 2; i++) {
             copy_operand(&back.full, i, forward.full.result[i], counts[i] * sizeof(float));
@@ -411,6 +436,145 @@ static void attention_when_in_half_precision_is_near_fp32(void **state)
         case_close(&back.full);
         case_close(&back.half);
     }
+}
+
+/* ---- numbers at the edge of a type */
+
+/* One call of attention and of its backward op with the same tensors, of any type. */
+typedef struct edge_case {
+    shape s;
+    kernel_case forward, back;
+} edge_case;
+
+static void store_number(kernel_case *c, int operand, uint64_t at, float value)
+{
+    if (c->attrs.type == SL_TYPE_FP32)
+        ((float *)c->input[operand])[at] = value;
+    else
+        ((uint16_t *)c->input[operand])[at] = to_half((sl_type)c->attrs.type, value);
+}
+
+static float number_of(const kernel_case *c, const void *numbers, uint64_t at)
+{
+    return c->attrs.type == SL_TYPE_FP32
+               ? ((const float *)numbers)[at]
+               : from_half((sl_type)c->attrs.type, ((const uint16_t *)numbers)[at]);
+}
+
+/* Queries and keys of size `scale`, values and dy of size 1. */
+static edge_case open_edge(shape s, sl_type type, float scale)
+{
+    edge_case e = {.s = s,
+                   .forward = {.kind = SL_OP_ATTENTION, .attrs = attrs_of(s)},
+                   .back = {.kind = SL_OP_ATTENTION_BACKWARD, .attrs = attrs_of(s)}};
+    const uint64_t rows = s.batch * s.seq, values_at = queries_of(s) + keys_of(s);
+    const uint64_t count = rows * row_of(s), in = queries_of(s), bytes = sl_type_bytes(type);
+    e.forward.attrs.type = e.back.attrs.type = (uint16_t)type;
+    case_operand(&e.forward, 0, count * bytes);
+    case_operand(&e.forward, 1, rows * in * bytes);
+    case_operand(&e.forward, 2, rows * s.heads * sizeof(float));
+    case_operand(&e.back, 3, rows * in * bytes);
+    case_operand(&e.back, 4, count * bytes);
+    draw_count++;
+    for (uint64_t i = 0; i < count; i++)
+        store_number(&e.forward, 0, i,
+                     sl_rng_normal(test_seed, draw_count, i) *
+                         (i % row_of(s) < values_at ? scale : 1.0f));
+    for (uint64_t i = 0; i < rows * in; i++)
+        store_number(&e.back, 3, i, sl_rng_normal(test_seed, draw_count, count + i));
+    return e;
+}
+
+static void run_edge(edge_case *e)
+{
+    case_run(&e->forward);
+    copy_operand(&e->back, 0, e->forward.input[0], e->forward.bytes[0]);
+    copy_operand(&e->back, 1, e->forward.result[1], e->forward.bytes[1]);
+    copy_operand(&e->back, 2, e->forward.result[2], e->forward.bytes[2]);
+    case_run(&e->back);
+}
+
+static void close_edge(edge_case *e)
+{
+    case_close(&e->forward);
+    case_close(&e->back);
+}
+
+static uint64_t count_finite(const kernel_case *c, int operand)
+{
+    uint64_t finite = 0;
+    const uint64_t count = c->bytes[operand] / sl_type_bytes((sl_type)c->attrs.type);
+    for (uint64_t i = 0; i < count; i++)
+        finite += isfinite(number_of(c, c->result[operand], i)) != 0;
+    return finite;
+}
+
+/* Logits of hundreds: a weight of a query that is not there must not overflow. */
+static void attention_when_logits_are_large_is_finite(void **state)
+{
+    (void)state;
+    static const uint64_t lengths[] = {1, 63, 65, 129};
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int l = 0; l < 4; l++) {
+            edge_case e = open_edge((shape){1, lengths[l], 2, 64, 2}, (sl_type)type, 16.0f);
+            run_edge(&e);
+            const uint64_t rows = lengths[l];
+            assert_int_equal(count_finite(&e.forward, 1), rows * queries_of(e.s));
+            assert_int_equal(count_finite(&e.back, 4), rows * row_of(e.s));
+            close_edge(&e);
+        }
+}
+
+/* Scores that no exponential holds: the largest has weight 1. */
+static void attention_when_scores_are_huge_takes_the_largest(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        const shape s = {1, 67, 1, 64, 1};
+        edge_case e = open_edge(s, (sl_type)type, type == SL_TYPE_FP16 ? 1.2e4f : 1e16f);
+        run_edge(&e);
+        for (uint64_t t = 0; t < s.seq; t++) {
+            uint64_t largest = 0;
+            double most = -INFINITY;
+            for (uint64_t key = 0; key <= t; key++) {
+                double score = 0;
+                for (uint64_t d = 0; d < s.width; d++)
+                    score += (double)number_of(&e.forward, e.forward.input[0], t * row_of(s) + d) *
+                             (double)number_of(&e.forward, e.forward.input[0],
+                                               key * row_of(s) + s.width + d);
+                largest = score > most ? key : largest;
+                most = score > most ? score : most;
+            }
+            for (uint64_t d = 0; d < s.width; d++)
+                assert_true(number_of(&e.forward, e.forward.result[1], t * s.width + d) ==
+                            number_of(&e.forward, e.forward.input[0],
+                                      largest * row_of(s) + 2 * s.width + d));
+        }
+        assert_int_equal(count_finite(&e.back, 4), s.seq * row_of(s));
+        close_edge(&e);
+    }
+}
+
+/* What is not a number stays one, so that a loss scale is found too large. */
+static void attention_when_a_number_is_not_finite_shows_it(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int part = 0; part < 3; part++) {
+            const shape s = {1, 100, 1, 32, 1};
+            edge_case e = open_edge(s, (sl_type)type, 1.0f);
+            const uint64_t last = s.seq - 1;
+            store_number(&e.forward, 0, last * row_of(s) + (uint64_t)part * s.width + 3,
+                         part == 1 ? NAN : INFINITY);
+            run_edge(&e);
+            uint64_t finite = 0; /* of the last query's result, which sees the last key */
+            for (uint64_t d = 0; d < s.width; d++)
+                finite +=
+                    isfinite(number_of(&e.forward, e.forward.result[1], last * s.width + d)) != 0;
+            assert_int_equal(finite, part == 2 ? s.width - 1 : 0);
+            assert_true(count_finite(&e.back, 4) < s.seq * row_of(s));
+            close_edge(&e);
+        }
 }
 
 /* A few queries of a cache, and more of them. */
@@ -477,6 +641,9 @@ int main(void)
         cmocka_unit_test(attention_backward_when_run_equals_the_derivative),
         cmocka_unit_test(cached_attention_when_run_sees_the_cache),
         cmocka_unit_test(attention_when_in_half_precision_is_near_fp32),
+        cmocka_unit_test(attention_when_logits_are_large_is_finite),
+        cmocka_unit_test(attention_when_scores_are_huge_takes_the_largest),
+        cmocka_unit_test(attention_when_a_number_is_not_finite_shows_it),
         cmocka_unit_test(cached_attention_when_in_half_precision_is_near_fp32),
         cmocka_unit_test(attention_when_heads_do_not_divide_fails),
     };

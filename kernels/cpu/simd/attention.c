@@ -2,9 +2,9 @@
  * of queries that see it, with a running softmax (Dao et al. 2022). The scores of one tile are all
  * that is ever stored.
  *
- * A weight is 2^(scale score - base). The base of a query is its largest scaled score at the first
- * tile, and a later maximum only where that exceeds the base by BASE_LAG: sums are rescaled seldom,
- * and a weight is below 2^BASE_LAG (FlashAttention-4's way). */
+ * A weight is e^(scale score - base). The base of a query is its largest scaled score at the first
+ * tile; a later maximum becomes the base only if that is more than BASE_LAG above it. So sums are
+ * rescaled seldom, and a weight is at most e^BASE_LAG (FlashAttention-4's way). */
 #include "attention.h"
 
 #include <float.h>
@@ -14,7 +14,7 @@
 typedef struct forward_state {
     const sl_attention_block *block;
     sl_attention_room room;
-    float scale; /* of a score, to the exponent of 2 */
+    float scale; /* of a score */
 } forward_state;
 
 /* One tile of queries. */
@@ -58,26 +58,32 @@ static void prepare_tile(const forward_state *s, uint64_t index, query_tile *til
     }
 }
 
-/* Lifts the base of LANES queries to this tile's largest scores if one of them is far above; then
- * earlier sums are multiplied by `rescale`. */
+/* Lifts the base of each of LANES queries to this tile's largest score where that is far above;
+ * then earlier sums are multiplied by `rescale`. */
 SL_INLINE bool lift_base(lanes largest, lanes *base, lanes *rescale)
 {
-    if (!any_greater(largest, *base + set_lanes(BASE_LAG)))
+    const lanes limit = *base + set_lanes(BASE_LAG), old = *base;
+    if (!any_greater(largest, limit))
         return false;
-    const lanes old = *base;
-    *base = max_lanes(old, largest);
-    *rescale = exp2_lanes(old - max_lanes(set_lanes(-FLT_MAX), *base), EXACT_TERMS);
+    *base = select_lanes((int_lanes)(largest > limit), largest, old);
+    *rescale = quick_exp_lanes(old - max_lanes(set_lanes(-FLT_MAX), *base), EXACT_TERMS);
     return true;
+}
+
+/* e^(scale score - base), with two roundings: it is 1 at the score that the base was made from. */
+SL_INLINE lanes weigh(const float *score, lanes scale, lanes base, const uint32_t terms)
+{
+    return quick_exp_lanes(load_lanes(score) * scale - base, terms);
 }
 
 /* How a tile's weights are made and kept: constants where the loops are inlined. */
 typedef struct weight_form {
-    uint32_t terms; /* of exp2_lanes */
+    uint32_t terms; /* of quick_exp_lanes */
     store_keys store;
 } weight_form;
 
-/* Scores of LANES queries, from `column` on, become weights; keys behind those that count have
- * weight 0, up to a whole step. Returns the sum of the weights. */
+/* Scores of LANES queries, from `column` on, become weights; keys from the end of the tile up
+ * to a whole step get weight 0. Returns the sum of the weights. */
 SL_INLINE lanes weigh_keys(const forward_state *s, const score_tile *place, uint64_t column,
                            lanes base, const float *factors, const weight_form form)
 {
@@ -90,9 +96,9 @@ SL_INLINE lanes weigh_keys(const forward_state *s, const score_tile *place, uint
     uint64_t key = 0;
     for (; key < keys; key += 2) {
         const float *at = scores + key * QUERIES;
-        lanes even = exp2_lanes(fma_lanes(load_lanes(at), scale, -base), form.terms), odd = zero;
+        lanes even = weigh(at, scale, base, form.terms), odd = zero;
         if (key + 1 < keys)
-            odd = exp2_lanes(fma_lanes(load_lanes(at + QUERIES), scale, -base), form.terms);
+            odd = weigh(at + QUERIES, scale, base, form.terms);
         even_sum += even;
         odd_sum += odd;
         if (factors != NULL) {
@@ -197,14 +203,14 @@ static void write_result(const forward_state *s, uint64_t index, const query_til
     write_columns(tile->sums, inverse, block->shape.width, tile->count,
                   rows_of(block, block->y, block->y_row, first));
     for (uint64_t i = 0; i < tile->count && block->lse != NULL; i++)
-        block->lse[first + i] = tile->base[i] * (float)M_LN2 + logf(tile->weight[i]);
+        block->lse[first + i] = tile->base[i] + logf(tile->weight[i]);
 }
 
 void SL_SIMD(attention_forward)(const sl_attention_block *block)
 {
     const sl_attention_shape *shape = &block->shape;
-    const forward_state s = {block, sl_attention_room_of(shape),
-                             (float)M_LOG2E / sqrtf((float)shape->width)};
+    const forward_state s = {block, sl_attention_room_of(shape, block->query_count),
+                             1.0f / sqrtf((float)shape->width)};
     const uint64_t tiles = sl_bits_divide_up(block->query_count, QUERIES);
     const uint64_t end = block->first_query + block->query_count;
     query_tile tile[SL_ATTENTION_TILES];

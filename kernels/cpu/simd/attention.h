@@ -91,8 +91,9 @@ SL_INLINE void turn_rows(const sl_attention_shape *shape, typed_rows rows, uint6
 
 /* ---- products */
 
-/* What of a product is wanted where the tile of scores is the diagonal one of causal attention: the
- * rest is zero, or masked later. Whole patches are done, so a little more than the triangle is. */
+/* The part of a product that the diagonal tile of causal attention needs. The other elements or
+ * terms are zero, or are masked later. Whole patches are computed, so a little more than the
+ * triangle. */
 typedef enum triangle {
     WHOLE,
     COLUMNS_FROM_ROW, /* of C; other patches are left as they are */
@@ -229,8 +230,8 @@ SL_INLINE void sum_over_keys(const sl_attention_shape *shape, const uint32_t *ro
 
 /* ---- masks */
 
-/* Of the document of a query; 0 without documents. A position that is none gives a key that may be
- * behind the query. */
+/* The first key of a query's document; 0 without documents. An invalid position (negative, or
+ * larger than the query's index) gives a key behind the query, or 0. */
 SL_INLINE uint64_t find_document(const sl_attention_mask *mask, uint64_t query)
 {
     if (mask == NULL || mask->positions == NULL)
@@ -239,7 +240,7 @@ SL_INLINE uint64_t find_document(const sl_attention_mask *mask, uint64_t query)
     return first > 0 ? (uint64_t)first : 0;
 }
 
-/* The first key of the first tile of keys that the queries from `query` on see anything of. */
+/* The first key of the first tile of keys of which the queries from `query` on see a key. */
 SL_INLINE uint64_t find_first_key(const sl_attention_mask *mask, uint64_t query)
 {
     const uint64_t first = find_document(mask, query);
@@ -256,8 +257,8 @@ SL_INLINE bool is_diagonal(const score_tile *tile)
     return tile->first_key == tile->first_query;
 }
 
-/* The end of the keys whose weights products read for the queries from `query` on, LANES of them.
- * `strip`: rows of a patch of weights, 0 where weights are B. */
+/* For the LANES queries from `query` on: one past the last key whose weight a product reads.
+ * `strip`: rows of a strip where the weights are A too (backward); 0 where they are only B. */
 SL_INLINE uint64_t end_of_keys(const sl_micro_kernel *micro, const score_tile *tile, uint64_t query,
                                uint32_t strip)
 {
@@ -347,7 +348,7 @@ SL_INLINE void draw_factors(const sl_attention_mask *mask, const score_tile *til
 
 /* ---- weights */
 
-/* Terms of exp2_lanes's sum: of weights that stay floats, and of weights that become bf16. */
+/* Terms of quick_exp_lanes's sum: of weights that stay floats, and of weights that become bf16. */
 enum { EXACT_TERMS = 5, ROUNDED_TERMS = 3 };
 
 /* Where two keys' weights of LANES queries go: of key `key`, which is even, and the next. */

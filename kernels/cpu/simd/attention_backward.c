@@ -98,10 +98,11 @@ static void prepare_tile(const backward_state *s, uint64_t index, uint64_t first
     turn_rows(shape, dy, tile->count, tile->turned_dy);
     weave_rows(shape, q, tile->count, true, tile->q);
     weave_rows(shape, dy, tile->count, true, tile->dy);
-    memset(tile->lse, 0, QUERIES * sizeof *tile->lse);
-    memset(tile->d, 0, QUERIES * sizeof *tile->d);
-    for (uint64_t i = 0; i < tile->count; i++)
-        tile->lse[i] = head->lse[s->query_head * head->seq + first + i] * (float)M_LOG2E;
+    for (uint64_t i = 0; i < QUERIES; i++) { /* a query that is not there has weights of 0 */
+        tile->lse[i] =
+            i < tile->count ? head->lse[s->query_head * head->seq + first + i] : INFINITY;
+        tile->d[i] = 0.0f;
+    }
     SL_BY_TYPE(shape->type, find_d, y, dy, shape->width, tile->count, tile->d);
 }
 
@@ -111,7 +112,7 @@ typedef void (*store_gradients)(const backward_state *s, uint64_t key, uint64_t 
 
 /* How they are made and kept: constants where the loop is inlined. */
 typedef struct gradient_form {
-    uint32_t terms; /* of exp2_lanes */
+    uint32_t terms; /* of quick_exp_lanes */
     store_gradients store;
 } gradient_form;
 
@@ -130,10 +131,9 @@ SL_INLINE void differentiate_key(const backward_state *s, const query_tile *tile
 {
     const uint64_t at = key * QUERIES + column;
     const lanes score = load_lanes(floats_at(s, s->room.p) + at);
-    const lanes exponent =
-        fma_lanes(score, set_lanes(s->scale * (float)M_LOG2E), -load_lanes(tile->lse + column));
+    const lanes exponent = score * set_lanes(s->scale) - load_lanes(tile->lse + column);
     lanes of_weight = load_lanes(floats_at(s, s->room.ds) + at);
-    *p = exp2_lanes(exponent, terms);
+    *p = quick_exp_lanes(exponent, terms);
     if (factors != NULL)
         of_weight *= load_lanes(factors + at);
     *ds = *p * (of_weight - load_lanes(tile->d + column));

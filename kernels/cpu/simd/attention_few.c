@@ -1,7 +1,7 @@
-/* Attention of a few queries with a cache, such as those of one token: a query is a row here, for
- * columns of queries would be registers of nothing. Keys and values are read where they lie, once,
- * by the way that products of few rows have (multiply_few of ../micro_kernel.h), with a running
- * softmax over SL_ATTENTION_FEW_KEYS keys at a time. */
+/* Attention of a few queries with a cache, such as those of one token. A query is a row here: as
+ * columns, one query would leave all other lanes of a register unused. Keys and values are read
+ * once, where they lie, by multiply_few (../micro_kernel.h), with a running softmax over
+ * SL_ATTENTION_FEW_KEYS keys at a time. */
 #include "attention.h"
 
 #include <float.h>
@@ -12,7 +12,7 @@ typedef struct few_state {
     const sl_attention_few *few;
     sl_attention_few_room room;
     uint64_t row_count;
-    float scale; /* of a score, to the exponent of 2 */
+    float scale; /* of a score */
     float base[ROWS], weight[ROWS];
 } few_state;
 
@@ -80,7 +80,7 @@ static void add_values(const few_state *s, uint64_t first, uint64_t count)
 
 /* How weights are made and kept: constants where the loop is inlined. */
 typedef struct row_form {
-    uint32_t terms; /* of exp2_lanes */
+    uint32_t terms; /* of quick_exp_lanes */
     void (*store)(uint32_t *row, uint64_t first, lanes value);
 } row_form;
 
@@ -103,9 +103,9 @@ SL_INLINE float weigh_row(const few_state *s, uint64_t row, uint64_t seen, uint6
         lanes value = set_lanes(0.0f);
         if (key < seen) {
             const uint32_t part = part_at(key, seen);
-            const lanes exponent = fma_lanes(load_part(scores + key, part), scale, -base);
-            value =
-                exp2_lanes(keep_from(set_lanes(-INFINITY), (int32_t)part, exponent), form.terms);
+            const lanes exponent = load_part(scores + key, part) * scale - base;
+            value = quick_exp_lanes(keep_from(set_lanes(-INFINITY), (int32_t)part, exponent),
+                                    form.terms);
         }
         sum += value;
         form.store(weights, key, value);
@@ -134,7 +134,7 @@ SL_INLINE void update_row(few_state *s, uint64_t row, uint64_t first, uint64_t c
     const float *scores = floats_at(s, s->room.scores + row * s->room.score_row);
     const float most = find_largest(scores, seen) * s->scale;
     if (most > s->base[row]) {
-        const float rescale = exp2f(s->base[row] - most);
+        const float rescale = expf(s->base[row] - most);
         float *sums = floats_at(s, s->room.sums + row * s->room.sum_row);
         for (uint64_t d = 0; d < s->few->shape.width; d++)
             sums[d] *= rescale;
@@ -180,7 +180,7 @@ void SL_SIMD(attention_few)(const sl_attention_few *few)
     few_state s = {.few = few,
                    .room = sl_attention_few_room_of(&few->shape),
                    .row_count = few->query_count * few->query_heads,
-                   .scale = (float)M_LOG2E / sqrtf((float)few->shape.width)};
+                   .scale = 1.0f / sqrtf((float)few->shape.width)};
     const uint64_t end = few->first_query + few->query_count;
     for (uint64_t row = 0; row < s.row_count; row++)
         s.base[row] = -FLT_MAX;

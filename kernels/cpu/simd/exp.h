@@ -51,16 +51,18 @@ SL_INLINE lanes exp_lanes(lanes x)
     return scale_by_power(y, n);
 }
 
-/* 2^x, for x <= 254, by a sum of `terms` powers: 5 are off by 2^-23 relative to the result, 3 by
- * 10^-4. Below 2^-149 it is 0; not-a-number stays. `terms` is a constant where this is inlined.
+/* e^x by a sum of `terms` powers of what is left of x: 5 are off by 2^-23 relative to the result, 3
+ * by 10^-4, and the product x log2(e) by |x| 2^-24 more. Below e^-103 it is 0; not-a-number stays;
+ * of x above 176 nothing is promised. `terms` is a constant where this is inlined.
  *
- * 2^x = 2^n (1 + r q(r)) with n = round(x), so |r| <= 1/2; q is a least-maximum fit as above. */
-SL_INLINE lanes exp2_lanes(lanes x, const uint32_t terms)
+ * e^x = 2^n (1 + r q(r)) with n = round(x log2(e)), so |r| <= 1/2; q is a least-maximum fit as
+ * above of the power of 2. */
+SL_INLINE lanes quick_exp_lanes(lanes x, const uint32_t terms)
 {
-    x = max_lanes(set_lanes(-160.0f), x);
-    const lanes shifter = set_lanes(0x1.8p23f);
-    const lanes n = (x + shifter) - shifter;
-    const lanes r = x - n;
+    x = max_lanes(set_lanes(-110.0f), x);
+    const lanes log2e = set_lanes(0x1.715476p+0f), shifter = set_lanes(0x1.8p23f);
+    const lanes n = fma_lanes(x, log2e, shifter) - shifter;
+    const lanes r = fma_lanes(x, log2e, -n);
     lanes q;
     if (terms == 3) {
         q = set_lanes(0x1.c2a258p-5f);
