@@ -530,7 +530,7 @@ static void attention_when_scores_are_huge_takes_the_largest(void **state)
 {
     (void)state;
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
-        const shape s = {1, 67, 1, 64, 1};
+        const shape s = {1, 67, 1, 48, 1}; /* whose scale is no power of 2 */
         edge_case e = open_edge(s, (sl_type)type, type == SL_TYPE_FP16 ? 1.2e4f : 1e16f);
         run_edge(&e);
         for (uint64_t t = 0; t < s.seq; t++) {
