@@ -54,7 +54,7 @@ enum {
     CHAIN_UNIT = 16,        /* terms that packing transposes at a time */
     PACKED_WORDS = 2 << 20, /* 8 MiB of each operand in a round, if a strip allows */
     K_ROUND_WORDS = 1536,   /* of a row's chains, where C itself holds the sums */
-    TILE_MIN = 2,
+    TILE_MIN = 2,           /* a tile of more strips may be halved */
     TILES_WANTED = 16,
     FEW_ROWS = 16,
     FEW_TILE_STRIPS = 12,

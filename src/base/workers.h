@@ -1,8 +1,8 @@
 /* A pool of compute threads that run the tiles of one job at a time.
  *
  * Which thread runs a tile, and how many threads there are, cannot change a result. Tiles are
- * independent of each other, except those that wait at a gate (below). Several threads may call sl_workers_run at once;
- * their jobs run one after the other, in the order in which the calls came.
+ * independent of each other, except those that wait at a gate (below). Several threads may call
+ * sl_workers_run at once; their jobs run one after the other, in the order in which the calls came.
  */
 #ifndef SL_BASE_WORKERS_H
 #define SL_BASE_WORKERS_H

@@ -8,7 +8,7 @@
 #include "base/workers.h"
 #include "memory.h"
 
-/* FLOP/s of multiply-adds from registers on all workers for some 10 ms, by the instruction that
+/* FLOP/s of multiply-adds from registers on all workers for 3 to 50 ms, by the instruction that
  * computes the products of `type` (sl_kernel_table): for bf16 AMX's tiles or the dot product of
  * pairs where the processor has a fast one, else fp32 vectors. */
 double sl_roofs_flops(sl_workers *workers, sl_type type);

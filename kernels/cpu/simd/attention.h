@@ -21,6 +21,7 @@
 #include "exp.h"
 #include "isa.h"
 #include "kernels/cpu/tiles.h"
+#include "steps.h"
 #include "typed.h"
 
 enum { QUERIES = SL_ATTENTION_QUERIES, KEYS = SL_ATTENTION_KEYS };
@@ -361,8 +362,6 @@ SL_INLINE void store_floats(uint32_t *weights, uint64_t key, uint64_t column, la
 }
 
 #if defined(__AVX512F__)
-
-#define PAIRS __attribute__((target("avx512bf16"), always_inline)) static inline
 
 PAIRS __m256i round_to_bf16(lanes value)
 {

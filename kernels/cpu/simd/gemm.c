@@ -1,6 +1,7 @@
 /* The micro-kernels of one instruction set; see ../micro_kernel.h for their contract. */
 #include "gelu.h"
 #include "isa.h"
+#include "steps.h"
 #include "typed.h"
 
 /* Registers of sums, and 2 of B and 1 of A beside them: 28 of 32, 12 or 8 of 16. Packing needs
@@ -156,13 +157,6 @@ SL_INLINE void gemm_pack_typed(sl_type type, const sl_gemm_strip *strip)
 static void gemm_pack(const sl_gemm_strip *strip)
 {
     SL_BY_TYPE(strip->type, gemm_pack_typed, strip);
-}
-
-SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
-{
-    float factor;
-    memcpy(&factor, a, sizeof factor);
-    return fma_lanes(set_lanes(factor), b, sum);
 }
 
 /* ---- both kinds of step */
@@ -395,8 +389,6 @@ const sl_micro_kernel SL_SIMD(micro_kernel) = {
 
 #if defined(__AVX512F__)
 
-#define PAIRS __attribute__((target("avx512bf16"), always_inline)) static inline
-
 /* Rows of terms 2 step and 2 step + 1, woven. */
 SL_INLINE lanes read_pairs_across(const sl_gemm_strip *strip, sl_type type, uint64_t step,
                                   uint64_t first, uint32_t count)
@@ -427,12 +419,6 @@ static void gemm_pack_pairs(const sl_gemm_strip *strip)
         pack_squares(strip, SL_TYPE_BF16, 2, read_pairs_along);
     else
         pack_steps(strip, SL_TYPE_BF16, 2, read_pairs_across);
-}
-
-PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
-{
-    const __m512i pair = _mm512_set1_epi32((int32_t)*a);
-    return _mm512_dpbf16_ps(sum, (__m512bh)pair, (__m512bh)b);
 }
 
 #define X(n)                                                                                       \

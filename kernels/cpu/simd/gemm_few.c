@@ -6,11 +6,12 @@
  */
 #include "base/bits.h"
 #include "isa.h"
+#include "steps.h"
 #include "typed.h"
 
 /* Rows of the matrix that are read side by side. Every line is asked for twice, FAR and NEAR such
- * blocks ahead: the processor drops requests while its queue is full, and one request alone
- * fetched two thirds of what two fetch. */
+ * blocks ahead: the processor drops requests while its queue is full. With one request a line the
+ * kernel had two thirds of the rate that it has with two. */
 enum { FAR = 3, NEAR = 2, LINE_BYTES = 64, STEPS_MOST = 8 };
 
 /* How the elements of one type are read and multiplied; constants where this is inlined. */
@@ -199,13 +200,6 @@ SL_INLINE void keep_order(float *sums)
     (void)sums;
 }
 
-SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
-{
-    float factor;
-    memcpy(&factor, a, sizeof factor);
-    return fma_lanes(set_lanes(factor), b, sum);
-}
-
 /* One type: its functions of a few_kind, and multiply_NAME. */
 #define TERMS(name, its_type)                                                                      \
     SL_INLINE void read_##name(const char *b, uint64_t row_bytes, uint64_t rows, uint32_t columns, \
@@ -251,8 +245,6 @@ void SL_SIMD(gemm_multiply_few)(const sl_gemm_few *few)
 
 #if defined(__AVX512F__)
 
-#define PAIRS __attribute__((target("avx512bf16"), always_inline)) static inline
-
 SL_INLINE void read_pairs(const char *b, uint64_t row_bytes, uint64_t rows, uint32_t columns,
                           lanes *out)
 {
@@ -285,12 +277,6 @@ SL_INLINE void unweave_sums(float *sums)
     const lanes high = _mm512_shuffle_f32x4(first, second, 0xee);
     store_lanes(sums, _mm512_shuffle_f32x4(low, low, 0xd8));
     store_lanes(sums + LANES, _mm512_shuffle_f32x4(high, high, 0xd8));
-}
-
-PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
-{
-    const __m512i pair = _mm512_set1_epi32((int32_t)*a);
-    return _mm512_dpbf16_ps(sum, (__m512bh)pair, (__m512bh)b);
 }
 
 __attribute__((target("avx512bf16"))) void sl_simd_gemm_multiply_few_pairs(const sl_gemm_few *few)

@@ -7,8 +7,8 @@
 enum { CHAINS = 12 }; /* six cycles of latency on two ports; with two factors in 16 registers */
 
 /* Every chain starts elsewhere and all end in memory: a compiler would join equal chains, and leave
- * out those of which nothing comes. Each product needs the one before, so none is computed once for
- * the whole loop. */
+ * out those of which nothing comes. Each sum needs the one before, so none is computed once for the
+ * whole loop. */
 static void multiply_add_lanes(uint64_t count, float *numbers)
 {
     const lanes a = set_lanes(numbers[0]), b = set_lanes(numbers[1]);
