@@ -121,7 +121,7 @@ static inline sl_attention_few_room sl_attention_few_room_of(const sl_attention_
     };
     room.scores = SL_ATTENTION_FEW * shape->row_words;
     room.weights = room.scores + SL_ATTENTION_FEW * room.score_row;
-    room.sums = room.weights + SL_ATTENTION_FEW * SL_ATTENTION_FEW_KEYS;
+    room.sums = room.weights + (uint64_t)SL_ATTENTION_FEW * SL_ATTENTION_FEW_KEYS;
     room.end = room.sums + SL_ATTENTION_FEW * room.sum_row;
     return room;
 }

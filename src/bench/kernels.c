@@ -243,7 +243,7 @@ static model describe_small(const sl_model_shape *shape)
                    .heads = shape->heads,
                    .key_heads = shape->heads,
                    .head_width = shape->width / shape->heads,
-                   .mlp = 4 * shape->width,
+                   .mlp = (uint64_t)4 * shape->width,
                    .context = CONTEXT_SMALL};
 }
 
