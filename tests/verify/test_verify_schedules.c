@@ -272,7 +272,7 @@ static void damaged_plan_when_accepted_then_right_in_every_order(void **state)
                   "seen to be wrong\n",
                   (unsigned long long)first, counts.accepted, counts.rejected, counts.seen);
     if (!only) {
-        assert_true(counts.accepted >= 10);
+        assert_true(counts.accepted >= count); /* or it judges next to nothing */
         assert_true(counts.seen * 4 >= counts.rejected);
     }
 }
