@@ -115,7 +115,7 @@ static void profile_when_run_then_sums_are_exact_and_the_plan_is_trains(void **s
         "--policy device", "--policy host --accumulate 3",
         "--policy nvme --disk-dir disk --host-memory 3M --accumulate 2 --accumulation layer",
         "--policy static --offload-optimizer 0.5 --precision bf16 --documents reset",
-        "--device-memory 1M --recompute full"};
+        "--device-memory 1100K --recompute full"};
     assert_int_equal(system("mkdir -p disk"), 0);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         assert_code(sluice("plan " SMALL "--json %s", ways[i]), 0);
