@@ -111,6 +111,8 @@ static void check_resident(const json_t *profile)
 static void profile_when_run_then_sums_are_exact_and_the_plan_is_trains(void **state)
 {
     (void)state;
+    /* At the last budget what every run writes lies at the plan's end. At 1M that is the second
+     * worker's scratch of attention, and a worker that gets no tile writes none. */
     static const char *const ways[] = {
         "--policy device", "--policy host --accumulate 3",
         "--policy nvme --disk-dir disk --host-memory 3M --accumulate 2 --accumulation layer",
