@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed and memory of a GPT-2 training step, sluice beside PyTorch, in alternating pairs.
+"""Speed and memory of a training step, sluice beside PyTorch, in alternating pairs.
 
 Runs `sluice train` and the same step in PyTorch in separate processes in turn (A B A B), because a
 machine's speed moves within seconds; what counts is the ratio inside a pair. Both report each step
@@ -29,6 +29,15 @@ import time
 
 SHAPES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280),
           "gpt2-xl": (48, 25, 1600), "bytes-3m": (4, 4, 256)}
+# Of transformers' own classes: the class, sluice's words, the configuration.
+OF_TRANSFORMERS = {
+    "qwen3-0.6b-8": ("Qwen3", ["--model", "qwen3-0.6b", "--layers", "8"],
+                     {"vocab_size": 151936, "hidden_size": 1024, "intermediate_size": 3072,
+                      "num_hidden_layers": 8, "num_attention_heads": 16, "num_key_value_heads": 8,
+                      "head_dim": 128, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+                      "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+                      "use_cache": False}),
+}
 TOKENS = 1 << 20
 VOCAB, PADDED_VOCAB, CONTEXT = 50257, 50304, 1024
 BYTES_VOCAB = 257  # bytes-3m: 3 million parameters, where the time of an op counts, not its work
@@ -49,10 +58,33 @@ def padded_vocab_of(options):
     return BYTES_VOCAB if options.model == "bytes-3m" else PADDED_VOCAB
 
 
+def build_of_transformers(options):
+    import torch
+    import transformers
+    kind, _, words = OF_TRANSFORMERS[options.model]
+    config = getattr(transformers, kind + "Config")(**words, attn_implementation="sdpa")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = getattr(transformers, kind + "ForCausalLM")(config)
+            if options.torch_recompute:
+                self.inner.gradient_checkpointing_enable()
+
+        def forward(self, tokens, targets):
+            logits = self.inner(tokens).logits
+            return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+    return Model().train()
+
+
 def build_model(options):
+    if options.model in OF_TRANSFORMERS:
+        return build_of_transformers(options)
     import torch
     from torch import nn
     from torch.nn import functional as F
+    from torch.utils.checkpoint import checkpoint
     layers, heads, width = SHAPES[options.model]
 
     class Block(nn.Module):
@@ -85,7 +117,7 @@ def build_model(options):
         def forward(self, tokens, targets):
             x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
             for block in self.blocks:
-                x = block(x)
+                x = checkpoint(block, x, use_reentrant=False) if options.torch_recompute else block(x)
             logits = F.linear(self.ln_f(x), self.wte.weight)
             return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -208,6 +240,8 @@ def write_tokens(path, vocab):
 
 
 def sluice_shape(options):
+    if options.model in OF_TRANSFORMERS:
+        return OF_TRANSFORMERS[options.model][1]
     if options.model != "bytes-3m":
         return ["--model", options.model]
     layers, heads, width = SHAPES[options.model]
@@ -229,6 +263,7 @@ def torch_command(options):
                str(options.steps), "--precision", options.precision, "--torch-vocab",
                str(padded_vocab_of(options))]
     command += ["--torch-compile"] if options.torch_compile else []
+    command += ["--torch-recompute"] if options.torch_recompute else []
     return command + (["--freeze", *options.freeze] if options.freeze else [])
 
 
@@ -318,7 +353,8 @@ def parse():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=sorted(SHAPES), default="gpt2")
+    parser.add_argument("--model", choices=sorted([*SHAPES, *OF_TRANSFORMERS]),
+                        default="gpt2", help="(gpt2)")
     parser.add_argument("--batch", type=int, default=4, help="rows (4)")
     parser.add_argument("--seq", type=int, default=256, help="tokens of a row (256)")
     parser.add_argument("--pairs", type=int, default=3, help="(3)")
@@ -332,6 +368,8 @@ def parse():
                         help="tensors that keep their values, of whole blocks, wte, wpe and ln_f")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch (this)")
     parser.add_argument("--torch-compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--torch-recompute", action="store_true",
+                        help="PyTorch recomputes each block's activations (torch.utils.checkpoint)")
     parser.add_argument("--torch-vocab", type=int,
                         help=f"PyTorch's padded vocabulary ({PADDED_VOCAB}; {BYTES_VOCAB} for bytes-3m)")
     parser.add_argument("--allocator", choices=("auto", "jemalloc", "glibc", "plain"),
@@ -342,6 +380,8 @@ def parse():
     options = parser.parse_args()
     if options.steps < 2 or options.pairs < 1:
         parser.error("at least one pair and two steps")
+    if options.freeze and options.model in OF_TRANSFORMERS:
+        parser.error("--freeze knows the names of GPT-2 alone")
     return options
 
 

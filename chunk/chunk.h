@@ -41,18 +41,27 @@ sl_lane sl_lane_between(sl_tier from, sl_tier to);
 
 /* ---- layout ---- */
 
-/* What is said of a block, in one byte for each block: 1 or 0. */
+/* What is said of a block, in one byte for each block: a part of tensor_flags. */
 typedef enum sl_block_flag {
-    SL_BLOCK_DECAYS = 1, /* the update decays the block's weights */
+    SL_BLOCK_RATE = 127, /* index into `rates`: how the update changes the block */
     /* This rank adds the block to the gradient norm. Over all ranks each block of a gradient counts
      * once: tensor-parallel rank 0 counts replicated tensors, data-parallel rank 0 all blocks or,
      * with shards, each rank those of its shard. */
-    SL_BLOCK_COUNTS = 2
+    SL_BLOCK_COUNTS = 128 /* written as 1 or 0 */
 } sl_block_flag;
 
+/* From what the keys of a tensor's blocks are made: its name, and where its elements are in the
+ * whole tensor. */
+typedef struct sl_draw_source {
+    uint64_t name_hash;
+    sl_run run;
+} sl_draw_source;
+
 typedef struct sl_layout {
-    uint64_t chunk_elements; /* of the largest chunk */
-    uint64_t block_count;    /* of all chunks */
+    uint64_t chunk_elements;              /* the size of the rule with the largest chunks */
+    uint64_t size_of_rule[SL_RULE_COUNT]; /* the most elements of a chunk of each rule */
+    uint64_t largest_elements;            /* of the largest chunk */
+    uint64_t block_count;                 /* of all chunks */
     uint32_t chunk_count;
     uint32_t tensor_count;
     sl_chunk *chunks;          /* [chunk_count] */
@@ -61,11 +70,17 @@ typedef struct sl_layout {
                                   SL_BLOCK_ELEMENTS */
     uint64_t *tensor_blocks;   /* [tensor_count] */
     uint8_t *tensor_flags;     /* [tensor_count], the sl_block_flag values of the tensor's blocks */
-    bool has_counts;           /* false, with one rank: all blocks count */
-    bool counts_shard_alone;   /* blocks outside of this rank's shard do not count */
-    sl_padding *padding;       /* of all chunks, ascending; none is empty */
-    uint32_t *first_padding;   /* [chunk_count + 1] into padding, by chunk; NULL: not known */
+    /* [tensor_count], where states are rounded stochastically: which numbers a tensor draws. NULL:
+     * none does. */
+    sl_draw_source *draws;
+    sl_rate rates[SL_RATES_MAX];
+    uint32_t rate_count;     /* 0: the two that each model has */
+    bool has_counts;         /* false, with one rank: all blocks count */
+    bool counts_shard_alone; /* blocks outside of this rank's shard do not count */
+    sl_padding *padding;     /* of all chunks, ascending; none is empty */
+    uint32_t *first_padding; /* [chunk_count + 1] into padding, by chunk; NULL: not known */
     sl_type group_type[SL_GROUP_COUNT]; /* of the group's elements */
+    sl_states states;                   /* how states are stored */
     /* A chunk of a group is divided into so many shards of equal size, each of whole blocks; this
      * rank stores shard `shard_index`. 0, like 1: the rank stores whole chunks. */
     uint32_t shard_count[SL_GROUP_COUNT];
@@ -75,13 +90,13 @@ typedef struct sl_layout {
 } sl_layout;
 
 /* Packs the tensors of `program` in order; each starts on a block, none straddles chunks, and those
- * of a chunk have one rule. If tensors have several rules, a chunk is as
- * long as its tensors, and a given size is that of the rule with the largest chunks: those of other
- * rules are smaller in proportion.
- * chunk_elements 0: searches the size that costs the least memory (after ColossalAI Gemini). A
- * given size is rounded up to whole blocks, and to a multiple of the data-parallel ranks that own
- * shards; one smaller than the largest tensor is SL_ERROR_USAGE, and the message says how large it
- * must be. */
+ * of a chunk have one rule. A chunk is as long as its tensors, rounded up to a multiple of the
+ * data-parallel ranks that own shards.
+ * chunk_elements: the most elements of a chunk, rounded up to whole blocks and to such a multiple.
+ * If tensors have several rules, the size is that of the rule with the largest chunks: those of
+ * other rules are smaller in proportion. One smaller than the largest tensor is SL_ERROR_USAGE, and
+ * the message says how large it must be. 0: searches the size that costs the least room for visits
+ * (after ColossalAI Gemini). */
 sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                           sl_layout **out_layout);
 /* Frees a layout; NULL is fine. */
@@ -97,6 +112,16 @@ static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
 /* Writes one flag of each block, [block_count] bytes. */
 void sl_layout_write_flags(const sl_layout *layout, sl_block_flag flag, uint8_t *out_flags);
 
+/* The table of blocks, where updates run: the byte of SL_BLOCK_RATE of each and, if states are
+ * rounded stochastically, from sl_layout_keys_offset on the key of each. A key depends on the
+ * tensor's name and on the place of the block's first element in the whole tensor, and on nothing
+ * else: so what a block draws depends neither on chunks nor on ranks. */
+uint64_t sl_layout_table_bytes(const sl_layout *layout);
+uint64_t sl_layout_keys_offset(const sl_layout *layout);
+
+/* Writes the key of each block, [block_count]; 0 of padding. The layout has draws. */
+void sl_layout_write_keys(const sl_layout *layout, uint64_t *out_keys);
+
 typedef struct sl_stored {
     uint64_t first, count; /* elements, from element `first` of the chunk on */
 } sl_stored;
@@ -109,6 +134,10 @@ uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block);
 
 /* Bytes that this rank stores of a chunk of `group`; 0: the chunk's rule stores nothing in it. */
 uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index);
+
+/* Bytes of a slot for the chunk in a tier that it visits: those of a chunk of the full size of its
+ * rule, so that any chunk fits where another was. */
+uint64_t sl_layout_slot_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index);
 
 /* ---- homes ---- */
 
@@ -123,7 +152,7 @@ typedef enum sl_update_place { SL_UPDATE_AUTO, SL_UPDATE_DEVICE, SL_UPDATE_HOST 
 
 typedef struct sl_policy_options {
     sl_policy policy;
-    /* STATIC and NVME: fractions of each group's bytes. The last chunks live on disk, those before
+    /* STATIC and NVME: fractions of each group's slots. The last chunks live on disk, those before
      * them on the host, the rest on the device (STATIC) or on the host (NVME). */
     double disk_fraction[SL_GROUP_COUNT], host_fraction[SL_GROUP_COUNT];
     sl_update_place update;
@@ -133,7 +162,11 @@ typedef struct sl_policy_options {
  * on a multiple of that. Direct I/O needs sizes and memory addresses that are multiples of
  * SL_DIRECT_ALIGNMENT. SL_PIECE_BYTES is the stripe of several drives, and the unit in which a
  * chunk on disk is read and written in the boundary state. */
-enum { SL_DIRECT_ALIGNMENT = 4096, SL_DISK_ALIGNMENT = 1 << 16, SL_PIECE_BYTES = 1 << 20 };
+enum {
+    SL_DIRECT_ALIGNMENT = SL_CHUNK_ALIGNMENT,
+    SL_DISK_ALIGNMENT = 1 << 16,
+    SL_PIECE_BYTES = 1 << 20
+};
 
 /* Two pieces: the disk reads or writes one while the other is filled or emptied. */
 enum { SL_BOUNCE_PIECES = 2, SL_BOUNCE_BYTES = SL_BOUNCE_PIECES * SL_PIECE_BYTES };
@@ -147,7 +180,7 @@ typedef struct sl_homes {
                                          no such group */
     uint64_t *offset[SL_GROUP_COUNT]; /* [chunk_count], bytes into the home tier's arena */
     uint8_t *update_tier; /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST (also for disk homes) */
-    uint64_t flags_offset[SL_TIER_COUNT]; /* block flags, a byte a block, on device and host */
+    uint64_t flags_offset[SL_TIER_COUNT]; /* the table of blocks, on device and host */
     uint64_t flags_bytes[SL_TIER_COUNT];  /* 0 on a tier where no update runs */
     uint64_t counted_offset;              /* on the device: SL_BLOCK_COUNTS of all blocks */
     uint64_t counted_bytes;               /* 0 where the layout has none */

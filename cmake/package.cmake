@@ -12,7 +12,7 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 # What a program needs that is built against the static library, and what finds both.
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libjansson-dev, libxxhash-dev, liburing-dev, pkg-config, cmake")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libjansson-dev, libxxhash-dev, libpcre2-dev, libutf8proc-dev, liburing-dev, pkg-config, cmake")
 foreach(needed "HWLOC;libhwloc-dev" "ZLIB;zlib1g-dev" "ZSTD;libzstd-dev")
   list(GET needed 0 found)
   list(GET needed 1 package)

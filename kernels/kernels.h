@@ -4,9 +4,9 @@
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its
  * result depends on shapes and inputs alone, not on addresses (256-byte aligned), workspace
- * content, or the number of workers. ADAMW, BLOCK_NORM, NORM_FINISH, ROUND, ADD and DROPOUT give
- * the same bits in every table. It returns SL_ERROR_INTERNAL for a shape that it does not
- * cover.
+ * content, or the number of workers. The updates of rules, BLOCK_NORM, NORM_FINISH, ROUND, ADD and
+ * DROPOUT give the same bits in every table. It returns SL_ERROR_INTERNAL for a shape that it does
+ * not cover.
  */
 #ifndef SL_KERNELS_KERNELS_H
 #define SL_KERNELS_KERNELS_H
@@ -26,12 +26,17 @@ typedef struct sl_kernel_call {
     void *operand[SL_OPERAND_MAX]; /* NULL where absent */
     void *workspace;               /* 256-byte aligned, as long as the op's row says */
     union {
-        const uint8_t *block_flags; /* updates: decay flags of the whole group, one byte a block;
+        const uint8_t *block_flags; /* updates: the rate of each block of the whole group, a byte;
                                        BLOCK_NORM: blocks that count, NULL: all */
         const struct sl_custom_op *custom; /* CUSTOM, CUSTOM_BACKWARD: of sluice/custom.h */
     };
-    const sl_padding *padding; /* CLEAR_PADDING: of the chunk, in host memory */
+    const uint64_t *block_keys; /* updates that round states stochastically: of each block of the
+                                   whole group, the key by which it draws */
+    const sl_padding *padding;  /* CLEAR_PADDING: of the chunk, in host memory */
     uint64_t padding_count;
+    const sl_rate *rates; /* updates: the table of block_flags, in host memory; NULL: of the two
+                             rates that each model has */
+    uint32_t rate_count;
     sl_workers *workers;        /* cpu only */
     void *stream;               /* cuda only: the cudaStream_t to launch into */
     sl_kernel_library *library; /* cuda only */

@@ -14,7 +14,7 @@
 #include "base/philox.h"
 #include "kernels/kernels.h"
 
-enum { SL_RANK_STATS_A_ROW = 4 }; /* of HEAD_STATS: largest, sum, target's logit, 0 */
+enum { SL_RANK_STATS_A_ROW = 4 }; /* of HEAD_STATS: largest, sum, target's logit, masked */
 
 typedef union sl_rank_word {
     uint32_t bits;
@@ -52,8 +52,8 @@ SL_PHILOX_INLINE float sl_rank_exp(float x)
 }
 
 /* One row of parts [rank_count][row_floats]: as HEAD_STATS combines panels. The target's logit is
- * there on one rank, and 0 on the others. A rank whose ids are all padding has no sum; one that is
- * not a number stays so. */
+ * there on one rank, and 0 on the others; whether it is masked, all know. A rank whose ids are all
+ * padding has no sum; one that is not a number stays so. */
 SL_PHILOX_INLINE void sl_rank_combine_stats(const float *parts, uint64_t part_floats,
                                             uint64_t rank_count, float *stats)
 {
@@ -71,7 +71,7 @@ SL_PHILOX_INLINE void sl_rank_combine_stats(const float *parts, uint64_t part_fl
     stats[0] = joint;
     stats[1] = sum;
     stats[2] = target;
-    stats[3] = 0.0f;
+    stats[3] = parts[3];
 }
 
 #endif

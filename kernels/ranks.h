@@ -10,10 +10,11 @@
  *   CONVERT       x [E] TYPE; writes y [E] GRAD, or, with adds_gradient, adds to it in fp32, which
  *                 GRAD then is. Equal types: the same bytes.
  *   STATS         parts [N][R][4]; writes stats [R][4]: HEAD_STATS of the ranks, combined.
- *   NORM_PREPARE  norm, loss or NULL; a norm ready to be gathered: with adds_output its flags stay,
- *                 else they become scalars.flags; the loss lies in its free words.
+ *   NORM_PREPARE  norm, loss or NULL, counted or NULL; a norm ready to be gathered: with
+ *                 adds_output its flags stay, else they become scalars.flags; loss and counted lie
+ *                 in fields of its own.
  *   NORM_MERGE    parts [N] of such norms; writes norm: the exact sum with the union of flags, and
- *                 loss, unless NULL: the sum in the order of ranks.
+ *                 loss and counted, unless NULL: the sums in the order of ranks.
  *   PACK_COLUMNS  x [R, I]; writes parts [N][R, O]: columns of ranks rank_index and following;
  *                 those beyond I are zero.
  *   JOIN_COLUMNS  parts [N][R, O]; writes y [R, I]: the reverse. N * O >= I.

@@ -85,15 +85,33 @@ fuzz_target()
     }
 }
 
+# wait_for PROCESS...: fails if one of them did.
+wait_for()
+{
+    result=0
+    for process in "$@"; do
+        wait "$process" || result=1
+    done
+    return $result
+}
+
+# One target for each core at a time.
 fuzz_all()
 {
     build fuzz build/fuzz || return 1
     programs=build/fuzz/tests/fuzz
     adapt_to_system "$programs/fuzz_tokens"
     failed=0
+    seconds_each=$1
+    set --
     for target in $targets; do
-        fuzz_target "$target" "$1" || failed=1
+        fuzz_target "$target" "$seconds_each" &
+        set -- "$@" $!
+        [ $# -ge "$(nproc)" ] || continue
+        wait_for "$@" || failed=1
+        set --
     done
+    wait_for "$@" || failed=1
     return $failed
 }
 

@@ -7,7 +7,8 @@
 # usage: gpu_packages.sh DIR
 set -eu
 
-packages='libjansson4 libjansson-dev libxxhash0 libxxhash-dev liburing2 liburing-dev
+packages='libjansson4 libjansson-dev libxxhash0 libxxhash-dev libpcre2-8-0 libpcre2-16-0
+          libpcre2-32-0 libpcre2-posix3 libpcre2-dev libutf8proc2 libutf8proc-dev liburing2 liburing-dev
           libcmocka0 libcmocka-dev libjemalloc2 libjemalloc-dev pkgconf pkgconf-bin libpkgconf3'
 
 if [ $# -ne 1 ] || [ "${1#-}" != "$1" ]; then

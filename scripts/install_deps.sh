@@ -8,7 +8,7 @@
 #             compiler, the disassembler of scripts/check_sass, by pip into build/
 set -eu
 
-needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxhash-dev
+needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxhash-dev libpcre2-dev libutf8proc-dev
         libcmocka-dev libjemalloc-dev liburing-dev libhwloc-dev zlib1g-dev libzstd-dev'
 for_tests_too='openmpi-bin libopenmpi-dev mpich libmpich-dev'
 for_check='clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev shellcheck'

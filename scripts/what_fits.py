@@ -2,6 +2,7 @@
 """What fits where: plans models for described GPUs that are not here, and writes the page about it.
 
     scripts/what_fits.py SLUICE --output docs/what-fits.md    plans everything, half an hour on two cores
+    scripts/what_fits.py SLUICE --again docs/what-fits.md     makes the kept choices again, some minutes
     scripts/what_fits.py SLUICE --check docs/what-fits.md     plans a part again; SL_TEST_FULL=1: everything
     scripts/what_fits.py --page docs/what-fits.md             the page alone, of the plans that are kept
 
@@ -37,6 +38,7 @@ HOSTS = (16, 32, 64, 128, 256)  # GB of host memory
 MICRO_BATCH, ACCUMULATE, SEQ, VOCAB = 4, 16, 1024, 50257
 TOKENS = MICRO_BATCH * ACCUMULATE * SEQ
 USABLE = 0.8  # of the host's memory: sluice's own limit
+SLOWER = 1.02  # a kept choice whose step became longer than this is searched again
 STATE_BYTES = 16  # a parameter at least: bf16 weight and gradient, fp32 master and two moments
 
 COLUMNS = ("gpu", "model", "drive", "host_gb", "device_bytes", "host_bytes", "disk_bytes", "written_bytes",
@@ -154,6 +156,23 @@ def search_all(sluice, jobs):
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         found = pool.map(lambda row: search_row(sluice, *row), rows)
         return [line for lines in found for line in lines]
+
+
+def choose_again(sluice, line):
+    """The kept choice as it is planned now; a search, where it does not fit any more or became slower."""
+    drive, words = line["drive"] == "drive", line["options"].split()
+    if line["host_gb"] == DOES_NOT_FIT:
+        return line
+    plan = run_plan(sluice, line["gpu"], line["model"], int(line["host_gb"]), drive, words)
+    if not plan or plan["predicted_step_ms"] > SLOWER * float(line["step_ms"]):
+        print(f"{line['gpu']} {line['model']} {line['drive']}: searched again", file=sys.stderr, flush=True)
+        return search_cell(sluice, line["gpu"], line["model"], drive)
+    return line_of(line["gpu"], line["model"], drive, line["host_gb"], plan, words)
+
+
+def choose_all_again(sluice, page, jobs):
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(lambda line: choose_again(sluice, line), read_plans(plans_beside(page))))
 
 
 def check_sense(lines):
@@ -286,7 +305,8 @@ In a build with CUDA, without a GPU, and with a description of your machine, cop
 `--compare host,nvme` what other policies take. On the machine itself `sluice bench` measures what is assumed here ([machine.md](machine.md)).
 
 [what-fits.tsv](what-fits.tsv) has each plan with exact bytes, what a step writes to the drive, and the options that make the plan again.
-`scripts/what_fits.py SLUICE --output docs/what-fits.md` renews both files; the test `what_fits` makes a part of the plans again.
+`scripts/what_fits.py SLUICE --output docs/what-fits.md` renews both files. With `--again` for `--output` it makes the kept choices
+again, and searches where one became 2 % slower. The test `what_fits` makes a part of the plans again.
 """
 
 
@@ -352,7 +372,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sluice", nargs="?")
     what = parser.add_mutually_exclusive_group(required=True)
-    for option in ("--output", "--check", "--page"):
+    for option in ("--output", "--again", "--check", "--page"):
         what.add_argument(option, metavar="FILE")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
@@ -363,10 +383,11 @@ def main():
     sluice = os.path.abspath(asked.sluice)
     if asked.check:
         return check(sluice, os.path.abspath(asked.check), asked.jobs)
-    lines = search_all(sluice, asked.jobs)
+    page = asked.output or asked.again
+    lines = choose_all_again(sluice, page, asked.jobs) if asked.again else search_all(sluice, asked.jobs)
     check_sense(lines)
-    write(plans_beside(asked.output), format_plans(lines))
-    return write(asked.output, format_page(lines))
+    write(plans_beside(page), format_plans(lines))
+    return write(page, format_page(lines))
 
 
 if __name__ == "__main__":

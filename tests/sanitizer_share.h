@@ -3,6 +3,7 @@
 #ifndef SL_TESTS_SANITIZER_SHARE_H
 #define SL_TESTS_SANITIZER_SHARE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* One round of so many. */
@@ -10,6 +11,13 @@
 enum { SANITIZER_SHARE = 4 };
 #else
 enum { SANITIZER_SHARE = 1 };
+#endif
+
+/* Whether races are looked for. */
+#ifdef __SANITIZE_THREAD__
+enum { SANITIZES_THREADS = true };
+#else
+enum { SANITIZES_THREADS = false };
 #endif
 
 /* Of `count` rounds, those that are run: one at least. */

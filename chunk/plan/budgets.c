@@ -9,7 +9,7 @@
  */
 #include "planner.h"
 
-enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 5, BUDGET_ATTEMPTS = 64 };
+enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 5, BUDGET_ATTEMPTS = 64, SPREAD_ATTEMPTS = 16 };
 
 /* ---- one tier ---- */
 
@@ -47,9 +47,10 @@ static sl_status widen_room(sl_planner *planner, sl_tier tier, uint64_t budget, 
     return planned == fitting ? SL_OK : sl_planner_plan_tier(planner, tier, fitting, &ignored);
 }
 
-/* The last limit whose addresses did not fit (0: none was tried), and the first limit that fits. */
+/* The last limit whose addresses did not fit (0: none was tried), the first limit that fits, and
+ * the least limit that was planned. */
 typedef struct limits {
-    uint64_t failing, fitting;
+    uint64_t failing, fitting, least;
 } limits;
 
 /* Lowers the limit until the addresses fit: by the bytes above the budget, or by twice the step
@@ -60,6 +61,7 @@ static sl_status shrink_room(sl_planner *planner, sl_tier tier, uint64_t budget,
     sl_tier_state *state = &planner->tier[tier];
     uint64_t limit = budget, failing = 0, worst = 0, less = 0;
     bool least_tried = false;
+    *out_limits = (limits){0, 0, UINT64_MAX};
     for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
         sl_status status = sl_planner_plan_tier(planner, tier, limit, shortage);
         if (status == SL_ERROR_FIT && worst) { /* too low: try the least limit that works, once */
@@ -71,10 +73,11 @@ static sl_status shrink_room(sl_planner *planner, sl_tier tier, uint64_t budget,
         }
         SL_TRY(status);
         if (state->peak_bytes <= budget) {
-            *out_limits = (limits){failing, limit};
+            *out_limits = (limits){failing, limit, limit};
             return SL_OK;
         }
         failing = limit;
+        out_limits->least = limit;
         worst = state->peak_bytes - budget;
         less = worst > less ? worst : 2 * less;
         limit = limit > less ? limit - less : 0;
@@ -85,14 +88,76 @@ static sl_status shrink_room(sl_planner *planner, sl_tier tier, uint64_t budget,
             sl_tier_name(tier), (unsigned long long)worst);
 }
 
+/* Looks for a limit that fits between limits that shrink_room tried: its steps double, and the
+ * bytes lost to holes do not grow with the limit. Without this search a budget may fail although a
+ * smaller one works. Sets fitting, and failing to the limit one step above. */
+static sl_status spread_room(sl_planner *planner, sl_tier tier, uint64_t budget, limits *tried)
+{
+    const uint64_t step = (budget - tried->least) / SPREAD_ATTEMPTS;
+    sl_shortage ignored;
+    for (uint64_t n = SPREAD_ATTEMPTS; step > 0 && n-- > 1;) {
+        const uint64_t limit = tried->least + n * step;
+        SL_TRY(sl_planner_plan_tier(planner, tier, limit, &ignored));
+        if (planner->tier[tier].peak_bytes <= budget) {
+            tried->failing = limit + step;
+            tried->fitting = limit;
+            return SL_OK;
+        }
+    }
+    SL_FAIL(SL_ERROR_FIT, "the addresses of the %s fit at no limit", sl_tier_name(tier));
+}
+
 /* Plans one tier within `budget`. SL_ERROR_FIT fills the shortage except for needed_bytes. */
 static sl_status fit_tier(sl_planner *planner, sl_tier tier, uint64_t budget, sl_shortage *shortage)
 {
     limits found;
-    SL_TRY(shrink_room(planner, tier, budget, &found, shortage));
+    sl_status status = shrink_room(planner, tier, budget, &found, shortage);
+    if (status == SL_ERROR_FIT && found.least < budget)
+        status = spread_room(planner, tier, budget, &found);
+    SL_TRY(status);
     return found.failing > found.fitting
                ? widen_room(planner, tier, budget, found.fitting, found.failing)
                : SL_OK;
+}
+
+/* The least limit that can be planned, whatever its addresses; 0 if no work is left. */
+static sl_status find_least_limit(sl_planner *planner, sl_tier tier, uint64_t *out_limit)
+{
+    sl_shortage shortage = {0};
+    uint64_t limit = 0;
+    sl_status status = sl_planner_plan_tier(planner, tier, limit, &shortage);
+    for (int n = 0; status == SL_ERROR_FIT && shortage.missing_bytes && n < ADDRESS_ATTEMPTS; n++) {
+        limit += shortage.missing_bytes;
+        status = sl_planner_plan_tier(planner, tier, limit, &shortage);
+    }
+    *out_limit = status == SL_OK ? limit : 0;
+    return status == SL_ERROR_FIT ? SL_OK : status;
+}
+
+/* Lowers a budget that `fitting` fits to the lowest peak of a few limits below it, and leaves that
+ * plan in place: at the least limit holes may be larger than at one above it. */
+static sl_status lower_budget(sl_planner *planner, sl_tier tier, uint64_t fitting, uint64_t *budget)
+{
+    uint64_t least, planned = 0;
+    SL_TRY(find_least_limit(planner, tier, &least));
+    const uint64_t step = least < *budget ? (*budget - least) / SPREAD_ATTEMPTS : 0;
+    sl_status status = SL_OK;
+    sl_shortage ignored;
+    for (uint64_t n = 0; least > 0 && n < SPREAD_ATTEMPTS && least + n * step < *budget; n++) {
+        planned = least + n * step;
+        status = sl_planner_plan_tier(planner, tier, planned, &ignored);
+        if (status != SL_OK)
+            break;
+        if (planner->tier[tier].peak_bytes < *budget) {
+            *budget = planner->tier[tier].peak_bytes;
+            fitting = planned;
+        }
+    }
+    if (status == SL_OK && planned != fitting)
+        status = sl_planner_plan_tier(planner, tier, fitting, &ignored);
+    if (status == SL_ERROR_FIT)
+        *budget = UINT64_MAX; /* no work is left */
+    return status == SL_ERROR_FIT ? SL_OK : status;
 }
 
 /* Finds a budget that works: starts at 0 and adds the missing bytes until a plan is found. The
@@ -104,15 +169,17 @@ static sl_status find_least_budget(sl_planner *planner, sl_tier tier, uint64_t m
                                    uint64_t *out_budget)
 {
     sl_shortage shortage = {.tier = tier};
-    limits ignored;
+    limits found;
     uint64_t budget = 0;
     *out_budget = UINT64_MAX;
     for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
         sl_status status = SL_ERROR_FIT;
         if (budget <= most)
-            status = shrink_room(planner, tier, budget, &ignored, &shortage);
+            status = shrink_room(planner, tier, budget, &found, &shortage);
         if (status == SL_OK || budget > most)
             *out_budget = budget;
+        if (status == SL_OK)
+            return lower_budget(planner, tier, found.fitting, out_budget);
         if (status != SL_ERROR_FIT)
             return status;
         if (budget > most || __builtin_add_overflow(budget, shortage.missing_bytes, &budget))

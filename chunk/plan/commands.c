@@ -48,7 +48,9 @@ static sl_place place_of_item(const sl_planner *planner, sl_tier tier, sl_item i
     const sl_address_item *found = &planner->tier[tier].items[item.index];
     const sl_item_source *source = &planner->tier[tier].sources[item.index];
     if (source->slots <= 1)
-        return (sl_place){.tier = tier, .offset = found->offset, .bytes = found->bytes};
+        return (sl_place){.tier = tier,
+                          .offset = found->offset,
+                          .bytes = source->slot_bytes > 0 ? source->slot_bytes : found->bytes};
     return (sl_place){.tier = tier,
                       .offset = found->offset,
                       .bytes = source->slot_bytes,

@@ -63,7 +63,7 @@ static void find_outliving(sl_planner *planner, uint32_t *first_tick)
 static void set_home(sl_planner *planner, sl_object object, sl_tier tier, uint64_t bytes)
 {
     planner->home_tier[object.index] = (uint8_t)tier;
-    planner->object_bytes[object.index] = bytes;
+    planner->object_bytes[object.index] = planner->visit_bytes[object.index] = bytes;
     planner->passes_host[object.index] = tier == SL_TIER_DISK;
     planner->has_disk = planner->has_disk || tier == SL_TIER_DISK;
 }
@@ -122,10 +122,13 @@ static void give_chunks_homes(sl_planner *planner)
 {
     const sl_homes *homes = planner->homes;
     for (int g = 0; g < SL_GROUP_COUNT; g++)
-        for (uint32_t chunk = 0; homes->tier[g] && chunk < planner->chunk_count; chunk++)
-            set_home(planner, sl_planner_object_of_chunk(planner, (sl_group)g, chunk),
-                     (sl_tier)homes->tier[g][chunk],
+        for (uint32_t chunk = 0; homes->tier[g] && chunk < planner->chunk_count; chunk++) {
+            sl_object object = sl_planner_object_of_chunk(planner, (sl_group)g, chunk);
+            set_home(planner, object, (sl_tier)homes->tier[g][chunk],
                      sl_layout_chunk_bytes(planner->layout, (sl_group)g, chunk));
+            planner->visit_bytes[object.index] =
+                sl_layout_slot_bytes(planner->layout, (sl_group)g, chunk);
+        }
 }
 
 static sl_status find_objects(sl_planner *planner)

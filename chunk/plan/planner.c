@@ -102,6 +102,7 @@ sl_status sl_planner_add_item(sl_tier_state *state, const sl_address_item *item,
 static void close_planner(sl_planner *planner)
 {
     free(planner->object_bytes);
+    free(planner->visit_bytes);
     free(planner->home_tier);
     free(planner->outlives);
     free(planner->passes_host);
@@ -148,6 +149,7 @@ static sl_status open_arrays(const sl_program *program, sl_planner *planner)
 {
     uint64_t object_count = (uint64_t)planner->object_count + 1;
     planner->object_bytes = calloc(object_count, sizeof *planner->object_bytes);
+    planner->visit_bytes = calloc(object_count, sizeof *planner->visit_bytes);
     planner->home_tier = calloc(object_count, sizeof *planner->home_tier);
     planner->outlives = calloc(object_count, sizeof *planner->outlives);
     planner->passes_host = calloc(object_count, sizeof *planner->passes_host);
@@ -155,9 +157,9 @@ static sl_status open_arrays(const sl_program *program, sl_planner *planner)
     planner->memory_kind = malloc((uint64_t)program->value_count + 1);
     planner->last_write = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
     planner->first_pass = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
-    if (!planner->object_bytes || !planner->home_tier || !planner->outlives ||
-        !planner->passes_host || !planner->tick_seconds || !planner->last_write ||
-        !planner->first_pass || !planner->memory_kind)
+    if (!planner->object_bytes || !planner->visit_bytes || !planner->home_tier ||
+        !planner->outlives || !planner->passes_host || !planner->tick_seconds ||
+        !planner->last_write || !planner->first_pass || !planner->memory_kind)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u ops", program->op_count);
     for (int t = 0; t < SL_TIER_COUNT; t++)
         SL_TRY(open_tier(program, &planner->tier[t]));
@@ -242,7 +244,7 @@ static void measure_keep(const sl_planner *planner, sl_tier_state *state)
         state->keep_bytes[tick] = 0; /* first: the bytes that the tick uses */
     for (uint32_t u = 0; u < state->use_count; u++)
         if (state->uses[u].is_away)
-            state->keep_bytes[state->uses[u].tick] += planner->object_bytes[state->uses[u].object];
+            state->keep_bytes[state->uses[u].tick] += planner->visit_bytes[state->uses[u].object];
     for (uint32_t tick = 0; tick < op_count; tick++)
         most = state->keep_bytes[tick] > most ? state->keep_bytes[tick] : most;
     for (uint32_t tick = 0; tick < op_count; tick++) {
@@ -269,7 +271,8 @@ static sl_residency_request ask_residency(const sl_planner *planner, sl_tier tie
                                   .uses = state->uses,
                                   .use_count = state->use_count,
                                   .object_count = planner->object_count,
-                                  .object_bytes = planner->object_bytes,
+                                  .object_bytes = planner->visit_bytes,
+                                  .copy_bytes = planner->object_bytes,
                                   .room_bytes = state->room_bytes,
                                   .outlives = planner->outlives,
                                   .loops = planner->loops,
@@ -327,10 +330,12 @@ static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
     for (uint32_t v = 0; v < state->residency.visit_count; v++) {
         const sl_visit *visit = &state->residency.visits[v];
         sl_object object = sl_planner_object_of_visit(visit);
-        sl_address_item item = {.bytes = planner->object_bytes[object.index],
+        sl_address_item item = {.bytes = planner->visit_bytes[object.index],
                                 .first_tick = visit->first_tick,
                                 .last_tick = visit->last_tick};
-        sl_item_source source = {.value = SL_NONE, .chunk = SL_NO_OBJECT};
+        sl_item_source source = {.slot_bytes = planner->object_bytes[object.index],
+                                 .value = SL_NONE,
+                                 .chunk = SL_NO_OBJECT};
         if (sl_planner_is_chunk(planner, object)) {
             source.kind = (sl_memory_kind)sl_planner_group_of(planner, object);
             source.chunk = object;
@@ -342,6 +347,25 @@ static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
         SL_TRY(sl_planner_add_item(state, &item, &source, &added));
     }
     return SL_OK;
+}
+
+/* Where the bytes in use of an item end; a visit may use less than its slot has. */
+static uint64_t end_of_item(const sl_tier_state *state, uint32_t i)
+{
+    const sl_item_source *source = &state->sources[i];
+    const bool is_part = source->slots <= 1 && source->slot_bytes > 0;
+    return state->items[i].offset + (is_part ? source->slot_bytes : state->items[i].bytes);
+}
+
+/* Nothing uses the last slot beyond the bytes of its visits. */
+static void lower_peak(sl_tier_state *state)
+{
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < state->item_count; i++)
+        if (state->items[i].bytes > 0)
+            end = sl_bits_max(end, end_of_item(state, i));
+    if (end > 0)
+        state->peak_bytes = end;
 }
 
 /* An object that leaves within a loop and comes back gets its old address again. */
@@ -365,6 +389,8 @@ static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
     sl_address_cache *cache = planner->request->addresses;
     sl_status status = sl_address_cache_assign(cache, &request, &state->peak_bytes);
     free(pairs);
+    if (status == SL_OK)
+        lower_peak(state);
     return status;
 }
 
@@ -377,7 +403,7 @@ static bool are_items_inside(const sl_planner *planner, sl_tier tier)
         const sl_address_item *item = &state->items[i];
         if (item->bytes > 0 && (item->offset % state->alignment != 0 ||
                                 item->offset < planner->homes->fixed_bytes[tier] ||
-                                item->offset + item->bytes > state->peak_bytes))
+                                end_of_item(state, i) > state->peak_bytes))
             return false;
     }
     return true;

@@ -44,7 +44,7 @@ typedef struct sl_item_source {
     uint32_t value;  /* SL_NONE for workspaces, visits of chunks and the hop */
     sl_object chunk; /* the chunk of a visit; else SL_NO_OBJECT */
     uint32_t slots;  /* 0 or 1: one slot; more: slots of a family, `stride` bytes apart */
-    uint64_t stride, slot_bytes;
+    uint64_t stride, slot_bytes; /* slot_bytes: bytes in use of each slot; 0: all of the item's */
 } sl_item_source;
 
 /* One loop's use of a family whose home is not the device. The instances go, one after the other,
@@ -87,12 +87,13 @@ typedef struct sl_planner {
     uint32_t first_activation; /* index of value 0 among objects: SL_GROUP_COUNT * chunk_count */
     uint32_t object_count;     /* first_activation + value_count */
     uint64_t *object_bytes;    /* [object_count] */
-    uint8_t *home_tier; /* [object_count] an sl_tier; the device for values that stay there */
-    bool *outlives;     /* [object_count]: the next body reads the content that this body leaves */
-    bool *passes_host;  /* [object_count]: its home is the disk */
-    bool has_disk;      /* some object's home is the disk */
-    bool stages_ahead;  /* the device may fetch disk objects early, which takes host memory */
-    sl_item hop_item;   /* on the host; SL_NO_ITEM: the prologue needs no hop */
+    uint64_t *visit_bytes; /* [object_count]: of the slot of a visit; of chunks more, or as many */
+    uint8_t *home_tier;    /* [object_count] an sl_tier; the device for values that stay there */
+    bool *outlives;    /* [object_count]: the next body reads the content that this body leaves */
+    bool *passes_host; /* [object_count]: its home is the disk */
+    bool has_disk;     /* some object's home is the disk */
+    bool stages_ahead; /* the device may fetch disk objects early, which takes host memory */
+    sl_item hop_item;  /* on the host; SL_NO_ITEM: the prologue needs no hop */
     uint32_t host_value_item_count; /* items of the host before the hop */
     double *tick_seconds;           /* [op_count] */
     const sl_residency_loop *loops; /* [loop_count] by tick; owned */

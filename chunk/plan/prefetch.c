@@ -342,7 +342,7 @@ static void schedule_fetches(prefetcher *p)
         if (!visit->is_fetched)
             continue;
         int link = is_disk(p, visit);
-        uint64_t bytes = p->request->residency->object_bytes[visit->object];
+        uint64_t bytes = p->request->residency->copy_bytes[visit->object];
         double seconds = (double)bytes / p->request->fetch_rate[link];
         double deadline = p->start_seconds[visit->first_use];
         double start = (deadline < link_free[link] ? deadline : link_free[link]) - seconds;
@@ -445,7 +445,7 @@ static void extend_write_backs(prefetcher *p)
     for (uint32_t b = 0; b < count; b++) {
         uint32_t v = p->in_order[b].visit;
         int link = is_disk(p, &residency->visits[v]);
-        uint64_t bytes = p->request->residency->object_bytes[residency->visits[v].object];
+        uint64_t bytes = p->request->residency->copy_bytes[residency->visits[v].object];
         double ready = p->start_seconds[p->in_order[b].after_tick + 1];
         double start = ready > link_free[link] ? ready : link_free[link];
         double seconds = (double)bytes / p->request->write_back_rate[link];

@@ -48,7 +48,8 @@ typedef struct sl_residency_request {
     const sl_residency_use *uses; /* by tick; at most one an object and tick */
     uint32_t use_count;
     uint32_t object_count;
-    const uint64_t *object_bytes; /* [object_count] */
+    const uint64_t *object_bytes; /* [object_count]: that a visit takes */
+    const uint64_t *copy_bytes;   /* [object_count]: that a fetch or a write-back moves */
     const uint64_t *room_bytes;   /* [tick_count]: bytes that visits may take at each tick */
     /* [object_count]: its content is needed after the body, although the first use here writes it
      * whole; NULL: no object */

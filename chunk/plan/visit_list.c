@@ -26,7 +26,7 @@ static void *grow_list(sl_visit_list *list, void *items, uint32_t count, uint32_
 
 static void count_move(sl_visit_list *list, uint32_t object, uint32_t tick)
 {
-    uint64_t bytes = list->uses->request->object_bytes[object];
+    uint64_t bytes = list->uses->request->copy_bytes[object];
     bool is_in_loop = list->uses->loop_of_tick[tick] != SL_NO_LOOP;
     list->residency.moved_bytes += bytes;
     list->residency.weighed_bytes += is_in_loop ? SL_RESIDENCY_REPETITIONS * bytes : bytes;

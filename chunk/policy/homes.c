@@ -107,17 +107,18 @@ static sl_status check_request(const sl_program *program, const sl_layout *layou
 
 /* ---- the policy: tiers ---- */
 
-/* The fewest last chunks that hold `share` of the group's bytes. The slack keeps 0.07 of 100 equal
- * chunks at 7: the product may be rounded up by an ulp or two. */
+/* The fewest last chunks whose slots are `share` of the slots of all. Counted like this, half of 18
+ * chunks of one rule are 9, whatever each leaves empty. The slack keeps 0.07 of 100 equal chunks at
+ * 7: the product may be rounded up by an ulp or two. */
 static uint32_t count_share(double share, int group, const sl_layout *layout)
 {
     uint64_t all = 0, bytes = 0;
     uint32_t count = 0;
     for (uint32_t c = 0; c < layout->chunk_count; c++)
-        all += sl_layout_chunk_bytes(layout, (sl_group)group, c);
+        all += sl_layout_slot_bytes(layout, (sl_group)group, c);
     const double wanted = (share - share_slack) * (double)all;
     for (; count < layout->chunk_count && (double)bytes < wanted; count++)
-        bytes += sl_layout_chunk_bytes(layout, (sl_group)group, layout->chunk_count - 1 - count);
+        bytes += sl_layout_slot_bytes(layout, (sl_group)group, layout->chunk_count - 1 - count);
     return count;
 }
 
@@ -254,7 +255,7 @@ static sl_status place_flags(const sl_program *program, const sl_layout *layout,
         return SL_OK;
     SL_TRY(align_end(LEAST_ALIGNMENT, end));
     homes->flags_offset[tier] = *end;
-    homes->flags_bytes[tier] = layout->block_count;
+    homes->flags_bytes[tier] = sl_layout_table_bytes(layout);
     return sl_bits_add(*end, homes->flags_bytes[tier], size_name, end);
 }
 

@@ -189,8 +189,26 @@ void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_
 
 sl_op_kind sl_machine_rate_kind(sl_op_kind kind)
 {
-    if (sl_op_is_custom(kind))
-        return kind == SL_OP_CUSTOM ? SL_OP_GELU : SL_OP_GELU_BACKWARD;
+    switch ((int)kind) { /* nothing measures these: they do the work of their kin on their bytes */
+    case SL_OP_CUSTOM:
+    case SL_OP_SWIGLU:
+    case SL_OP_SCALE:
+    case SL_OP_ROTARY:
+        return SL_OP_GELU;
+    case SL_OP_CUSTOM_BACKWARD:
+    case SL_OP_SWIGLU_BACKWARD:
+        return SL_OP_GELU_BACKWARD;
+    case SL_OP_RMSNORM:
+        return SL_OP_LAYERNORM;
+    case SL_OP_RMSNORM_BACKWARD:
+        return SL_OP_LAYERNORM_BACKWARD;
+    case SL_OP_ORTHOGONALISE: /* products of parameters' sizes */
+        return SL_OP_LINEAR;
+    case SL_OP_TAKE_SHARD:
+        return SL_OP_TAKE_ROWS;
+    default:
+        break;
+    }
     return sl_op_info_of(kind)->updates_chunk ? SL_OP_ADAMW : kind;
 }
 
@@ -199,9 +217,10 @@ static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
 {
     if (on_host)
         return &machine->host_update[attrs->type];
-    if (sl_op_adds(attrs) && machine->adding_op[kind].is_measured)
-        return &machine->adding_op[kind].rate[attrs->type];
-    return &machine->op[sl_machine_rate_kind(kind)][attrs->type];
+    const sl_op_kind like = sl_machine_rate_kind(kind);
+    if (sl_op_adds(attrs) && machine->adding_op[like].is_measured)
+        return &machine->adding_op[like].rate[attrs->type];
+    return &machine->op[like][attrs->type];
 }
 
 double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,

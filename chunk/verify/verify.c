@@ -26,11 +26,11 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
     if (object == SL_NONE) {
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "workspace");
     } else if (object < program->value_count) {
-        snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.39s)", object,
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.47s)", object,
                  program->values[object].name);
     } else if (object >= verify->first_family_object) {
         uint32_t value = verify->family_value[object - verify->first_family_object];
-        snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.39s), instance %u", value,
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.47s), instance %u", value,
                  program->values[value].name, object - verify->values[value].second_object + 1);
     } else if (object >= sl_verify_persistent_object(verify, 0)) {
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "persistent slot %u",

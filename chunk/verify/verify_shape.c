@@ -13,7 +13,7 @@ static sl_status check_family(const sl_verify *verify, uint32_t index)
     const sl_value *value = &verify->program->values[index];
     if (sl_verify_instances(value) > 1 && value->kind != SL_VALUE_ACTIVATION)
         return sl_verify_reject(verify,
-                                "value %u (%.39s) is a family of something else than "
+                                "value %u (%.47s) is a family of something else than "
                                 "activations",
                                 index, value->name);
     return SL_OK;
@@ -29,7 +29,7 @@ static sl_status record_operand(sl_verify *verify, uint32_t section_index, uint3
     bool is_new = !it->is_used, is_input = sl_op_info_of(op->kind)->is_input;
     if (sl_verify_instances(value) > 1 && value->instances != section.repeat)
         return sl_verify_reject(verify,
-                                "op %u of its program uses value %u (%.39s) of %u instances in a "
+                                "op %u of its program uses value %u (%.47s) of %u instances in a "
                                 "section of %u repetitions",
                                 tick, op->operand[i], value->name, value->instances,
                                 section.repeat);
@@ -63,12 +63,12 @@ static sl_status record_whole(sl_verify *verify, uint32_t tick)
     const sl_program *program = verify->program;
     const sl_op *op = &program->ops[tick];
     const bool gathers = op->kind == SL_OP_ALL_GATHER_SHARD;
-    if (!gathers && op->kind != SL_OP_REDUCE_SCATTER_SHARD)
+    if (!gathers && op->kind != SL_OP_REDUCE_SCATTER_SHARD && op->kind != SL_OP_TAKE_SHARD)
         return SL_OK;
     const uint32_t whole = op->operand[gathers ? 1 : 0], shard = op->operand[gathers ? 0 : 1];
     const sl_value *value = shard == SL_NONE ? NULL : &program->values[shard];
     if (whole == SL_NONE || value == NULL || value->kind != SL_VALUE_CHUNK ||
-        value->group != (gathers ? SL_GROUP_PARAM : SL_GROUP_GRAD))
+        (value->group != SL_GROUP_GRAD && !(gathers && value->group == SL_GROUP_PARAM)))
         return sl_verify_reject(verify, "op %u of its program has no shard of a chunk", tick);
     uint32_t *chunk_index = &verify->values[whole].chunk_index;
     if (*chunk_index != SL_NONE && *chunk_index != value->index)
@@ -86,7 +86,7 @@ static sl_status check_chunk_of_part(const sl_verify *verify, uint32_t index)
     if (value->kind != SL_VALUE_PART ||
         verify->values[value->whole].chunk_index == verify->layout->chunk_of_tensor[value->index])
         return SL_OK;
-    return sl_verify_reject(verify, "value %u (%.39s) is no part of the chunk in value %u", index,
+    return sl_verify_reject(verify, "value %u (%.47s) is no part of the chunk in value %u", index,
                             value->name, value->whole);
 }
 

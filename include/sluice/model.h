@@ -94,6 +94,24 @@ static inline sl_tensor sl_embed(sl_model *model, const sl_embedding *embedding)
  * features on each rank. */
 SL_API sl_tensor sl_norm(sl_model *model, const char *name, sl_tensor x);
 
+/* What sl_rms_norm makes. */
+typedef struct sl_rms_spec {
+    float epsilon; /* added to the mean square; positive */
+    uint64_t head; /* features of a head: each head is normalised by itself; 0: all features */
+    float weight_offset; /* added to the weight: 1 where checkpoints have the weight less 1 */
+} sl_rms_spec;
+
+/* y = x / sqrt(mean(x^2) + epsilon) * (weight_offset + weight), over the features of each token, or
+ * of each of its heads; the parameter is `name`.weight, of a token's or a head's features, at first
+ * 1 - weight_offset (Zhang and Sennrich 2019). x has all features on each rank, or whole heads. */
+SL_API sl_tensor sl_rms_norm_sized(sl_model *model, const char *name, sl_tensor x,
+                                   const sl_rms_spec *spec, size_t bytes);
+static inline sl_tensor sl_rms_norm(sl_model *model, const char *name, sl_tensor x,
+                                    const sl_rms_spec *spec)
+{
+    return sl_rms_norm_sized(model, name, x, spec, sizeof *spec);
+}
+
 /* How a linear is split over tensor-parallel ranks (Shoeybi et al. 2019). Without such ranks all of
  * them compute the same. */
 typedef enum sl_parallel {
@@ -110,6 +128,11 @@ typedef struct sl_linear_spec {
     uint64_t heads;       /* SL_QKV: heads of q, of k and of v each; `out` is a multiple of 3 heads.
                              Not read otherwise */
     float deviation;      /* standard deviation of the initial weight, as of sl_embedding */
+    uint64_t no_bias;     /* not 0: there is no bias */
+    uint64_t column_heads; /* SL_COLUMNS: if not 0, each rank computes whole heads of
+                              out / column_heads features. Not read otherwise */
+    uint64_t shares_heads; /* not 0: with fewer column_heads than ranks, each head is stored by
+                              equally many ranks; only for k and v of sl_attend */
 } sl_linear_spec;
 
 /* y = x * weight + bias, [B, T, out], with `name`.weight [in, out] and `name`.bias [out], at first
@@ -127,15 +150,75 @@ static inline sl_tensor sl_linear(sl_model *model, const char *name, sl_tensor x
  * Returns [B, T, C]. */
 SL_API sl_tensor sl_attention(sl_model *model, const char *name, sl_tensor qkv, uint64_t heads);
 
+/* How the angles of sl_rotary grow with the position beyond the context that a model was first
+ * trained on. */
+typedef enum sl_rotary_scaling {
+    SL_ROTARY_PLAIN,
+    SL_ROTARY_LINEAR, /* positions are divided by `factor` (Chen et al. 2023) */
+    SL_ROTARY_LLAMA3  /* frequencies are divided by `factor` where less than
+                         low_frequency_factor turns fit original_context, kept where more than
+                         high_frequency_factor do, and blended between */
+} sl_rotary_scaling;
+
+/* What sl_rotary makes. */
+typedef struct sl_rotary_spec {
+    uint64_t heads;   /* of x, on all ranks; the width of a head is even */
+    uint64_t context; /* positions; at least the option "seq" */
+    double base;      /* pair i of n / 2 turns by base^(-2 i / n) a token; at least 1 */
+    uint32_t scaling; /* an sl_rotary_scaling; what it does not name is not read */
+    double factor;    /* at least 1 */
+    double low_frequency_factor, high_frequency_factor;
+    uint64_t original_context;
+} sl_rotary_spec;
+
+/* Rotary positions (Su et al. 2021): in each head of n features, features i and i + n / 2 are a
+ * pair, which is turned by an angle that grows with the token's position in its row, or in its
+ * document where these are kept apart. [B, T, features of x]. */
+SL_API sl_tensor sl_rotary_sized(sl_model *model, const char *name, sl_tensor x,
+                                 const sl_rotary_spec *spec, size_t bytes);
+static inline sl_tensor sl_rotary(sl_model *model, const char *name, sl_tensor x,
+                                  const sl_rotary_spec *spec)
+{
+    return sl_rotary_sized(model, name, x, spec, sizeof *spec);
+}
+
+/* What sl_attend makes. */
+typedef struct sl_attention_spec {
+    uint64_t heads;    /* of q */
+    uint64_t kv_heads; /* of k and v: divides `heads`. Query head h reads key head
+                          h / (heads / kv_heads) (Ainslie et al. 2023) */
+} sl_attention_spec;
+
+/* Causal self-attention as sl_attention, of q [B, T, heads n], k and v [B, T, kv_heads n] that
+ * layers of their own made: linears split by SL_COLUMNS with their column_heads, or what
+ * sl_rms_norm and sl_rotary made of them. Returns [B, T, heads n]. */
+SL_API sl_tensor sl_attend_sized(sl_model *model, const char *name, const sl_tensor qkv[3],
+                                 const sl_attention_spec *spec, size_t bytes);
+static inline sl_tensor sl_attend(sl_model *model, const char *name, sl_tensor q, sl_tensor k,
+                                  sl_tensor v, const sl_attention_spec *spec)
+{
+    const sl_tensor qkv[3] = {q, k, v};
+    return sl_attend_sized(model, name, qkv, spec, sizeof *spec);
+}
+
 /* GELU in its tanh form: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). */
 SL_API sl_tensor sl_gelu(sl_model *model, const char *name, sl_tensor x);
+
+/* gate / (1 + exp(-gate)) * up, of two tensors with the same features (Shazeer 2020). */
+SL_API sl_tensor sl_swiglu(sl_model *model, const char *name, sl_tensor gate, sl_tensor up);
+
+/* gelu(gate) * up, likewise, with GELU's tanh form (Shazeer 2020). */
+SL_API sl_tensor sl_geglu(sl_model *model, const char *name, sl_tensor gate, sl_tensor up);
+
+/* x * factor, which is finite and not 0. */
+SL_API sl_tensor sl_scale(sl_model *model, const char *name, sl_tensor x, float factor);
 
 /* Drops elements of x with the probability "dropout" and scales the rest by 1 / (1 - "dropout"); x
  * itself where nothing is dropped, as in an evaluation. */
 SL_API sl_tensor sl_drop(sl_model *model, const char *name, sl_tensor x);
 
 /* dropout(x) + residual. Both have the same features, all of them on each rank. x is the output of
- * sl_linear; the sum takes its memory, so no other layer reads x. */
+ * sl_linear, sl_norm or sl_rms_norm; the sum takes its memory, so no other layer reads x. */
 SL_API sl_tensor sl_drop_add(sl_model *model, const char *name, sl_tensor x, sl_tensor residual);
 
 /* The end of the model, called once, behind all blocks: the logits of x, [B, T, ids], with the

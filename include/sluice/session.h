@@ -152,8 +152,9 @@ SL_API int sl_session_tensor(const sl_session *session, uint32_t index, sl_tenso
 /* What is kept of a tensor. */
 typedef enum sl_tensor_state {
     SL_STATE_PARAMETER, /* in half precision its fp32 master */
-    SL_STATE_MOMENT1,   /* AdamW's mean of gradients; a frozen tensor has no moments */
-    SL_STATE_MOMENT2    /* AdamW's mean of squared gradients */
+    SL_STATE_MOMENT1,   /* adamw, muon: mean of gradients; lion: its moment; sgd: momentum, if there
+                           is some; a frozen tensor has none */
+    SL_STATE_MOMENT2    /* adamw: mean of squared gradients; of no other rule */
 } sl_tensor_state;
 
 /* Copies all elements of the tensor of name `tensor` as fp32, row-major. `count` is the number of

@@ -11,14 +11,22 @@
 
 enum { BLOCK = SL_ATTENTION_BLOCK, WORDS_PER_LINE = 64 };
 
+/* Where q, k and v of all rows begin, or their gradients: in one operand, side by side in each row,
+ * or in three. Rows are elements apart. */
+typedef struct attention_inputs {
+    char *q, *k, *v;
+    uint64_t q_row, key_row;
+} attention_inputs;
+
 typedef struct attention_job {
     const sl_op_attrs *attrs;
     sl_attention_shape shape;
     uint64_t element_bytes, position;
-    uint64_t key_heads, qkv_row; /* elements of a row of q, k and v */
-    const char *qkv, *y, *dy;    /* places are in bytes */
+    uint64_t key_heads;
+    attention_inputs in, gradient; /* places are in bytes */
+    const char *y, *dy;
     const float *lse;
-    char *out; /* y or dqkv */
+    char *out; /* y */
     float *out_lse;
     char *keys, *values; /* of the cache */
     bool is_masked;
@@ -83,6 +91,16 @@ static sl_attention_mask find_mask(const attention_job *job, uint64_t row, uint6
     return mask;
 }
 
+static attention_inputs find_inputs(const sl_op_attrs *attrs, void *qkv, void *k, void *v)
+{
+    const uint64_t element_bytes = sl_type_bytes((sl_type)attrs->type);
+    const uint64_t row = attrs->in + 2 * attrs->out;
+    char *joined_k = (char *)qkv + attrs->in * element_bytes;
+    if (attrs->is_separate)
+        return (attention_inputs){qkv, k, v, attrs->in, attrs->out};
+    return (attention_inputs){qkv, joined_k, joined_k + attrs->out * element_bytes, row, row};
+}
+
 static sl_status describe_job(const sl_kernel_call *call, sl_op_kind kind, attention_job *out_job)
 {
     const sl_op_attrs *attrs = call->attrs;
@@ -96,8 +114,6 @@ static sl_status describe_job(const sl_kernel_call *call, sl_op_kind kind, atten
         .shape = find_shape(attrs),
         .element_bytes = sl_type_bytes((sl_type)attrs->type),
         .key_heads = attrs->heads / (attrs->in / attrs->out),
-        .qkv_row = attrs->in + 2 * attrs->out,
-        .qkv = call->operand[0],
         .scratch = call->workspace,
         .scratch_words = count_scratch(kind, attrs),
         .factors_at = count_tile_scratch(kind, attrs),
@@ -143,8 +159,8 @@ static void attend(const attention_job *job, head_place place, sl_attention_bloc
     sl_attention_block block = keys;
     block.k = (const char *)keys.k + key_feature;
     block.v = (const char *)keys.v + key_feature;
-    block.q = job->qkv + (row * job->qkv_row + feature) * job->element_bytes;
-    block.q_row = job->qkv_row;
+    block.q = job->in.q + (row * job->in.q_row + feature) * job->element_bytes;
+    block.q_row = job->in.q_row;
     block.y = job->out + (row * attrs->in + feature) * job->element_bytes;
     block.y_row = attrs->in;
     block.shape = job->shape;
@@ -163,10 +179,10 @@ static void attend_block(void *argument, uint64_t tile_index, uint32_t worker_in
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
     const head_place place = find_place(attrs, tile_index);
-    const uint64_t first = place.row_of_batch * attrs->seq * job->qkv_row + attrs->in;
-    const char *k = job->qkv + first * job->element_bytes;
-    const uint64_t key_bytes = job->key_heads * job->shape.width * job->element_bytes;
-    attend(job, place, (sl_attention_block){.k = k, .v = k + key_bytes, .key_row = job->qkv_row},
+    const uint64_t row = place.row_of_batch * attrs->seq * job->in.key_row * job->element_bytes;
+    attend(job, place,
+           (sl_attention_block){
+               .k = job->in.k + row, .v = job->in.v + row, .key_row = job->in.key_row},
            worker_index);
 }
 
@@ -174,6 +190,7 @@ sl_status sl_cpu_attention(const sl_kernel_call *call)
 {
     attention_job job;
     SL_TRY(describe_job(call, SL_OP_ATTENTION, &job));
+    job.in = find_inputs(call->attrs, call->operand[0], call->operand[4], call->operand[5]);
     job.out = call->operand[1];
     job.out_lse = call->operand[2];
     describe_mask(call, call->operand[3], &job);
@@ -189,11 +206,10 @@ static void append_cache_tile(void *argument, uint64_t tile_index, uint32_t work
     const sl_op_attrs *attrs = job->attrs;
     const uint64_t bytes = job->key_heads * job->shape.width * job->element_bytes;
     for (uint64_t t = 0; t < attrs->seq; t++) {
-        const uint64_t row = (tile_index * attrs->seq + t) * job->qkv_row + attrs->in;
-        const char *new_keys = job->qkv + row * job->element_bytes;
+        const uint64_t row = (tile_index * attrs->seq + t) * job->in.key_row * job->element_bytes;
         uint64_t cached = (tile_index * attrs->cache_rows + job->position + t) * bytes;
-        memcpy(job->keys + cached, new_keys, bytes);
-        memcpy(job->values + cached, new_keys + bytes, bytes);
+        memcpy(job->keys + cached, job->in.k + row, bytes);
+        memcpy(job->values + cached, job->in.v + row, bytes);
     }
 }
 
@@ -221,10 +237,10 @@ static void attend_few(void *argument, uint64_t tile_index, uint32_t worker_inde
     const uint64_t keys =
         (row_of_batch * attrs->cache_rows * key_row + head * width) * job->element_bytes;
     const sl_attention_few few = {
-        .q = job->qkv + (row * job->qkv_row + feature) * job->element_bytes,
+        .q = job->in.q + (row * job->in.q_row + feature) * job->element_bytes,
         .k = job->keys + keys,
         .v = job->values + keys,
-        .q_row = job->qkv_row,
+        .q_row = job->in.q_row,
         .key_row = key_row,
         .y = job->out + (row * attrs->in + feature) * job->element_bytes,
         .y_row = attrs->in,
@@ -248,6 +264,7 @@ sl_status sl_cpu_attention_cached(const sl_kernel_call *call)
     const sl_op_attrs *attrs = call->attrs;
     attention_job job;
     SL_TRY(describe_job(call, SL_OP_ATTENTION_CACHED, &job));
+    job.in = find_inputs(attrs, call->operand[0], call->operand[3], call->operand[4]);
     job.position = call->scalars.position;
     if (job.position > attrs->cache_rows || attrs->seq > attrs->cache_rows - job.position)
         SL_FAIL(SL_ERROR_INTERNAL, "%llu tokens do not fit a cache of %llu that holds %llu",
@@ -272,23 +289,23 @@ static void differentiate_head(void *argument, uint64_t tile_index, uint32_t wor
     const uint64_t width = job->shape.width, query_heads = attrs->heads / job->key_heads;
     const uint64_t row_of_batch = tile_index / job->key_heads, row = row_of_batch * attrs->seq;
     const uint64_t key_head = tile_index % job->key_heads, head = key_head * query_heads;
-    const uint64_t q = (row * job->qkv_row + head * width) * job->element_bytes;
-    const uint64_t k = (row * job->qkv_row + attrs->in + key_head * width) * job->element_bytes;
-    const uint64_t v = k + job->key_heads * width * job->element_bytes;
+    const uint64_t q = (row * job->in.q_row + head * width) * job->element_bytes;
+    const uint64_t k = (row * job->in.key_row + key_head * width) * job->element_bytes;
     const uint64_t y = (row * attrs->in + head * width) * job->element_bytes;
     const sl_attention_mask mask = find_mask(job, row_of_batch, head, worker_index);
     const sl_attention_head one = {
-        .q = job->qkv + q,
-        .k = job->qkv + k,
-        .v = job->qkv + v,
+        .q = job->in.q + q,
+        .k = job->in.k + k,
+        .v = job->in.v + k,
         .y = job->y + y,
         .dy = job->dy + y,
         .lse = job->lse + (row_of_batch * attrs->heads + head) * attrs->seq,
-        .dq = job->out + q,
-        .dk = job->out + k,
-        .dv = job->out + v,
+        .dq = job->gradient.q + q,
+        .dk = job->gradient.k + k,
+        .dv = job->gradient.v + k,
         .shape = job->shape,
-        .qkv_row = job->qkv_row,
+        .q_row = job->in.q_row,
+        .key_row = job->in.key_row,
         .y_row = attrs->in,
         .seq = attrs->seq,
         .query_heads = query_heads,
@@ -302,10 +319,11 @@ sl_status sl_cpu_attention_backward(const sl_kernel_call *call)
 {
     attention_job job;
     SL_TRY(describe_job(call, SL_OP_ATTENTION_BACKWARD, &job));
+    job.in = find_inputs(call->attrs, call->operand[0], call->operand[6], call->operand[7]);
+    job.gradient = find_inputs(call->attrs, call->operand[4], call->operand[8], call->operand[9]);
     job.y = call->operand[1];
     job.lse = call->operand[2];
     job.dy = call->operand[3];
-    job.out = call->operand[4];
     describe_mask(call, call->operand[5], &job);
     sl_workers_run(call->workers, call->attrs->batch * job.key_heads, differentiate_head, &job);
     return SL_OK;

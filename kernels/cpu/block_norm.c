@@ -65,20 +65,31 @@ sl_status sl_cpu_block_norm(const sl_kernel_call *call)
     return SL_OK;
 }
 
+/* From the mean over all rows of the step to that over those that count: exactly 1 if all do; 0 if
+ * none does. */
+static double find_share(const sl_kernel_call *call)
+{
+    const double *counted = call->operand[2];
+    if (!counted)
+        return 1.0;
+    return *counted > 0 ? (double)call->attrs->row_count / *counted : 0.0;
+}
+
 /* Computed in double and rounded once. A gradient that is not finite gives a NaN norm and the
  * factor 0. */
 sl_status sl_cpu_norm_finish(const sl_kernel_call *call)
 {
     const double loss_scale = (double)call->scalars.loss_scale, clip = (double)call->scalars.clip;
     const sl_norm_sum *sum = call->operand[0];
-    const double norm = sqrt(sl_norm_sum_value(sum)) / loss_scale;
+    const double share = find_share(call);
+    const double norm = sqrt(sl_norm_sum_value(sum)) * share / loss_scale;
     sl_step_control *control = call->operand[1];
     *control = (sl_step_control){.grad_norm = (float)norm, .flags = sum->flags};
-    if (!isfinite(norm)) {
+    if (!isfinite(norm) || share == 0) {
         control->skip = 1;
         return SL_OK;
     }
     double factor = clip > 0.0 ? clip / (norm + 1e-6) : 1.0;
-    control->clip_scale = (float)((factor < 1.0 ? factor : 1.0) / loss_scale);
+    control->clip_scale = (float)((factor < 1.0 ? factor : 1.0) * share / loss_scale);
     return SL_OK;
 }

@@ -1,5 +1,5 @@
-/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, CLEAR_PADDING,
- * ROUND. */
+/* The ops that work on elements one by one: SCALE, GELU and its gradient, ADD, CLEAR,
+ * CLEAR_PADDING, ROUND. */
 #include <string.h>
 
 #include "ops.h"
@@ -17,6 +17,7 @@ typedef struct elements_job {
     sl_type type;
     uint64_t element_count;
     elements_run run;
+    float factor; /* SCALE */
 } elements_job;
 
 static void run_elements_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
@@ -46,6 +47,29 @@ static sl_status run_elements(const sl_kernel_call *call, uint64_t x_bytes, elem
 static uint64_t element_bytes(const sl_kernel_call *call)
 {
     return sl_type_bytes((sl_type)call->attrs->type);
+}
+
+static void scale_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const elements_job *job = argument;
+    const sl_span span = sl_tiles_span(job->element_count, TILE_ELEMENTS, tile_index);
+    sl_simd_current()->scale(job->x + span.first * job->x_bytes, job->y + span.first * job->y_bytes,
+                             job->type, span.count, job->factor);
+}
+
+sl_status sl_cpu_scale(const sl_kernel_call *call)
+{
+    elements_job job = {.x = call->operand[0],
+                        .y = call->operand[1],
+                        .x_bytes = element_bytes(call),
+                        .y_bytes = element_bytes(call),
+                        .type = (sl_type)call->attrs->type,
+                        .element_count = call->attrs->element_count,
+                        .factor = call->attrs->scale};
+    sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), scale_tile,
+                   &job);
+    return SL_OK;
 }
 
 sl_status sl_cpu_gelu(const sl_kernel_call *call)

@@ -377,22 +377,19 @@ static gemm_tile locate_tile(const gemm_job *job, uint64_t tile_index, uint32_t 
     return tile;
 }
 
-/* Of A: the next strip, in the patch before its own. If the micro-kernel keeps the tile's strips of
- * A in the second cache, only the first strip of B has to fetch them. Of B: one part of the next
- * strip in each patch of the current strip. */
+/* Of A: the next strip, in the patch before its own. A tile's strips of A stay in the second cache,
+ * so only the first strip of B has to fetch them. Of B: one part of the next strip in each patch of
+ * the current strip. */
 static void prefetch_next(const gemm_job *job, const gemm_tile *tile, strip_place at,
                           sl_gemm_patch *patch)
 {
-    const sl_gemm_blocking *blocking = &job->plan.micro->blocking;
-    const uint64_t lines = LINE_BYTES * patch->step_count * blocking->next_b_lines;
-    const uint64_t part = (at.a - tile->a.first) * lines;
+    const uint64_t part = (at.a - tile->a.first) * LINE_BYTES * patch->step_count;
     const bool is_last_a = at.a + 1 == tile->a.first + tile->a.count;
     const bool is_last_b = at.b + 1 == tile->b.first + tile->b.count;
-    const bool wants_a =
-        blocking->fetches_every_a ? !(is_last_a && is_last_b) : at.b == tile->b.first && !is_last_a;
+    const bool wants_a = at.b == tile->b.first && !is_last_a;
     const bool wants_b = !is_last_b && part < job->plan.b_slot * sizeof(uint32_t);
     const void *here = patch->a;
-    patch->next_a = wants_a ? slot_a(job, at.chain, is_last_a ? tile->a.first : at.a + 1) : here;
+    patch->next_a = wants_a ? slot_a(job, at.chain, at.a + 1) : here;
     patch->next_a_stride = wants_a ? LINE_BYTES : 0;
     patch->next_b = wants_b ? (const char *)slot_b(job, at.chain, at.b + 1) + part : here;
     patch->next_b_stride = wants_b ? LINE_BYTES : 0;

@@ -63,11 +63,19 @@ sl_status sl_cpu_head_stats(const sl_kernel_call *call)
 sl_status sl_cpu_head_loss(const sl_kernel_call *call)
 {
     const float *stats = call->operand[0];
-    double *loss = call->operand[1];
+    double *loss = call->operand[1], *counted = call->operand[2];
     double sum = call->attrs->adds_output ? *loss : 0.0;
-    for (uint64_t row = 0; row < call->attrs->row_count; row++, stats += 4)
-        sum += log((double)stats[1]) + ((double)stats[0] - (double)stats[2]);
+    uint64_t masked = 0;
+    for (uint64_t row = 0; row < call->attrs->row_count; row++, stats += 4) {
+        if (stats[3] != 0.0f)
+            masked++;
+        else
+            sum += log((double)stats[1]) + ((double)stats[0] - (double)stats[2]);
+    }
     *loss = sum;
+    if (counted)
+        *counted =
+            (call->attrs->adds_output ? *counted : 0.0) + (double)(call->attrs->row_count - masked);
     return SL_OK;
 }
 

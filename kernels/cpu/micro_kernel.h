@@ -47,13 +47,13 @@ enum { SL_GEMM_SLACK = 16 }; /* packed words that a strip's last store may write
 typedef struct sl_gemm_patch {
     const uint32_t *a, *b;
     uint64_t a_row, a_step, b_row; /* words: from a row of A to the next, from a step to the next */
-    uint64_t step_count;
+    uint64_t step_count;           /* at least 1 */
     float *c;
     uint64_t leading_c;
     uint32_t rows, columns; /* at most the micro-kernel's own */
     bool add;               /* add to C instead of overwriting it */
 
-    /* To prefetch: of A the next strip from its start, of B next_b_lines a step. The strides are a
+    /* To prefetch: of A the next strip from its start, of B one line a step. The strides are a
      * line's 64 bytes, or 0: nothing to prefetch. */
     const void *next_a, *next_b;
     uint64_t next_a_stride, next_b_stride;
@@ -88,9 +88,6 @@ typedef struct sl_gemm_blocking {
     bool whole_strips;       /* strips of A have `rows` rows but for the last; else all strips have
                                 equally many, within one */
     uint32_t turn_strips, turn_steps; /* packed in turn where the matrix's rows are terms */
-    uint32_t next_b_lines; /* of the next strip of B, which a patch prefetches in each step */
-    bool fetches_every_a;  /* each patch prefetches the next strip of A; else those of a tile's
-                              first strip of B do, and A stays in the second cache */
     bool finishes_patches; /* the epilogue follows a patch's last chain, while its sums are in the
                               first cache; else that of a tile, for longer runs of C */
 } sl_gemm_blocking;

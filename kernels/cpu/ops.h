@@ -12,6 +12,10 @@ SL_OP_LIST(X)
 SL_RANK_KERNEL_LIST(X)
 #undef X
 
+/* The matrices between the steps, and what their products take. */
+uint64_t sl_cpu_orthogonalise_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                              uint32_t worker_count);
+
 /* The packed operands of the product, and the sums of dbias. */
 uint64_t sl_cpu_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                        uint32_t worker_count);
@@ -23,6 +27,10 @@ uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *at
 /* The sums of dgamma and dbeta of each tile of rows. */
 uint64_t sl_cpu_layernorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                                    uint32_t worker_count);
+
+/* The sums of dgamma of each tile of rows. */
+uint64_t sl_cpu_rmsnorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                 uint32_t worker_count);
 
 /* The rows of each token, as a list. */
 uint64_t sl_cpu_embed_tokens_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,

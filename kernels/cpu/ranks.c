@@ -1,5 +1,6 @@
 /* The computations of collectives, see kernels/ranks.h, in the thread of the lane `comm`. SUM is
- * not here: communicators in host memory add while they exchange (comm/wire.h).
+ * for sums over sets of ranks alone: where all ranks add, communicators in host memory do it while
+ * they exchange (comm/wire.h).
  */
 #include <string.h>
 
@@ -45,6 +46,33 @@ sl_status sl_cpu_ranks_convert(const sl_kernel_call *call)
     return SL_OK;
 }
 
+/* The value as another rank would have sent it. */
+static float round_to(sl_type type, float value)
+{
+    uint32_t space;
+    store(type, &space, 0, value);
+    return load(type, &space, 0);
+}
+
+sl_status sl_cpu_ranks_sum(const sl_kernel_call *call)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    const sl_type type = (sl_type)attrs->type, stored = (sl_type)attrs->grad_type;
+    for (uint64_t e = 0; e < attrs->element_count; e++) {
+        float sum = 0;
+        for (uint64_t rank = 0; rank < attrs->batch; rank++) {
+            const float term = rank == attrs->rank_index
+                                   ? round_to(type, load(stored, call->operand[1], e))
+                                   : load(type, call->operand[0], rank * attrs->out + e);
+            sum = rank == 0 ? term : sum + term;
+        }
+        if (call->operand[2])
+            store(type, call->operand[2], e, sum);
+        store(stored, call->operand[3], e, round_to(type, sum));
+    }
+    return SL_OK;
+}
+
 sl_status sl_cpu_ranks_stats(const sl_kernel_call *call)
 {
     const uint64_t row_count = call->attrs->row_count;
@@ -66,13 +94,15 @@ sl_status sl_cpu_ranks_norm_prepare(const sl_kernel_call *call)
         norm->flags = call->scalars.flags;
     if (call->operand[1])
         memcpy(norm->reserved, call->operand[1], sizeof norm->reserved);
+    if (call->operand[2])
+        norm->counted = (uint32_t) * (const double *)call->operand[2] & SL_COUNTED_MAX;
     return SL_OK;
 }
 
 sl_status sl_cpu_ranks_norm_merge(const sl_kernel_call *call)
 {
     const sl_norm_sum *parts = call->operand[0];
-    double *loss = call->operand[2], sum = 0;
+    double *loss = call->operand[2], *counted = call->operand[3], sum = 0, rows = 0;
     sl_norm_sum merged = {0};
     for (uint64_t rank = 0; rank < call->attrs->batch; rank++) {
         double part;
@@ -80,10 +110,13 @@ sl_status sl_cpu_ranks_norm_merge(const sl_kernel_call *call)
         merged.flags |= parts[rank].flags;
         memcpy(&part, parts[rank].reserved, sizeof part);
         sum += part;
+        rows += parts[rank].counted;
     }
     *(sl_norm_sum *)call->operand[1] = merged;
     if (loss)
         *loss = sum;
+    if (counted)
+        *counted = rows;
     return SL_OK;
 }
 

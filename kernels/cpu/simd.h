@@ -2,9 +2,9 @@
  *
  * The ops (linear.c, attention.c, ...) cut their work into tiles; a tile's inner loops are the
  * functions of this table. They touch only what they are given, need no alignment, and know nothing
- * of ops, tiles or threads. widen, round, add, dropout, adamw and block_norm give the same bits in
- * every table, the others agree to rounding. `type` is the type of all void pointers; sums are
- * fp32.
+ * of ops, tiles or threads. widen, round, add, dropout, the updates and block_norm give the same
+ * bits in every table, the others agree to rounding. `type` is the type of all void pointers; sums
+ * are fp32.
  */
 #ifndef SL_KERNELS_CPU_SIMD_H
 #define SL_KERNELS_CPU_SIMD_H
@@ -14,6 +14,7 @@
 
 #include "attention_room.h"
 #include "kernels/dropout.h"
+#include "kernels/rates.h"
 #include "micro_kernel.h"
 #include "program/op_list.h"
 
@@ -29,6 +30,40 @@ typedef struct sl_layernorm_rows {
     sl_type type;
     bool add; /* to dx, else overwrite it */
 } sl_layernorm_rows;
+
+/* Rows of a normalisation by the root of the mean square. */
+typedef struct sl_rmsnorm_rows {
+    const void *x, *gamma;
+    void *y;
+    float *stats; /* [rows]: 1 / root; written forward, read backward */
+    const void *dy;
+    void *dx;      /* NULL: not computed; then dgamma is there */
+    float *dgamma; /* [width], added to; NULL: not computed */
+    uint64_t row_count, width;
+    float epsilon, gamma_offset;
+    sl_type type;
+    bool add; /* to dx, else overwrite it */
+} sl_rmsnorm_rows;
+
+/* The heads of one token, turned by the angles of its position. */
+typedef struct sl_rotary_heads {
+    const void *x;
+    void *y;
+    const float *cosines, *sines; /* [width / 2] */
+    uint64_t heads, width;        /* width: of a head; even */
+    sl_type type;
+    bool negates; /* the angles */
+} sl_rotary_heads;
+
+/* Elements of a gated unit. Backward d is the gradient of y and becomes that of up. */
+typedef struct sl_swiglu_span {
+    const void *gate, *up;
+    void *y;         /* forward */
+    void *d, *dgate; /* backward */
+    uint64_t count;
+    sl_type type;
+    bool is_gelu; /* of the gate; else gate / (1 + exp(-gate)) */
+} sl_swiglu_span;
 
 /* Rows of logits of one panel; the columns from valid_count on are padding. */
 typedef struct sl_head_rows {
@@ -82,7 +117,7 @@ typedef struct sl_attention_head {
     const void *q, *k, *v, *y, *dy;
     const float *lse; /* [query_heads, seq] */
     void *dq, *dk, *dv;
-    uint64_t qkv_row, y_row; /* elements: q, k, v and their gradients; y and dy */
+    uint64_t q_row, key_row, y_row; /* elements: q and dq; k, v and their gradients; y and dy */
     sl_attention_shape shape;
     uint64_t seq, query_heads;
     const sl_attention_mask *mask; /* of the first query head; NULL: none */
@@ -105,20 +140,48 @@ typedef struct sl_gradient_blocks {
     sl_type type;
 } sl_gradient_blocks;
 
-/* Whole blocks of a chunk. The step's constants are worked out once, in adamw.c. */
-typedef struct sl_adamw_blocks {
+/* Whole blocks of a chunk. The step's constants are worked out once, in update.c. */
+typedef struct sl_update_blocks {
     sl_gradient_blocks gradient;
-    float *moment1, *moment2;
-    float *weights;             /* what is updated: parameters in fp32, or their master copy */
-    void *param;                /* the parameters in half precision; NULL in fp32 */
-    const uint8_t *decay_flags; /* one a block */
+    void *state[2];               /* of the rule, by `states`; NULL where it has fewer */
+    float *weights;               /* what is updated: parameters in fp32, or their master copy */
+    void *param;                  /* the parameters in half precision; NULL in fp32 */
+    const uint8_t *rate_of_block; /* into `rates` */
+    sl_states states;             /* how states are stored */
+    const float *shares[2];       /* INT8: of the codes of each state, [256]; the second state has
+                                     no sign */
+    const uint64_t *keys;         /* BF16: by which each block draws */
+    uint64_t step;                /* BF16: of the run */
+    const sl_block_rate *rates;   /* ADAMW: step is lr / (1 - beta1^t); ADAMW, LION: decay is 1 - lr
+                                   * weight decay; SGD: as they are */
     uint64_t block_count;
-    float clip_scale, decay;          /* decay: 1 - lr * weight decay */
-    float beta1, beta2, rest1, rest2; /* rest: 1 - beta */
-    float step;                       /* lr / (1 - beta1^t) */
-    float inverse_root;               /* 1 / sqrt(1 - beta2^t) */
-    float epsilon;
-} sl_adamw_blocks;
+    float clip_scale;
+    float beta1, beta2, rest1, rest2; /* ADAMW, LION; rest: 1 - beta */
+    float inverse_root;               /* ADAMW: 1 / sqrt(1 - beta2^t) */
+    float epsilon;                    /* ADAMW */
+    float momentum;                   /* SGD */
+    bool is_nesterov;
+} sl_update_blocks;
+
+/* Whole blocks of a gradient that becomes a direction in its place; see MOMENTUM. */
+typedef struct sl_momentum_blocks {
+    sl_gradient_blocks gradient;
+    void *direction; /* the gradient's elements */
+    float *mean;
+    uint64_t block_count;
+    float clip_scale, momentum, rest; /* rest: 1 - momentum */
+    float loss_scale;
+} sl_momentum_blocks;
+
+/* Elements x, each rounded to `type` and multiplied by `factor`; they become y, which may be x
+ * where both are stored alike. */
+typedef struct sl_factor_span {
+    const void *x;
+    void *y;
+    sl_type x_type, type, y_type; /* x and y are stored as fp32 or `type` */
+    uint64_t count;
+    float factor;
+} sl_factor_span;
 
 /* Rows of `width` elements, `stride` elements apart. */
 typedef struct sl_strided_rows {
@@ -135,11 +198,17 @@ typedef struct sl_strided_rows {
     X(add, (const void *x, void *y, sl_type type, uint64_t count))                                 \
     X(add_to_float, (const void *x, sl_type type, float *y, uint64_t count))                       \
     X(add_strided, (const sl_strided_rows *rows, float *sums))                                     \
+    X(scale, (const void *x, void *y, sl_type type, uint64_t count, float factor))                 \
     X(gelu, (const void *x, void *y, sl_type type, uint64_t count))                                \
     X(gelu_backward, (const void *x, void *d, sl_type type, uint64_t count))                       \
     X(column_sums, (const void *x, sl_type type, uint64_t row_count, uint64_t width, float *sums)) \
     X(layernorm_forward, (const sl_layernorm_rows *rows))                                          \
     X(layernorm_backward, (const sl_layernorm_rows *rows))                                         \
+    X(rmsnorm_forward, (const sl_rmsnorm_rows *rows))                                              \
+    X(rmsnorm_backward, (const sl_rmsnorm_rows *rows))                                             \
+    X(rotary, (const sl_rotary_heads *heads))                                                      \
+    X(swiglu, (const sl_swiglu_span *span))                                                        \
+    X(swiglu_backward, (const sl_swiglu_span *span))                                               \
     X(head_stats, (const sl_head_rows *rows))                                                      \
     X(head_backward, (const sl_head_rows *rows))                                                   \
     X(attention_forward, (const sl_attention_block *block))                                        \
@@ -147,7 +216,18 @@ typedef struct sl_strided_rows {
     X(attention_backward, (const sl_attention_head *head))                                         \
     X(dropout, (const sl_dropout_span *span))                                                      \
     X(block_norm, (const sl_gradient_blocks *gradient, uint64_t block_count, float *sums))         \
-    X(adamw, (const sl_adamw_blocks *blocks))
+    X(load_states, (const void *stored, sl_states states, const float *shares, float *values))     \
+    X(store_states,                                                                                \
+      (const sl_update_blocks *blocks, uint64_t index, float values[2][SL_BLOCK_ELEMENTS]))        \
+    X(adamw, (const sl_update_blocks *blocks))                                                     \
+    X(sgd, (const sl_update_blocks *blocks))                                                       \
+    X(lion, (const sl_update_blocks *blocks))                                                      \
+    X(apply, (const sl_update_blocks *blocks))                                                     \
+    X(momentum, (const sl_momentum_blocks *blocks))                                                \
+    X(squares, (const void *x, sl_type stored_type, sl_type type, uint64_t count, float *sum))     \
+    X(factor, (const sl_factor_span *span))                                                        \
+    X(quadratic, (void *x, sl_type type, const float *square, uint64_t count, float factor,        \
+                  float square_factor))
 
 /* Independent multiply-adds from registers alone. `numbers`: a float below 1, an ordinary one, and
  * room for a third, which is written so that the loop has a result. */

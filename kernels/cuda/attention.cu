@@ -35,29 +35,53 @@ static void open_mask(const sl_kernel_call *call, const void *positions, sl_atte
     args->first_head = (uint32_t)(call->attrs->rank_index * call->attrs->heads);
 }
 
-/* What all three ops have: q, k and v in one operand. */
-static sl_status open_args(const sl_kernel_call *call, sl_attention_args *out_args)
+/* Whether heads are of whole features, and keys of whole heads that as many heads of q share. */
+static sl_status check_heads(const sl_op_attrs *attrs)
+{
+    const uint64_t in = attrs->in, out = attrs->out, heads = attrs->heads;
+    if (heads == 0 || in == 0 || in % heads != 0 || out == 0 || out % (in / heads) != 0 ||
+        in % out != 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features over %llu heads, keys of %llu",
+                (unsigned long long)in, (unsigned long long)heads, (unsigned long long)out);
+    return SL_OK;
+}
+
+/* Where q, k and v begin, or their gradients: side by side in each row of `qkv`, or each in an
+ * operand of its own. */
+typedef struct attention_inputs {
+    void *q, *k, *v;
+} attention_inputs;
+
+static attention_inputs find_inputs(const sl_kernel_call *call, void *qkv, void *k, void *v)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    if (attrs->is_separate)
+        return {qkv, k, v};
+    return {qkv, element(call, qkv, attrs->in), element(call, qkv, attrs->in + attrs->out)};
+}
+
+/* What all three ops have. */
+static sl_status open_args(const sl_kernel_call *call, const attention_inputs &inputs,
+                           sl_attention_args *out_args)
 {
     const sl_op_attrs *attrs = call->attrs;
     const uint64_t in = attrs->in, rows = attrs->seq + call->scalars.position;
-    if (attrs->heads == 0 || in == 0 || in % attrs->heads != 0)
-        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features over %llu heads",
-                (unsigned long long)in, (unsigned long long)attrs->heads);
-    if (attrs->out != in)
-        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features and %llu of shared keys on a GPU",
-                (unsigned long long)in, (unsigned long long)attrs->out);
+    SL_TRY(check_heads(attrs));
     if (rows > INT32_MAX / 2 || in > INT32_MAX || attrs->batch * attrs->heads > INT32_MAX)
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu rows, %llu features and %llu heads",
                 (unsigned long long)rows, (unsigned long long)in,
                 (unsigned long long)(attrs->batch * attrs->heads));
     sl_attention_args args = {};
-    args.q = call->operand[0];
-    args.k = element(call, call->operand[0], in);
-    args.v = element(call, call->operand[0], 2 * in);
-    args.q_row = args.key_row = 3 * in;
-    args.q_batch = args.key_batch = attrs->seq * 3 * in;
+    args.q = inputs.q;
+    args.k = inputs.k;
+    args.v = inputs.v;
+    args.q_row = attrs->is_separate ? in : in + 2 * attrs->out;
+    args.key_row = attrs->is_separate ? attrs->out : args.q_row;
+    args.q_batch = attrs->seq * args.q_row;
+    args.key_batch = attrs->seq * args.key_row;
     args.heads = (uint32_t)attrs->heads;
     args.width = (uint32_t)(in / attrs->heads);
+    args.group = (uint32_t)(in / attrs->out);
     args.query_count = (uint32_t)attrs->seq;
     args.head_count = (uint32_t)(attrs->batch * attrs->heads);
     args.scale = 1.0f / sqrtf((float)args.width);
@@ -73,26 +97,32 @@ static sl_status attend(const sl_kernel_call *call, const sl_attention_args *arg
 
 extern "C" sl_status sl_cuda_attention(const sl_kernel_call *call)
 {
+    enum { QKV, Y, LSE, POSITIONS, K, V };
     sl_attention_args args;
-    SL_TRY(open_args(call, &args));
-    args.y = call->operand[1];
-    args.lse = (float *)call->operand[2];
-    open_mask(call, call->operand[3], &args);
+    SL_TRY(open_args(
+        call, find_inputs(call, call->operand[QKV], call->operand[K], call->operand[V]), &args));
+    args.y = call->operand[Y];
+    args.lse = (float *)call->operand[LSE];
+    open_mask(call, call->operand[POSITIONS], &args);
     return attend(call, &args);
 }
 
 extern "C" sl_status sl_cuda_attention_backward(const sl_kernel_call *call)
 {
+    enum { QKV, Y, LSE, DY, DQKV, POSITIONS, K, V, DK, DV };
+    const attention_inputs gradients =
+        find_inputs(call, call->operand[DQKV], call->operand[DK], call->operand[DV]);
     sl_attention_args args;
-    SL_TRY(open_args(call, &args));
-    args.y = call->operand[1];
-    args.lse = (float *)call->operand[2];
-    args.dy = call->operand[3];
+    SL_TRY(open_args(
+        call, find_inputs(call, call->operand[QKV], call->operand[K], call->operand[V]), &args));
+    args.y = call->operand[Y];
+    args.lse = (float *)call->operand[LSE];
+    args.dy = call->operand[DY];
     args.dots = (float *)call->workspace;
-    args.dq = call->operand[4];
-    args.dk = element(call, args.dq, call->attrs->in);
-    args.dv = element(call, args.dq, 2 * call->attrs->in);
-    open_mask(call, call->operand[5], &args);
+    args.dq = gradients.q;
+    args.dk = gradients.k;
+    args.dv = gradients.v;
+    open_mask(call, call->operand[POSITIONS], &args);
     return uses_tensor_cores(call->attrs) ? sl_attention_tensor_backward(call, &args)
                                           : sl_attention_plain_backward(call, &args);
 }
@@ -100,10 +130,11 @@ extern "C" sl_status sl_cuda_attention_backward(const sl_kernel_call *call)
 /* ---- the cache ---- */
 
 typedef struct append_args {
-    const void *qkv;
+    const void *keys, *values; /* of the new rows */
     void *cache;
     uint64_t batch, cache_rows, position;
-    uint32_t seq, units; /* units: of a row of I elements */
+    uint32_t seq, units; /* units: of a cached row */
+    uint32_t row_units;  /* from one of the new rows to the next */
 } append_args;
 
 /* Unit i of the new rows, of keys in blocks (., 0) and of values in blocks (., 1). */
@@ -112,24 +143,30 @@ static __global__ void __launch_bounds__(APPEND_THREADS) attention_append(append
 {
     const uint32_t i = blockIdx.x * APPEND_THREADS + threadIdx.x, which = blockIdx.y;
     const uint32_t row = i / args.units, column = i % args.units;
+    const unit *from = (const unit *)(which ? args.values : args.keys);
     if (row >= args.batch * args.seq)
         return;
     const uint64_t batch = which * args.batch + row / args.seq;
     const uint64_t cached = batch * args.cache_rows + args.position + row % args.seq;
     ((unit *)args.cache)[cached * args.units + column] =
-        ((const unit *)args.qkv)[((uint64_t)row * 3 + 1 + which) * args.units + column];
+        from[(uint64_t)row * args.row_units + column];
 }
 
-template <typename unit> static sl_status append(const sl_kernel_call *call, uint64_t row_bytes)
+/* Keys and values of the new rows, those of `attention`, become those behind them in the cache. */
+template <typename unit>
+static sl_status append(const sl_kernel_call *call, const sl_attention_args *attention)
 {
     const sl_op_attrs *attrs = call->attrs;
-    const append_args args = {call->operand[0],
+    const uint64_t element_bytes = sl_type_bytes((sl_type)attrs->type);
+    const append_args args = {attention->k,
+                              attention->v,
                               call->operand[1],
                               attrs->batch,
                               attrs->cache_rows,
                               call->scalars.position,
                               (uint32_t)attrs->seq,
-                              (uint32_t)(row_bytes / sizeof(unit))};
+                              (uint32_t)(attrs->out * element_bytes / sizeof(unit)),
+                              (uint32_t)(attention->key_row * element_bytes / sizeof(unit))};
     const uint64_t blocks =
         (attrs->batch * attrs->seq * args.units + APPEND_THREADS - 1) / APPEND_THREADS;
     if (blocks > UINT32_MAX / APPEND_THREADS) /* the kernel counts units in 32 bits */
@@ -142,21 +179,23 @@ template <typename unit> static sl_status append(const sl_kernel_call *call, uin
 extern "C" sl_status sl_cuda_attention_cached(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
-    const uint64_t row_bytes = attrs->in * sl_type_bytes((sl_type)attrs->type);
+    const uint64_t row_bytes = attrs->out * sl_type_bytes((sl_type)attrs->type);
+    enum { QKV, CACHE, Y, K, V };
     sl_attention_args args;
-    SL_TRY(open_args(call, &args));
+    SL_TRY(open_args(
+        call, find_inputs(call, call->operand[QKV], call->operand[K], call->operand[V]), &args));
     args.position = call->scalars.position;
     if (args.position > attrs->cache_rows || attrs->seq > attrs->cache_rows - args.position)
         SL_FAIL(SL_ERROR_INTERNAL, "%llu tokens do not fit a cache of %llu that holds %u",
                 (unsigned long long)attrs->seq, (unsigned long long)attrs->cache_rows,
                 args.position);
-    SL_TRY(row_bytes % sizeof(uint4) == 0 ? append<uint4>(call, row_bytes)
-                                          : append<uint16_t>(call, row_bytes));
-    args.k = call->operand[1];
-    args.v = element(call, args.k, attrs->batch * attrs->cache_rows * attrs->in);
-    args.key_row = attrs->in;
-    args.key_batch = attrs->cache_rows * attrs->in;
-    args.y = call->operand[2];
+    SL_TRY(row_bytes % sizeof(uint4) == 0 ? append<uint4>(call, &args)
+                                          : append<uint16_t>(call, &args));
+    args.k = call->operand[CACHE];
+    args.v = element(call, args.k, attrs->batch * attrs->cache_rows * attrs->out);
+    args.key_row = attrs->out;
+    args.key_batch = attrs->cache_rows * attrs->out;
+    args.y = call->operand[Y];
     return is_split(SL_OP_ATTENTION_CACHED, attrs) ? sl_attention_split(call, &args)
                                                    : attend(call, &args);
 }

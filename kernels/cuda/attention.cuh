@@ -8,6 +8,11 @@
  * neither atomic additions, which would give other bits every time, nor partial sums in memory.
  *
  * Query i of a call stands at position + i and sees keys 0 .. position + i.
+ *
+ * Heads of q may share a head of k and v in groups (Ainslie et al. 2023). The blocks of a group's
+ * heads are neighbours, and read its keys and values out of the second-level cache. Backward, a
+ * block that owns keys walks the queries of its group's heads one after the other: the sums of a
+ * key go through all of them in a fixed order.
  */
 #ifndef SL_KERNELS_CUDA_ATTENTION_CUH
 #define SL_KERNELS_CUDA_ATTENTION_CUH
@@ -22,8 +27,8 @@ extern "C" {
  * in a row. Rows and batches are counted in elements. */
 typedef struct sl_attention_args {
     const void *q, *k, *v;
-    uint64_t q_row, q_batch; /* from one row of q (dq, dk, dv) to the next, one batch to the next */
-    uint64_t key_row, key_batch; /* the same of k and v */
+    uint64_t q_row, q_batch;     /* from one row of q and dq to the next, one batch to the next */
+    uint64_t key_row, key_batch; /* the same of k, v, dk and dv */
     void *y;                     /* forward written, backward read; [B, T, I] */
     float *lse;                  /* [B, H, T]; forward written, or NULL */
     const void *dy;              /* [B, T, I] */
@@ -35,6 +40,7 @@ typedef struct sl_attention_args {
     uint32_t head_count;      /* B * H */
     float scale;              /* of scores: 1 / sqrt(width) */
     uint32_t first_head;      /* of this rank */
+    uint32_t group;           /* heads of q that share a head of k and v; divides heads */
     const int32_t *positions; /* [B, T], of each token in its document; NULL: all see all before */
     sl_dropout dropout;       /* of weights */
 } sl_attention_args;
@@ -43,18 +49,22 @@ typedef struct sl_attention_args {
 
 /* Where a block's head begins, in elements. */
 typedef struct sl_attention_place {
-    uint64_t q, key, y;  /* q: also of dq, dk, dv */
+    uint64_t q, key, y;  /* q: also of dq; key: of k, v, dk and dv */
     uint64_t statistics; /* lse, dots */
 } sl_attention_place;
 
+/* GROUPED: heads of q may share a head of k and v. */
+template <bool GROUPED>
 static __device__ __forceinline__ sl_attention_place
 sl_attention_place_of(const sl_attention_args &args, uint32_t head_index)
 {
     const uint64_t batch = head_index / args.heads;
-    const uint64_t column = (uint64_t)(head_index % args.heads) * args.width;
+    const uint32_t head = head_index % args.heads;
+    const uint64_t column = (uint64_t)head * args.width;
+    const uint64_t key_column = GROUPED ? (uint64_t)(head / args.group) * args.width : column;
     sl_attention_place place;
     place.q = batch * args.q_batch + column;
-    place.key = batch * args.key_batch + column;
+    place.key = batch * args.key_batch + key_column;
     place.y = batch * args.query_count * args.heads * args.width + column;
     place.statistics = (uint64_t)head_index * args.query_count;
     return place;
@@ -70,8 +80,8 @@ static __host__ __device__ __forceinline__ uint32_t sl_divide_up(uint32_t total,
     return total / part + (total % part != 0);
 }
 
-/* The grid of blocks that own `tile` queries or keys each of `count`, of every head; an sl_status.
- * Heads vary first: so all the longest blocks start before any shorter one. */
+/* The grid of blocks that own `tile` queries each, of every head; an sl_status. Heads vary first:
+ * so all the longest blocks start before any shorter one. */
 static inline sl_status sl_attention_grid(const sl_attention_args *args, uint32_t tile,
                                           uint32_t parts, dim3 *out_grid)
 {
@@ -79,6 +89,15 @@ static inline sl_status sl_attention_grid(const sl_attention_args *args, uint32_
     if (tiles > 65535 || parts > 65535)
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %u queries has too many tiles", args->query_count);
     *out_grid = dim3(args->head_count, tiles, parts);
+    return SL_OK;
+}
+
+/* The same of blocks that own keys: one for all heads of a group. */
+static inline sl_status sl_attention_key_grid(const sl_attention_args *args, uint32_t tile,
+                                              uint32_t parts, dim3 *out_grid)
+{
+    SL_TRY(sl_attention_grid(args, tile, parts, out_grid));
+    out_grid->x /= args->group;
     return SL_OK;
 }
 

@@ -5,7 +5,8 @@
  *
  * With dropout the p' of dv, and dp, are multiplied by the factors of the mask.
  *
- * One kernel owns keys and walks the tiles of queries from the diagonal on: it computes s' and dp',
+ * One kernel owns keys and walks the tiles of queries from the diagonal on, of each head that
+ * shares the keys: it computes s' and dp',
  * whose rows are its keys, so that p' and ds' are left operands as they stand in registers. The
  * other owns queries and walks the tiles of keys up to the diagonal. Nothing but operands passes
  * through shared memory. A block of either owns 64 or 128 rows; the next tile of the other
@@ -28,19 +29,31 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
- *                                                        sm_80                sm_90
- *   attention_backward_keys<bf16, 64, false>        246   4.62   0.56    242   4.62   0.56
- *   attention_backward_keys<bf16, 64, true>         221   6.86   0.56    224   6.85   0.56
- *   attention_backward_keys<bf16, 128, false>       251   4.69   0.62    255   4.69   0.62
- *   attention_backward_keys<bf16, 128, true>        246   5.59   0.62    249   5.58   0.62
- *   attention_backward_keys<bf16, 256, false>       226   5.30   0.83    240   5.30   0.83
- *   attention_backward_keys<bf16, 256, true>        240   5.89   0.83    241   5.88   0.83
- *   attention_backward_queries<bf16, 64, false>     233   4.64   0.42    237   4.62   0.42
- *   attention_backward_queries<bf16, 64, true>      246   7.07   0.42    247   7.09   0.42
- *   attention_backward_queries<bf16, 128, false>    158   4.81   0.67    166   4.80   0.67
- *   attention_backward_queries<bf16, 128, true>     168   5.97   0.67    168   6.00   0.67
- *   attention_backward_queries<bf16, 256, false>    235   5.21   0.83    235   5.20   0.83
- *   attention_backward_queries<bf16, 256, true>     242   5.78   0.83    240   5.77   0.83
+ *                                                               sm_80                sm_90
+ *   attention_backward_keys<bf16, 64, false, false>        246   4.61   0.56    242   4.61   0.56
+ *   attention_backward_keys<bf16, 64, false, true>         217   4.73   0.56    224   4.72   0.56
+ *   attention_backward_keys<bf16, 64, true, false>         221   6.86   0.56    224   6.85   0.56
+ *   attention_backward_keys<bf16, 64, true, true>          236   6.90   0.56    240   6.89   0.56
+ *   attention_backward_keys<bf16, 128, false, false>       251   4.69   0.62    255   4.69   0.62
+ *   attention_backward_keys<bf16, 128, false, true>        249   4.72   0.62    253   4.72   0.62
+ *   attention_backward_keys<bf16, 128, true, false>        246   5.62   0.62    249   5.62   0.62
+ *   attention_backward_keys<bf16, 128, true, true>         242   5.61   0.62    248   5.60   0.62
+ *   attention_backward_keys<bf16, 256, false, false>       226   5.30   0.83    240   5.30   0.83
+ *   attention_backward_keys<bf16, 256, false, true>        228   5.34   0.83    243   5.34   0.83
+ *   attention_backward_keys<bf16, 256, true, false>        240   5.94   0.83    241   5.94   0.83
+ *   attention_backward_keys<bf16, 256, true, true>         233   6.05   0.83    242   6.04   0.83
+ *   attention_backward_queries<bf16, 64, false, false>     233   4.64   0.42    237   4.62   0.42
+ *   attention_backward_queries<bf16, 64, false, true>      233   4.64   0.42    237   4.62   0.42
+ *   attention_backward_queries<bf16, 64, true, false>      246   7.07   0.42    247   7.09   0.42
+ *   attention_backward_queries<bf16, 64, true, true>       246   7.07   0.42    247   7.09   0.42
+ *   attention_backward_queries<bf16, 128, false, false>    158   4.81   0.67    166   4.80   0.67
+ *   attention_backward_queries<bf16, 128, false, true>     168   4.81   0.67    166   4.80   0.67
+ *   attention_backward_queries<bf16, 128, true, false>     168   5.97   0.67    168   6.00   0.67
+ *   attention_backward_queries<bf16, 128, true, true>      168   5.97   0.67    168   6.00   0.67
+ *   attention_backward_queries<bf16, 256, false, false>    235   5.21   0.83    235   5.20   0.83
+ *   attention_backward_queries<bf16, 256, false, true>     235   5.21   0.83    235   5.20   0.83
+ *   attention_backward_queries<bf16, 256, true, false>     242   5.78   0.83    240   5.77   0.83
+ *   attention_backward_queries<bf16, 256, true, true>      242   5.78   0.83    238   5.77   0.83
  */
 #include "attention_dots.cuh"
 #include "attention_mask.cuh"
@@ -121,16 +134,16 @@ template <int WIDTH> struct keys_state {
     float dv[1][keys_shape<WIDTH>::COLUMNS / 8][4];
 };
 
-/* Begins to copy a tile of queries, their gradients and statistics into its half of `query_tiles`
+/* Begins to copy a tile of queries, their gradients and statistics into one half of `query_tiles`
  * and of `statistics`. */
 template <int WIDTH>
 static __device__ __forceinline__ void copy_query_tile(const sl_attention_args &args,
                                                        const sl_attention_place &place,
-                                                       uint32_t tile_index, uint4 *query_tiles,
-                                                       float *statistics)
+                                                       uint32_t tile_index, uint32_t half,
+                                                       uint4 *query_tiles, float *statistics)
 {
     typedef keys_shape<WIDTH> shape;
-    const uint32_t first = tile_index * shape::QUERIES, half = tile_index % 2;
+    const uint32_t first = tile_index * shape::QUERIES;
     copy_queries<WIDTH, shape::QUERIES>(args, place, first,
                                         query_tiles + half * 2 * shape::QUERY_PACKS);
     if (threadIdx.x < shape::STATISTICS) {
@@ -140,6 +153,30 @@ static __device__ __forceinline__ void copy_query_tile(const sl_attention_args &
         sl_copy_begin_float(&statistics[half * shape::STATISTICS + threadIdx.x],
                             from + place.statistics + (copies ? row : 0), copies);
     }
+}
+
+/* A tile of queries on the way of a block that owns keys of several heads of q: from tile to tile
+ * of a head, then to the next head. */
+typedef struct group_walk {
+    sl_attention_place place; /* of the head */
+    uint32_t tile, half;      /* half: of the shared memory of tiles */
+    uint32_t head;            /* of the group */
+} group_walk;
+
+/* Goes on to the next tile; false if there is none. */
+static __device__ __forceinline__ bool advance(group_walk &walk, const sl_attention_args &args,
+                                               uint32_t first_tile, uint32_t tile_count)
+{
+    walk.half ^= 1;
+    if (++walk.tile < tile_count)
+        return true;
+    if (++walk.head == args.group)
+        return false;
+    walk.tile = first_tile;
+    walk.place.q += args.width;
+    walk.place.y += args.width;
+    walk.place.statistics += args.query_count;
+    return true;
 }
 
 /* s' and dp' become p' and ds'. Queries beyond the last have rows of zeros: what their weights of 1
@@ -227,7 +264,8 @@ static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, con
     sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dk, weights, queries, first_pack);
 }
 
-template <sl_type TYPE, int WIDTH>
+/* Where no heads share keys, rows of dk lie as far apart as those of dq. */
+template <sl_type TYPE, int WIDTH, bool GROUPED>
 static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
                                                   const sl_attention_place &place,
                                                   const keys_state<WIDTH> &state, uint32_t first,
@@ -236,10 +274,10 @@ static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
     const uint32_t first_pack = blockIdx.z * (shape::COLUMNS / 8);
-    const uint64_t at = place.q + first * args.q_row;
+    const uint64_t row = GROUPED ? args.key_row : args.q_row;
+    const uint64_t at = (GROUPED ? place.key : place.q) + first * row;
     const float scale[1][2] = {{args.scale, args.scale}}, one[1][2] = {{1.0f, 1.0f}};
-    sl_tile_result result = {(uint16_t *)args.dk + at, args.q_row, args.query_count - first,
-                             args.width};
+    sl_tile_result result = {(uint16_t *)args.dk + at, row, args.query_count - first, args.width};
     sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dk, scale, key_tile, first_row,
                                                first_pack);
     result.first = (uint16_t *)args.dv + at;
@@ -247,7 +285,9 @@ static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
                                                first_row, first_pack);
 }
 
-template <sl_type TYPE, int WIDTH, bool MASKED>
+/* GROUPED: the block walks the queries of one head after the other, of those that share its keys.
+ */
+template <sl_type TYPE, int WIDTH, bool MASKED, bool GROUPED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_keys(sl_attention_args args)
 {
@@ -255,37 +295,52 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     SL_DYNAMIC_SHARED(uint4, key_tile);
     uint4 *const query_tiles = key_tile + 2 * shape::KEY_PACKS;
     float *const statistics = (float *)(query_tiles + 4 * shape::QUERY_PACKS);
-    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const uint32_t first_head = GROUPED ? blockIdx.x * args.group : blockIdx.x;
+    const sl_attention_place place = sl_attention_place_of<GROUPED>(args, first_head);
     const uint32_t first = blockIdx.y * shape::KEYS;
     const uint32_t first_tile = first / shape::QUERIES;
     uint32_t tile_count = sl_divide_up(args.query_count, shape::QUERIES);
     sl_attention_mask mask = {};
     if constexpr (MASKED) {
-        mask = sl_attention_mask_of(args, blockIdx.x);
+        mask = sl_attention_mask_of(args, first_head);
         tile_count = sl_attention_end_tile(mask, first_tile, shape::QUERIES, first + shape::KEYS);
     }
     const int warp_key = (int)(first + threadIdx.x / SL_WARP * shape::ROWS);
     copy_keys<WIDTH, shape::KEYS>(args, place, first, key_tile);
-    copy_query_tile<WIDTH>(args, place, first_tile, query_tiles, statistics);
+    copy_query_tile<WIDTH>(args, place, first_tile, first_tile % 2, query_tiles, statistics);
     keys_state<WIDTH> state;
     clear_sums(state.dk);
     clear_sums(state.dv);
+    group_walk next = {place, first_tile, first_tile % 2, 0};
     uint32_t tile = first_tile;
+    bool goes_on;
     do {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
-        if (tile + 1 < tile_count)
-            copy_query_tile<WIDTH>(args, place, tile + 1, query_tiles, statistics);
+        const uint32_t half = GROUPED ? next.half : tile % 2, head = next.head;
+        if constexpr (GROUPED) {
+            tile = next.tile;
+            goes_on = advance(next, args, first_tile, tile_count);
+            if (goes_on)
+                copy_query_tile<WIDTH>(args, next.place, next.tile, next.half, query_tiles,
+                                       statistics);
+        } else if (tile + 1 < tile_count) {
+            copy_query_tile<WIDTH>(args, place, tile + 1, (tile + 1) % 2, query_tiles, statistics);
+        }
         const tile_walk walk = {args.scale * SL_LOG2_E, (int)(tile * shape::QUERIES) - warp_key};
         mask.first_query = tile * shape::QUERIES;
         mask.first_key = (uint32_t)warp_key;
         /* the tile's last query sees the warp's first key */
         if (walk.causal_offset + shape::QUERIES > 0)
             add_queries<TYPE, WIDTH, MASKED>(state, key_tile,
-                                             query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
-                                             statistics + tile % 2 * shape::STATISTICS, walk, mask);
-    } while (++tile < tile_count);
-    store_keys<TYPE>(args, place, state, first, key_tile);
+                                             query_tiles + half * 2 * shape::QUERY_PACKS,
+                                             statistics + half * shape::STATISTICS, walk, mask);
+        if constexpr (GROUPED)
+            mask.head += next.head - head;
+        else
+            goes_on = ++tile < tile_count;
+    } while (goes_on);
+    store_keys<TYPE, WIDTH, GROUPED>(args, place, state, first, key_tile);
 }
 
 /* ---- blocks that own queries ---- */
@@ -406,14 +461,14 @@ static __device__ __forceinline__ void store_queries(const sl_attention_args &ar
                                       threadIdx.x / SL_WARP * shape::ROWS, 0);
 }
 
-template <sl_type TYPE, int WIDTH, bool MASKED>
+template <sl_type TYPE, int WIDTH, bool MASKED, bool GROUPED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_queries(sl_attention_args args)
 {
     typedef queries_shape<WIDTH> shape;
     SL_DYNAMIC_SHARED(uint4, query_tile);
     uint4 *const key_tiles = query_tile + 2 * shape::QUERY_PACKS;
-    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const sl_attention_place place = sl_attention_place_of<GROUPED>(args, blockIdx.x);
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::QUERIES;
     const uint32_t key_count = sl_less(args.query_count, first + shape::QUERIES);
     const uint32_t tile_count = sl_divide_up(key_count, shape::KEYS);
@@ -447,39 +502,51 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
 
 /* ---- launches ---- */
 
-template <sl_type TYPE, int WIDTH, bool MASKED>
+template <sl_type TYPE, int WIDTH, bool MASKED, bool GROUPED>
 static sl_status launch_one(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const sl_attention_args copy = *args;
     dim3 keys, queries;
-    SL_TRY(sl_attention_grid(args, keys_shape<WIDTH>::KEYS, keys_shape<WIDTH>::PARTS, &keys));
+    SL_TRY(sl_attention_key_grid(args, keys_shape<WIDTH>::KEYS, keys_shape<WIDTH>::PARTS, &keys));
     SL_TRY(sl_attention_grid(args, queries_shape<WIDTH>::QUERIES, 1, &queries));
     SL_TRY((sl_attention_dots<TYPE, true>(call, args)));
     SL_TRY(SL_LAUNCH(call, keys, SL_ATTENTION_THREADS, keys_shape<WIDTH>::SHARED_BYTES,
-                     (attention_backward_keys<TYPE, WIDTH, MASKED>), copy));
+                     (attention_backward_keys<TYPE, WIDTH, MASKED, GROUPED>), copy));
     return SL_LAUNCH(call, queries, SL_ATTENTION_THREADS, queries_shape<WIDTH>::SHARED_BYTES,
-                     (attention_backward_queries<TYPE, WIDTH, MASKED>), copy);
+                     (attention_backward_queries<TYPE, WIDTH, MASKED, GROUPED>), copy);
+}
+
+template <sl_type TYPE, int WIDTH, bool GROUPED>
+static sl_status launch_heads(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one<TYPE, WIDTH, false, GROUPED>),
+                         (launch_one<TYPE, WIDTH, true, GROUPED>));
 }
 
 template <sl_type TYPE, int WIDTH>
 static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
 {
-    SL_ATTENTION_BY_MASK(call, args, (launch_one<TYPE, WIDTH, false>),
-                         (launch_one<TYPE, WIDTH, true>));
+    return args->group > 1 ? launch_heads<TYPE, WIDTH, true>(call, args)
+                           : launch_heads<TYPE, WIDTH, false>(call, args);
 }
 
-template <sl_type TYPE, int WIDTH, bool MASKED> static sl_status prepare_one(void)
+template <sl_type TYPE, int WIDTH, bool MASKED, bool GROUPED> static sl_status prepare_one(void)
 {
-    SL_TRY(sl_attention_allow_shared(attention_backward_keys<TYPE, WIDTH, MASKED>,
+    SL_TRY(sl_attention_allow_shared(attention_backward_keys<TYPE, WIDTH, MASKED, GROUPED>,
                                      keys_shape<WIDTH>::SHARED_BYTES));
-    return sl_attention_allow_shared(attention_backward_queries<TYPE, WIDTH, MASKED>,
+    return sl_attention_allow_shared(attention_backward_queries<TYPE, WIDTH, MASKED, GROUPED>,
                                      queries_shape<WIDTH>::SHARED_BYTES);
 }
 
-template <sl_type TYPE, int WIDTH> static sl_status prepare(void)
+template <sl_type TYPE, int WIDTH, bool GROUPED> static sl_status prepare_heads(void)
 {
-    SL_TRY((prepare_one<TYPE, WIDTH, false>()));
-    return prepare_one<TYPE, WIDTH, true>();
+    SL_TRY((prepare_one<TYPE, WIDTH, false, GROUPED>()));
+    return prepare_one<TYPE, WIDTH, true, GROUPED>();
+}
+
+template <sl_type TYPE, int WIDTH> static sl_status prepare(bool is_grouped)
+{
+    return is_grouped ? prepare_heads<TYPE, WIDTH, true>() : prepare_heads<TYPE, WIDTH, false>();
 }
 
 sl_status sl_attention_tensor_backward(const sl_kernel_call *call, const sl_attention_args *args)
@@ -489,5 +556,6 @@ sl_status sl_attention_tensor_backward(const sl_kernel_call *call, const sl_atte
 
 sl_status sl_attention_tensor_prepare_backward(const sl_op_attrs *attrs)
 {
-    return SL_ATTENTION_BY_WIDTH(attrs->type, attrs->in / attrs->heads, prepare);
+    return SL_ATTENTION_BY_WIDTH(attrs->type, attrs->in / attrs->heads, prepare,
+                                 attrs->out != attrs->in);
 }

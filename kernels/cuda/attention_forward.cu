@@ -23,13 +23,19 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
- *                                               sm_80                sm_90
- *   attention_forward<bf16, 64, false>     215   5.77   0.31    224   5.76   0.31
- *   attention_forward<bf16, 64, true>      253   5.83   0.31    248   5.81   0.31
- *   attention_forward<bf16, 128, false>    253   5.52   0.38    255   5.51   0.38
- *   attention_forward<bf16, 128, true>     255   5.58   0.38    255   5.56   0.38
- *   attention_forward<bf16, 256, false>    245   5.79   0.62    247   5.77   0.62
- *   attention_forward<bf16, 256, true>     246   5.84   0.62    249   5.82   0.62
+ *                                                      sm_80                sm_90
+ *   attention_forward<bf16, 64, false, false>     215   5.77   0.31    224   5.76   0.31
+ *   attention_forward<bf16, 64, false, true>      215   5.77   0.31    224   5.76   0.31
+ *   attention_forward<bf16, 64, true, false>      253   5.83   0.31    248   5.81   0.31
+ *   attention_forward<bf16, 64, true, true>       253   5.83   0.31    248   5.81   0.31
+ *   attention_forward<bf16, 128, false, false>    253   5.52   0.38    255   5.51   0.38
+ *   attention_forward<bf16, 128, false, true>     253   5.52   0.38    255   5.51   0.38
+ *   attention_forward<bf16, 128, true, false>     255   5.58   0.38    255   5.56   0.38
+ *   attention_forward<bf16, 128, true, true>      255   5.58   0.38    255   5.56   0.38
+ *   attention_forward<bf16, 256, false, false>    245   5.79   0.62    247   5.77   0.62
+ *   attention_forward<bf16, 256, false, true>     245   5.79   0.62    247   5.77   0.62
+ *   attention_forward<bf16, 256, true, false>     246   5.84   0.62    249   5.82   0.62
+ *   attention_forward<bf16, 256, true, true>      246   5.84   0.62    249   5.82   0.62
  */
 #include "attention_mask.cuh"
 #include "attention_tiles.cuh"
@@ -238,14 +244,14 @@ static __device__ __forceinline__ void store_results(const sl_attention_args &ar
     sl_tile_store<TYPE, WIDTH, WIDTH>(result, state.sums, scale, queries, first_row, 0);
 }
 
-template <sl_type TYPE, int WIDTH, bool MASKED>
+template <sl_type TYPE, int WIDTH, bool MASKED, bool GROUPED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_forward(sl_attention_args args)
 {
     typedef forward_shape<WIDTH> shape;
     SL_DYNAMIC_SHARED(uint4, queries);
     uint4 *const key_tiles = queries + shape::QUERY_PACKS;
-    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const sl_attention_place place = sl_attention_place_of<GROUPED>(args, blockIdx.x);
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::QUERIES;
     const uint32_t count = sl_less(args.query_count - first, shape::QUERIES);
     const uint32_t key_count = args.position + first + count;
@@ -280,7 +286,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
                         args.lse ? args.lse + place.statistics + first : NULL, count);
 }
 
-template <sl_type TYPE, int WIDTH, bool MASKED>
+template <sl_type TYPE, int WIDTH, bool MASKED, bool GROUPED>
 static sl_status launch_one(const sl_kernel_call *call, const sl_attention_args *args)
 {
     typedef forward_shape<WIDTH> shape;
@@ -288,21 +294,33 @@ static sl_status launch_one(const sl_kernel_call *call, const sl_attention_args 
     dim3 grid;
     SL_TRY(sl_attention_grid(args, shape::QUERIES, 1, &grid));
     return SL_LAUNCH(call, grid, SL_ATTENTION_THREADS, shape::SHARED_BYTES,
-                     (attention_forward<TYPE, WIDTH, MASKED>), copy);
+                     (attention_forward<TYPE, WIDTH, MASKED, GROUPED>), copy);
+}
+
+template <sl_type TYPE, int WIDTH, bool GROUPED>
+static sl_status launch_heads(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one<TYPE, WIDTH, false, GROUPED>),
+                         (launch_one<TYPE, WIDTH, true, GROUPED>));
 }
 
 template <sl_type TYPE, int WIDTH>
 static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
 {
-    SL_ATTENTION_BY_MASK(call, args, (launch_one<TYPE, WIDTH, false>),
-                         (launch_one<TYPE, WIDTH, true>));
+    return args->group > 1 ? launch_heads<TYPE, WIDTH, true>(call, args)
+                           : launch_heads<TYPE, WIDTH, false>(call, args);
 }
 
-template <sl_type TYPE, int WIDTH> static sl_status prepare(void)
+template <sl_type TYPE, int WIDTH, bool GROUPED> static sl_status prepare_heads(void)
 {
     enum { BYTES = forward_shape<WIDTH>::SHARED_BYTES };
-    SL_TRY(sl_attention_allow_shared(attention_forward<TYPE, WIDTH, false>, BYTES));
-    return sl_attention_allow_shared(attention_forward<TYPE, WIDTH, true>, BYTES);
+    SL_TRY(sl_attention_allow_shared(attention_forward<TYPE, WIDTH, false, GROUPED>, BYTES));
+    return sl_attention_allow_shared(attention_forward<TYPE, WIDTH, true, GROUPED>, BYTES);
+}
+
+template <sl_type TYPE, int WIDTH> static sl_status prepare(bool is_grouped)
+{
+    return is_grouped ? prepare_heads<TYPE, WIDTH, true>() : prepare_heads<TYPE, WIDTH, false>();
 }
 
 sl_status sl_attention_tensor_forward(const sl_kernel_call *call, const sl_attention_args *args)
@@ -312,5 +330,6 @@ sl_status sl_attention_tensor_forward(const sl_kernel_call *call, const sl_atten
 
 sl_status sl_attention_tensor_prepare_forward(const sl_op_attrs *attrs)
 {
-    return SL_ATTENTION_BY_WIDTH(attrs->type, attrs->in / attrs->heads, prepare);
+    return SL_ATTENTION_BY_WIDTH(attrs->type, attrs->in / attrs->heads, prepare,
+                                 attrs->out != attrs->in);
 }

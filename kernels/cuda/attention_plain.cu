@@ -11,19 +11,27 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
  *
- *                                                         sm_80                sm_90
- *   attention_plain_backward_keys<bf16, false>       145   1.57   0.12    186   1.60   0.12
- *   attention_plain_backward_keys<bf16, true>        196   1.50   0.12    201   1.54   0.12
- *   attention_plain_backward_keys<fp32, false>       145   1.52   0.12    184   1.57   0.12
- *   attention_plain_backward_keys<fp32, true>        196   1.46   0.12    201   1.51   0.12
- *   attention_plain_backward_queries<bf16, false>    132   1.52   0.12    125   1.56   0.12
- *   attention_plain_backward_queries<bf16, true>     144   1.50   0.12    142   1.54   0.12
- *   attention_plain_backward_queries<fp32, false>    132   1.48   0.12    127   1.52   0.12
- *   attention_plain_backward_queries<fp32, true>     144   1.46   0.12    143   1.51   0.12
- *   attention_plain_forward<bf16, false>             121   1.64   0.12    127   1.68   0.12
- *   attention_plain_forward<bf16, true>              118   1.74   0.12    122   1.77   0.12
- *   attention_plain_forward<fp32, false>             119   1.59   0.12    127   1.65   0.12
- *   attention_plain_forward<fp32, true>              121   1.70   0.12    123   1.74   0.12
+ *                                                                sm_80                sm_90
+ *   attention_plain_backward_keys<bf16, false>              139   1.54   0.12    164   1.55   0.12
+ *   attention_plain_backward_keys<bf16, true>               189   1.46   0.12    193   1.46   0.12
+ *   attention_plain_backward_keys<fp32, false>              139   1.48   0.12    164   1.52   0.12
+ *   attention_plain_backward_keys<fp32, true>               184   1.40   0.12    191   1.43   0.12
+ *   attention_plain_backward_queries<bf16, false, false>    132   1.52   0.12    125   1.56   0.12
+ *   attention_plain_backward_queries<bf16, false, true>     132   1.52   0.12    125   1.56   0.12
+ *   attention_plain_backward_queries<bf16, true, false>     144   1.50   0.12    142   1.54   0.12
+ *   attention_plain_backward_queries<bf16, true, true>      144   1.50   0.12    142   1.54   0.12
+ *   attention_plain_backward_queries<fp32, false, false>    132   1.48   0.12    127   1.52   0.12
+ *   attention_plain_backward_queries<fp32, false, true>     132   1.48   0.12    127   1.52   0.12
+ *   attention_plain_backward_queries<fp32, true, false>     144   1.46   0.12    143   1.51   0.12
+ *   attention_plain_backward_queries<fp32, true, true>      144   1.46   0.12    143   1.51   0.12
+ *   attention_plain_forward<bf16, false, false>             121   1.64   0.12    127   1.68   0.12
+ *   attention_plain_forward<bf16, false, true>              121   1.64   0.12    127   1.68   0.12
+ *   attention_plain_forward<bf16, true, false>              118   1.74   0.12    122   1.77   0.12
+ *   attention_plain_forward<bf16, true, true>               117   1.74   0.12    122   1.77   0.12
+ *   attention_plain_forward<fp32, false, false>             119   1.59   0.12    127   1.65   0.12
+ *   attention_plain_forward<fp32, false, true>              119   1.59   0.12    125   1.65   0.12
+ *   attention_plain_forward<fp32, true, false>              121   1.70   0.12    123   1.74   0.12
+ *   attention_plain_forward<fp32, true, true>               117   1.70   0.12    123   1.74   0.12
  */
 #include "attention_dots.cuh"
 #include "attention_mask.cuh"
@@ -261,12 +269,12 @@ static __device__ __forceinline__ void update_softmax(plain_state &state, float 
     }
 }
 
-template <sl_type TYPE, bool MASKED>
+template <sl_type TYPE, bool MASKED, bool GROUPED>
 static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_forward(sl_attention_args args)
 {
     SL_DYNAMIC_SHARED(plain_shared, shared);
-    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const sl_attention_place place = sl_attention_place_of<GROUPED>(args, blockIdx.x);
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * TILE, first_column = blockIdx.z * TILE;
     const plain_rows queries = query_rows(args, place, args.q, first);
     const plain_rows results = result_rows(args, place, NULL, first);
@@ -332,26 +340,26 @@ static __device__ __forceinline__ void differentiate_softmax(float &s, float &dp
     dp = p * ((MASKED ? dp * factor : dp) - dot);
 }
 
-/* A block owns keys: rows of the products. */
+/* A block owns keys: rows of the products. It walks the heads of q that share them. */
 template <sl_type TYPE, bool MASKED>
 static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_backward_keys(sl_attention_args args)
 {
     SL_DYNAMIC_SHARED(plain_shared, shared);
-    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    sl_attention_place place = sl_attention_place_of<true>(args, blockIdx.x * args.group);
     const uint32_t first = blockIdx.y * TILE, first_column = blockIdx.z * TILE;
     const plain_rows k = key_rows(args, place, args.k, first);
     const plain_rows v = key_rows(args, place, args.v, first);
     uint32_t query_end = args.query_count;
     sl_attention_mask mask = {};
     if constexpr (MASKED) {
-        mask = sl_attention_mask_of(args, blockIdx.x);
+        mask = sl_attention_mask_of(args, blockIdx.x * args.group);
         query_end = sl_attention_end_tile(mask, first / TILE, TILE, first + TILE) * TILE;
     }
     float dk[4][4], dv[4][4];
     clear_product(dk);
     clear_product(dv);
-    uint32_t query = first;
+    uint32_t query = first, head = 0;
     do {
         const plain_rows q = query_rows(args, place, args.q, query);
         const plain_rows dy = result_rows(args, place, args.dy, query);
@@ -369,21 +377,28 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         put_weights(shared, dp);
         add_weighted<TYPE>(dk, shared, q, first_column);
         query += TILE;
-    } while (query < query_end);
-    const plain_rows shape = query_rows(args, place, NULL, first);
+        if (query >= query_end) {
+            query = first;
+            head++;
+            mask.head++;
+            place.q += args.width;
+            place.y += args.width;
+            place.statistics += args.query_count;
+        }
+    } while (head < args.group);
     const float scale[4] = {args.scale, args.scale, args.scale, args.scale};
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    store_sums<TYPE>(args.dk, shape, first_column, dk, scale);
-    store_sums<TYPE>(args.dv, shape, first_column, dv, one);
+    store_sums<TYPE>(args.dk, k, first_column, dk, scale);
+    store_sums<TYPE>(args.dv, v, first_column, dv, one);
 }
 
 /* A block owns queries: rows of the products. */
-template <sl_type TYPE, bool MASKED>
+template <sl_type TYPE, bool MASKED, bool GROUPED>
 static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_backward_queries(sl_attention_args args)
 {
     SL_DYNAMIC_SHARED(plain_shared, shared);
-    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const sl_attention_place place = sl_attention_place_of<GROUPED>(args, blockIdx.x);
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * TILE, first_column = blockIdx.z * TILE;
     const plain_rows q = query_rows(args, place, args.q, first);
     const plain_rows dy = result_rows(args, place, args.dy, first);
@@ -414,41 +429,56 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* ---- launches ---- */
 
-template <sl_type TYPE, bool MASKED>
+template <sl_type TYPE, bool MASKED, bool GROUPED>
 static sl_status launch_one_forward(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const sl_attention_args copy = *args;
     dim3 grid;
     SL_TRY(sl_attention_grid(args, TILE, sl_divide_up(args->width, TILE), &grid));
     return SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
-                     (attention_plain_forward<TYPE, MASKED>), copy);
+                     (attention_plain_forward<TYPE, MASKED, GROUPED>), copy);
+}
+
+template <sl_type TYPE, bool GROUPED>
+static sl_status launch_forward_heads(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one_forward<TYPE, false, GROUPED>),
+                         (launch_one_forward<TYPE, true, GROUPED>));
 }
 
 template <sl_type TYPE>
 static sl_status launch_forward(const sl_kernel_call *call, const sl_attention_args *args)
 {
-    SL_ATTENTION_BY_MASK(call, args, (launch_one_forward<TYPE, false>),
-                         (launch_one_forward<TYPE, true>));
+    return args->group > 1 ? launch_forward_heads<TYPE, true>(call, args)
+                           : launch_forward_heads<TYPE, false>(call, args);
 }
 
-template <sl_type TYPE, bool MASKED>
+template <sl_type TYPE, bool MASKED, bool GROUPED>
 static sl_status launch_one_backward(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const sl_attention_args copy = *args;
-    dim3 grid;
-    SL_TRY(sl_attention_grid(args, TILE, sl_divide_up(args->width, TILE), &grid));
+    dim3 keys, queries;
+    SL_TRY(sl_attention_key_grid(args, TILE, sl_divide_up(args->width, TILE), &keys));
+    SL_TRY(sl_attention_grid(args, TILE, sl_divide_up(args->width, TILE), &queries));
     SL_TRY((sl_attention_dots<TYPE, false>(call, args)));
-    SL_TRY(SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
+    SL_TRY(SL_LAUNCH(call, keys, PLAIN_THREADS, sizeof(plain_shared),
                      (attention_plain_backward_keys<TYPE, MASKED>), copy));
-    return SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
-                     (attention_plain_backward_queries<TYPE, MASKED>), copy);
+    return SL_LAUNCH(call, queries, PLAIN_THREADS, sizeof(plain_shared),
+                     (attention_plain_backward_queries<TYPE, MASKED, GROUPED>), copy);
+}
+
+template <sl_type TYPE, bool GROUPED>
+static sl_status launch_backward_heads(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one_backward<TYPE, false, GROUPED>),
+                         (launch_one_backward<TYPE, true, GROUPED>));
 }
 
 template <sl_type TYPE>
 static sl_status launch_backward(const sl_kernel_call *call, const sl_attention_args *args)
 {
-    SL_ATTENTION_BY_MASK(call, args, (launch_one_backward<TYPE, false>),
-                         (launch_one_backward<TYPE, true>));
+    return args->group > 1 ? launch_backward_heads<TYPE, true>(call, args)
+                           : launch_backward_heads<TYPE, false>(call, args);
 }
 
 sl_status sl_attention_plain_forward(const sl_kernel_call *call, const sl_attention_args *args)

@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS) attention_split(split_ar
     SL_DYNAMIC_SHARED(float, scratch); /* a float a warp, twice */
     float *const weights = scratch + 2 * SL_WARP, *const query = weights + SPLIT;
     float *const group_sums = query + args.attention.width;
-    const sl_attention_place place = sl_attention_place_of(args.attention, blockIdx.x);
+    const sl_attention_place place = sl_attention_place_of<true>(args.attention, blockIdx.x);
     const uint32_t all_keys = args.attention.position + blockIdx.z + 1; /* that the query sees */
     const uint32_t first = blockIdx.y * SPLIT, width = args.attention.width;
     if (first >= all_keys)
@@ -126,7 +126,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS) attention_split(split_ar
 template <sl_type TYPE>
 static __global__ void __launch_bounds__(SPLIT_THREADS) attention_join(split_args args)
 {
-    const sl_attention_place place = sl_attention_place_of(args.attention, blockIdx.x);
+    const sl_attention_place place = sl_attention_place_of<true>(args.attention, blockIdx.x);
     const uint32_t width = args.attention.width;
     const uint32_t count = sl_divide_up(args.attention.position + blockIdx.y + 1, SPLIT);
     const float *partials = partial_of(args, blockIdx.y, 0);

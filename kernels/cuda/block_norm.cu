@@ -9,10 +9,10 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                       sm_80                sm_90
- *   block_norm_add                  32    151    172     32    160    172
+ *   block_norm_add                  32    155    180     32    164    180
  *   block_norm_sums<bf16, bf16>     31    234    133     31    238    133
  *   block_norm_sums<bf16, fp32>     32    298    261     32    302    261
- *   norm_finish                     27     24     32     28     24     32
+ *   norm_finish                     30     24     32     29     24     32
  */
 #include <stdbool.h>
 
@@ -46,7 +46,7 @@ static __device__ __forceinline__ float load_rounded(const void *gradient, uint6
         return sl_widen<TYPE>(sl_round<TYPE>(((const float *)gradient)[index]));
 }
 
-/* The fixed tree of a block's squares, as kernels/cpu/simd/adamw.c describes it: lane l adds the
+/* The fixed tree of a block's squares, as kernels/cpu/simd/update.c describes it: lane l adds the
  * elements l, l + 32, l + 64, ... in that order, then halves are added. Lane 0 has the sum. */
 template <sl_type TYPE, sl_type GRADIENT>
 static __global__ void __launch_bounds__(THREADS) block_norm_sums(const gradient_args a)
@@ -181,18 +181,28 @@ static __device__ double find_value(const sl_norm_sum *sum)
     return (double)(leading | (rest ? 1 : 0)) * power_of_two(64 * top - zeros + LEAST_EXPONENT);
 }
 
+/* From the mean over `row_count` rows to that over those that count; 0 if none does. */
+static __device__ double find_share(const double *counted, double row_count)
+{
+    if (!counted)
+        return 1.0;
+    return *counted > 0.0 ? __ddiv_rn(row_count, *counted) : 0.0;
+}
+
 /* In double throughout, rounded once at the end. A gradient that is not finite leaves a NaN norm
  * and a factor of 0. */
 static __global__ void norm_finish(const sl_norm_sum *norm, sl_step_control *control, double clip,
-                                   double loss_scale)
+                                   double loss_scale, const double *counted, double row_count)
 {
     if (threadIdx.x != 0)
         return;
-    const double size = __ddiv_rn(__dsqrt_rn(find_value(norm)), loss_scale);
+    const double share = find_share(counted, row_count);
+    const double size = __ddiv_rn(__dmul_rn(__dsqrt_rn(find_value(norm)), share), loss_scale);
     sl_step_control result = {(float)size, 0.0f, 1, norm->flags};
-    if (isfinite(size)) {
+    if (isfinite(size) && share > 0.0) {
         const double factor = clip > 0.0 ? __ddiv_rn(clip, size + 1e-6) : 1.0;
-        result.clip_scale = (float)__ddiv_rn(factor < 1.0 ? factor : 1.0, loss_scale);
+        result.clip_scale =
+            (float)__ddiv_rn(__dmul_rn(factor < 1.0 ? factor : 1.0, share), loss_scale);
         result.skip = 0;
     }
     *control = result;
@@ -235,5 +245,6 @@ extern "C" sl_status sl_cuda_norm_finish(const sl_kernel_call *call)
 {
     return SL_LAUNCH(call, 1, SL_WARP, 0, norm_finish, (const sl_norm_sum *)call->operand[0],
                      (sl_step_control *)call->operand[1], (double)call->scalars.clip,
-                     (double)call->scalars.loss_scale);
+                     (double)call->scalars.loss_scale, (const double *)call->operand[2],
+                     (double)call->attrs->row_count);
 }

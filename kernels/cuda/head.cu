@@ -6,12 +6,13 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                                  sm_80                sm_90
- *   head_logits_backward_tile<bf16, false>     20     93     20     19     99     20
- *   head_logits_backward_tile<bf16, true>      38    377     76     32    379     76
+ *   head_logits_backward_tile<bf16, false>     22     98     20     24    103     20
+ *   head_logits_backward_tile<bf16, true>      32    383     76     32    388     76
+ *   head_loss_counted                          18    161     48     19    162     48
  *   head_loss_groups                           20     17     32     24     17     32
- *   head_loss_rows                             29     35     16     30     34     16
- *   head_stats_rows<bf16, false, 32>           18    128     36     20    142     36
- *   head_stats_rows<bf16, false, 256>          20    147     36     26    165     36
+ *   head_loss_rows                             28     12     16     28     12     16
+ *   head_stats_rows<bf16, false, 32>           18    129     36     22    143     36
+ *   head_stats_rows<bf16, false, 256>          20    148     36     24    166     36
  *   head_stats_rows<bf16, true, 32>            31    152     16     31    154     16
  *   head_stats_rows<bf16, true, 256>           31    151     16     31    153     16
  */
@@ -56,6 +57,11 @@ static __device__ __forceinline__ uint64_t find_target(const head_rows &rows, ui
 {
     const int64_t column = (int64_t)rows.targets[row] - rows.first_id;
     return column >= 0 && (uint64_t)column < rows.valid_count ? (uint64_t)column : UINT64_MAX;
+}
+
+static __device__ __forceinline__ bool is_masked(const head_rows &rows, uint64_t row)
+{
+    return rows.targets[row] < 0;
 }
 
 /* The largest of some logits and the sum of their exponentials against it; of none, -infinity and
@@ -137,7 +143,7 @@ static __global__ void __launch_bounds__(THREADS) head_stats_rows(head_rows rows
         all.max = max;
         target += stats->z;
     }
-    *stats = make_float4(all.max, all.sum, target, 0.0f);
+    *stats = make_float4(all.max, all.sum, target, is_masked(rows, row) ? 1.0f : 0.0f);
 }
 
 template <sl_type TYPE, bool WIDE>
@@ -173,12 +179,13 @@ static __global__ void __launch_bounds__(THREADS) head_logits_backward_tile(head
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t row = blockIdx.x, target = find_target(rows, row);
+    const uint64_t valid_count = is_masked(rows, row) ? 0 : rows.valid_count; /* those not 0 */
     const float max = rows.stats[4 * row], factor = rows.scale / rows.stats[4 * row + 1];
     uint64_t first = ((uint64_t)blockIdx.y * TILE_PIECES * THREADS + threadIdx.x) * COUNT;
     sl_piece<TYPE, WIDE> piece[TILE_PIECES] = {};
 #pragma unroll
     for (int p = 0; p < TILE_PIECES; p++)
-        if (first + p * THREADS * COUNT < rows.valid_count)
+        if (first + p * THREADS * COUNT < valid_count)
             piece[p] = sl_load_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first +
                                                                   p * THREADS * COUNT);
 #pragma unroll
@@ -189,7 +196,7 @@ static __global__ void __launch_bounds__(THREADS) head_logits_backward_tile(head
         for (int i = 0; i < COUNT; i++) {
             const float share = expf(piece[p].value[i] - max) * factor;
             const float slope = first + i == target ? share - rows.scale : share;
-            piece[p].value[i] = first + i < rows.valid_count ? slope : 0.0f;
+            piece[p].value[i] = first + i < valid_count ? slope : 0.0f;
         }
         sl_store_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first, piece[p]);
     }
@@ -226,7 +233,8 @@ extern "C" sl_status sl_cuda_head_logits_backward(const sl_kernel_call *call)
 
 /* ---- HEAD_LOSS, in double. A block adds a fixed group of rows: each thread every 256th row, and
  * the threads' sums as a tree. With more groups than one, their sums go to the workspace and one
- * more block adds them. */
+ * more block adds them. Masked rows are left out; a block counts the others, if that is asked for.
+ */
 
 static const uint64_t GROUPS_MOST = 1024, GROUP_ROWS_LEAST = 1024;
 
@@ -270,7 +278,8 @@ static __global__ void __launch_bounds__(THREADS)
     double sum = 0.0;
     for (uint64_t row = first + threadIdx.x; row < end; row += THREADS) {
         const float4 s = stats[row];
-        sum += log((double)s.y) + ((double)s.x - (double)s.z);
+        if (s.w == 0.0f)
+            sum += log((double)s.y) + ((double)s.x - (double)s.z);
     }
     sum = sum_over_block(sum);
     if (threadIdx.x == 0)
@@ -288,6 +297,27 @@ static __global__ void __launch_bounds__(THREADS)
         *loss = accumulate ? *loss + sum : sum;
 }
 
+/* How many rows are not masked; whole numbers, exact in any order. */
+static __global__ void __launch_bounds__(THREADS)
+    head_loss_counted(const float4 *stats, uint64_t row_count, double *counted, bool accumulate)
+{
+    double sum = 0.0;
+    for (uint64_t row = threadIdx.x; row < row_count; row += THREADS)
+        sum += stats[row].w == 0.0f ? 1.0 : 0.0;
+    sum = sum_over_block(sum);
+    if (threadIdx.x == 0)
+        *counted = accumulate ? *counted + sum : sum;
+}
+
+static sl_status count_rows(const sl_kernel_call *call)
+{
+    if (!call->operand[2])
+        return SL_OK;
+    return SL_LAUNCH(call, 1, THREADS, 0, head_loss_counted, (const float4 *)call->operand[0],
+                     (uint64_t)call->attrs->row_count, (double *)call->operand[2],
+                     call->attrs->adds_output != 0);
+}
+
 extern "C" sl_status sl_cuda_head_loss(const sl_kernel_call *call)
 {
     const float4 *stats = (const float4 *)call->operand[0];
@@ -295,6 +325,7 @@ extern "C" sl_status sl_cuda_head_loss(const sl_kernel_call *call)
     const uint64_t row_count = call->attrs->row_count;
     const uint64_t group_rows = count_group_rows(row_count), group_count = count_groups(row_count);
     const bool accumulate = call->attrs->adds_output != 0;
+    SL_TRY(count_rows(call));
     if (group_count == 1)
         return SL_LAUNCH(call, 1, THREADS, 0, head_loss_rows, stats, row_count, group_rows, loss,
                          accumulate);

@@ -7,7 +7,6 @@
  *
  *                                                        sm_80                sm_90
  *   layernorm_any_rows<bf16>                         24    459    104     27    463    104
- *   layernorm_backward_add_groups                    30     37     32     30     37     32
  *   layernorm_backward_any_rows<bf16, false>         32     19     32     32     19     32
  *   layernorm_backward_any_rows<bf16, true>          32     40     32     32     41     32
  *   layernorm_backward_rows<bf16, 128, 1, false>     71    303    104     72    301    104
@@ -23,8 +22,8 @@
  *   layernorm_rows<bf16, 256, 2>                     48    254    136     48    268    136
  *   layernorm_rows<bf16, 256, 6>                     79    553    392     79    566    392
  */
-#include "gradient_out.cuh"
 #include "reduce.cuh"
+#include "row_groups.cuh"
 #include "typed.cuh"
 
 enum { THREADS = 256, WARP_BLOCK = 128 };
@@ -186,7 +185,7 @@ extern "C" sl_status sl_cuda_layernorm(const sl_kernel_call *call)
  * Moves, beyond the minimum, 8 bytes a column for each group of 8 rows or more: at most 512 groups.
  */
 
-static const uint64_t GROUPS_MOST = 512, GROUP_ROWS_LEAST = 8;
+enum { GROUP_ROWS_LEAST = 8 };
 
 typedef struct norm_gradient {
     const void *x, *gamma;
@@ -198,27 +197,15 @@ typedef struct norm_gradient {
     bool accumulate;
 } norm_gradient;
 
-static uint64_t count_group_rows(uint64_t row_count)
-{
-    const uint64_t rows = sl_bits_divide_up(row_count, GROUPS_MOST);
-    return rows > GROUP_ROWS_LEAST ? rows : GROUP_ROWS_LEAST;
-}
-
 static uint64_t count_groups(uint64_t row_count)
 {
-    return sl_bits_divide_up(row_count, count_group_rows(row_count));
+    return sl_row_groups_count(row_count, GROUP_ROWS_LEAST);
 }
 
 extern "C" uint64_t sl_cuda_layernorm_backward_workspace_bytes(sl_op_kind, const sl_op_attrs *attrs,
                                                                uint32_t)
 {
     return count_groups(attrs->row_count) * 2 * attrs->in * sizeof(float);
-}
-
-static __device__ __forceinline__ uint64_t find_group_end(const norm_gradient &g)
-{
-    const uint64_t end = (blockIdx.x + 1) * g.group_rows;
-    return end < g.row_count ? end : g.row_count;
 }
 
 /* A row as it was loaded; what dx held comes along only where there are registers for it. */
@@ -346,7 +333,8 @@ static __global__ void __launch_bounds__(TEAM) layernorm_backward_rows(norm_grad
 {
     __shared__ float scratch[2][2][TEAM / SL_WARP];
     typedef row_packs<TYPE, TEAM, PACKS> packs;
-    const uint64_t first = blockIdx.x * g.group_rows, end = find_group_end(g);
+    const uint64_t first = blockIdx.x * g.group_rows,
+                   end = sl_row_groups_end(g.group_rows, g.row_count);
     sl_pack<TYPE> dgamma[PACKS] = {}, dbeta[PACKS] = {};
     packs now = {}, next = {};
     load_row<TYPE, TEAM, PACKS>(g, first, &now);
@@ -418,7 +406,8 @@ template <sl_type TYPE, bool ALL>
 static __global__ void __launch_bounds__(THREADS) layernorm_backward_any_rows(norm_gradient g)
 {
     __shared__ float scratch[2][2][THREADS / SL_WARP];
-    const uint64_t first = blockIdx.x * g.group_rows, end = find_group_end(g);
+    const uint64_t first = blockIdx.x * g.group_rows,
+                   end = sl_row_groups_end(g.group_rows, g.row_count);
     const bool has_columns = ALL || g.partials != NULL;
     float *dgamma = has_columns ? g.partials + blockIdx.x * 2 * g.width : NULL;
     float *dbeta = has_columns ? dgamma + g.width : NULL;
@@ -433,36 +422,6 @@ static __global__ void __launch_bounds__(THREADS) layernorm_backward_any_rows(no
         sums = sum_over_block<THREADS>(sums, scratch[row % 2]);
         store_any_row<TYPE>(g, row, {sums.plain / (float)g.width, sums.crossed / (float)g.width});
     }
-}
-
-/* dgamma (blockIdx.y 0) and dbeta (1) of a warp's width of columns, unless NULL: each warp adds the
- * same share of the groups, one after the other, and the first adds the warps' sums. */
-static __global__ void __launch_bounds__(THREADS)
-    layernorm_backward_add_groups(const float *partials, uint64_t group_count, uint64_t width,
-                                  sl_gradient_out dgamma, void *dbeta)
-{
-    enum { WARPS = THREADS / SL_WARP };
-    __shared__ float sums[WARPS][SL_WARP];
-    const sl_gradient_out out = {blockIdx.y == 0 ? dgamma.to : dbeta, dgamma.type, dgamma.add};
-    if (out.to == NULL)
-        return;
-    const uint32_t warp = threadIdx.x / SL_WARP, lane = threadIdx.x % SL_WARP;
-    const uint64_t column = (uint64_t)blockIdx.x * SL_WARP + lane;
-    const uint64_t share = (group_count + WARPS - 1) / WARPS, first = warp * share;
-    const uint64_t end = first + share < group_count ? first + share : group_count;
-    float sum = 0.0f;
-    if (column < width)
-#pragma unroll 8
-        for (uint64_t group = first; group < end; group++)
-            sum += partials[(group * 2 + blockIdx.y) * width + column];
-    sums[warp][lane] = sum;
-    __syncthreads();
-    if (warp > 0 || column >= width)
-        return;
-#pragma unroll
-    for (int i = 1; i < WARPS; i++)
-        sum += sums[i][lane];
-    sl_store_gradient(out, column, sum);
 }
 
 /* The kernel whose block of TEAM threads holds a row of up to TEAM * VALUES. */
@@ -515,15 +474,12 @@ extern "C" sl_status sl_cuda_layernorm_backward(const sl_kernel_call *call)
                              dx,
                              has_columns ? (float *)call->workspace : NULL,
                              call->attrs->row_count,
-                             count_group_rows(call->attrs->row_count),
+                             sl_row_groups_rows(call->attrs->row_count, GROUP_ROWS_LEAST),
                              width,
                              dx != NULL && call->attrs->adds_output != 0};
-    const float *partials = g.partials;
-    const uint64_t columns = sl_bits_divide_up(width, SL_WARP);
-    SL_TRY(sl_launch_covers(columns, "layernorm_backward"));
+    SL_TRY(sl_launch_covers(width, "layernorm_backward"));
     SL_TRY(SL_BY_TYPE(call->attrs->type, dispatch_backward, call, &g));
     if (!has_columns)
         return SL_OK;
-    return SL_LAUNCH(call, dim3((uint32_t)columns, 2), THREADS, 0, layernorm_backward_add_groups,
-                     partials, group_count, width, dgamma, dbeta);
+    return sl_row_groups_add<2>(call, group_count, width, dgamma, dbeta);
 }

@@ -55,6 +55,7 @@ static sl_status load_kernels(sl_kernel kernel, const sl_op_attrs *attrs)
     sl_kernel_call call = {.attrs = attrs,
                            .workspace = somewhere,
                            .block_flags = somewhere,
+                           .block_keys = somewhere,
                            .padding = &padding,
                            .padding_count = 1,
                            .stream = sl_load_only};
@@ -70,7 +71,10 @@ sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind,
     SL_TRY(sl_kernels_find(sl_kernels_cuda(), kind, &kernel));
     SL_TRY(load_kernels(kernel, call->attrs));
     SL_TRY(sl_cuda_attention_prepare(kind, call->attrs));
-    return library->blas ? sl_cuda_linear_prepare(library->blas, kind, call) : SL_OK;
+    if (library->blas == NULL)
+        return SL_OK;
+    SL_TRY(sl_cuda_orthogonalise_prepare(library->blas, kind, call));
+    return sl_cuda_linear_prepare(library->blas, kind, call);
 }
 
 /* Whether a collective's kernel computes from one type to another (kernels/ranks.h); those of one

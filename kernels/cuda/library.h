@@ -14,6 +14,11 @@ struct sl_kernel_library {
  * Attention: lets the open device's kernels have the shared memory that they launch with. */
 sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_kernel_call *call);
 sl_status sl_cuda_attention_prepare(sl_op_kind kind, const sl_op_attrs *attrs);
+sl_status sl_cuda_orthogonalise_prepare(sl_blas *blas, sl_op_kind kind, const sl_kernel_call *call);
+
+/* One product of an op: prepares it, and launches it if the call has a workspace. */
+sl_status sl_cuda_linear_prepare_product(sl_blas *blas, const sl_kernel_call *call,
+                                         const sl_product *product);
 
 /* Entries of the table (kernels/kernels.h). */
 sl_status sl_library_open(int device_index, const sl_cuda_options *options,

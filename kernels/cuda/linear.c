@@ -20,8 +20,8 @@ uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
     return bytes > bias ? bytes : bias;
 }
 
-static sl_status prepare_product(sl_blas *blas, const sl_kernel_call *call,
-                                 const sl_product *product)
+sl_status sl_cuda_linear_prepare_product(sl_blas *blas, const sl_kernel_call *call,
+                                         const sl_product *product)
 {
     SL_TRY(sl_blas_prepare(blas, product));
     return call->workspace != NULL ? sl_blas_warm_up(blas, call, product) : SL_OK;
@@ -37,7 +37,7 @@ sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_kernel
     if (call->workspace != NULL)
         product = sl_product_of_call(kind, call);
     product.bias = product.residual = product.gelu_x = NULL;
-    SL_TRY(prepare_product(blas, call, &product));
+    SL_TRY(sl_cuda_linear_prepare_product(blas, call, &product));
     if (kind == SL_OP_LINEAR)
         product.bias = call->workspace != NULL ? product.b : &product;
     else if (kind == SL_OP_LINEAR_INPUT_BACKWARD && !product.add &&
@@ -45,7 +45,7 @@ sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_kernel
         product.gelu_x = call->workspace != NULL ? product.c : &product;
     else
         return SL_OK;
-    return prepare_product(blas, call, &product);
+    return sl_cuda_linear_prepare_product(blas, call, &product);
 }
 
 static sl_status pass_gelu(const sl_kernel_call *call, const sl_product *product)
@@ -95,7 +95,7 @@ static sl_status load_products(const sl_kernel_call *call, const sl_product *pro
     return loaded.gelu_x != NULL ? pass_gelu(call, &loaded) : SL_OK;
 }
 
-static sl_status run_product(const sl_kernel_call *call, const sl_product *product)
+sl_status sl_cuda_linear_product(const sl_kernel_call *call, const sl_product *product)
 {
     const sl_blas *blas = call->library ? call->library->blas : NULL;
     const sl_blas_choice *choice;
@@ -115,7 +115,7 @@ static sl_status run_product(const sl_kernel_call *call, const sl_product *produ
 static sl_status run_op(const sl_kernel_call *call, sl_op_kind kind)
 {
     const sl_product product = sl_product_of_call(kind, call);
-    return run_product(call, &product);
+    return sl_cuda_linear_product(call, &product);
 }
 
 sl_status sl_cuda_linear(const sl_kernel_call *call)

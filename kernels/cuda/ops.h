@@ -20,6 +20,10 @@ SL_RANK_KERNEL_LIST(X)
 uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                         uint32_t worker_count);
 
+/* The matrices between the steps, and what their products take. */
+uint64_t sl_cuda_orthogonalise_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                               uint32_t worker_count);
+
 /* Partial results and dot products; a multiple of 256. */
 uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                            uint32_t worker_count);
@@ -27,6 +31,10 @@ uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *a
 /* The sums of dgamma and dbeta of each group of rows. */
 uint64_t sl_cuda_layernorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                                     uint32_t worker_count);
+
+/* The sums of dgamma of each group of rows. */
+uint64_t sl_cuda_rmsnorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                  uint32_t worker_count);
 
 /* The sum of each group of rows. */
 uint64_t sl_cuda_head_loss_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
@@ -41,6 +49,10 @@ uint64_t sl_cuda_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *
                                             uint32_t worker_count);
 
 /* ---- what linear.c makes its ops of ---- */
+
+/* A product by cuBLASLt or by our own kernels, whatever the call's library has; prepared before
+ * (sl_cuda_linear_prepare_product). */
+sl_status sl_cuda_linear_product(const sl_kernel_call *call, const sl_product *product);
 
 /* A product by our own kernels (cuBLASLt, blas.h, computes the same where it is found). Returns
  * what sl_product_check does, and SL_ERROR_INTERNAL for a product too large for a grid. */

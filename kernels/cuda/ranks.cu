@@ -270,8 +270,8 @@ extern "C" sl_status sl_cuda_ranks_stats(const sl_kernel_call *call)
 
 /* ---- norms: one thread, for a record a rank ---- */
 
-static __global__ void ranks_norm_prepare(sl_norm_sum *norm, const uint32_t *loss, uint32_t flags,
-                                          bool keeps_flags)
+static __global__ void ranks_norm_prepare(sl_norm_sum *norm, const uint32_t *loss,
+                                          const double *counted, uint32_t flags, bool keeps_flags)
 {
     if (threadIdx.x != 0)
         return;
@@ -279,13 +279,15 @@ static __global__ void ranks_norm_prepare(sl_norm_sum *norm, const uint32_t *los
         norm->flags = flags;
     for (int word = 0; loss && word < 2; word++)
         norm->reserved[word] = loss[word];
+    if (counted)
+        norm->counted = (uint32_t)*counted;
 }
 
 extern "C" sl_status sl_cuda_ranks_norm_prepare(const sl_kernel_call *call)
 {
     return SL_LAUNCH(call, 1, SL_WARP, 0, ranks_norm_prepare, (sl_norm_sum *)call->operand[0],
-                     (const uint32_t *)call->operand[1], call->scalars.flags,
-                     call->attrs->adds_output != 0);
+                     (const uint32_t *)call->operand[1], (const double *)call->operand[2],
+                     call->scalars.flags, call->attrs->adds_output != 0);
 }
 
 /* sum += part, as sl_norm_sum_merge. */
@@ -304,10 +306,10 @@ static __device__ __forceinline__ void merge_norm(sl_norm_sum *sum, const sl_nor
 
 static __global__ void ranks_norm_merge(const sl_norm_sum *__restrict__ parts,
                                         sl_norm_sum *__restrict__ norm, double *loss,
-                                        uint64_t rank_count)
+                                        double *counted, uint64_t rank_count)
 {
     sl_norm_sum sum = {};
-    double loss_sum = 0.0;
+    double loss_sum = 0.0, row_sum = 0.0;
     if (threadIdx.x != 0)
         return;
     for (uint64_t rank = 0; rank < rank_count; rank++) {
@@ -315,17 +317,20 @@ static __global__ void ranks_norm_merge(const sl_norm_sum *__restrict__ parts,
         const uint64_t loss_bits =
             (uint64_t)parts[rank].reserved[1] << 32 | parts[rank].reserved[0];
         loss_sum += __longlong_as_double((long long)loss_bits);
+        row_sum += (double)parts[rank].counted;
     }
     *norm = sum;
     if (loss)
         *loss = loss_sum;
+    if (counted)
+        *counted = row_sum;
 }
 
 extern "C" sl_status sl_cuda_ranks_norm_merge(const sl_kernel_call *call)
 {
     return SL_LAUNCH(call, 1, SL_WARP, 0, ranks_norm_merge, (const sl_norm_sum *)call->operand[0],
                      (sl_norm_sum *)call->operand[1], (double *)call->operand[2],
-                     (uint64_t)call->attrs->batch);
+                     (double *)call->operand[3], (uint64_t)call->attrs->batch);
 }
 
 /* ---- columns ---- */

@@ -54,13 +54,18 @@ static __device__ __forceinline__ float sl_block_max(float value, float *scratch
     return max;
 }
 
-/* Over the threads that share a row: a warp, which needs no scratch, or a whole block. */
+/* Over the threads that share a row: a warp or neighbours of it, a power of two, which need no
+ * scratch but all lanes of the warp, or a whole block. */
 template <int TEAM> static __device__ __forceinline__ float sl_team_sum(float value, float *scratch)
 {
-    if constexpr (TEAM == SL_WARP)
-        return sl_warp_sum(value);
-    else
+    if constexpr (TEAM <= SL_WARP) {
+#pragma unroll
+        for (int distance = TEAM / 2; distance > 0; distance /= 2)
+            value += __shfl_xor_sync(SL_EVERY_LANE, value, distance);
+        return value;
+    } else {
         return sl_block_sum<TEAM>(value, scratch);
+    }
 }
 
 template <int TEAM> static __device__ __forceinline__ float sl_team_max(float value, float *scratch)

@@ -116,7 +116,41 @@ class LinearSpec(ctypes.Structure):
         ("parallel", ctypes.c_int),
         ("heads", ctypes.c_uint64),
         ("deviation", ctypes.c_float),
+        ("no_bias", ctypes.c_uint64),
+        ("column_heads", ctypes.c_uint64),
+        ("shares_heads", ctypes.c_uint64),
     ]
+
+
+class RmsSpec(ctypes.Structure):
+    """sl_rms_spec"""
+
+    _fields_ = [
+        ("epsilon", ctypes.c_float),
+        ("head", ctypes.c_uint64),
+        ("weight_offset", ctypes.c_float),
+    ]
+
+
+class RotarySpec(ctypes.Structure):
+    """sl_rotary_spec"""
+
+    _fields_ = [
+        ("heads", ctypes.c_uint64),
+        ("context", ctypes.c_uint64),
+        ("base", ctypes.c_double),
+        ("scaling", ctypes.c_uint32),
+        ("factor", ctypes.c_double),
+        ("low_frequency_factor", ctypes.c_double),
+        ("high_frequency_factor", ctypes.c_double),
+        ("original_context", ctypes.c_uint64),
+    ]
+
+
+class AttentionSpec(ctypes.Structure):
+    """sl_attention_spec"""
+
+    _fields_ = [("heads", ctypes.c_uint64), ("kv_heads", ctypes.c_uint64)]
 
 
 class Event(ctypes.Structure):
@@ -185,6 +219,21 @@ FUNCTIONS = {
         [HANDLE, TEXT, Tensor, ctypes.POINTER(LinearSpec), ctypes.c_size_t],
     ),
     "sl_attention": (Tensor, [HANDLE, TEXT, Tensor, ctypes.c_uint64]),
+    "sl_rms_norm_sized": (
+        Tensor,
+        [HANDLE, TEXT, Tensor, ctypes.POINTER(RmsSpec), ctypes.c_size_t],
+    ),
+    "sl_rotary_sized": (
+        Tensor,
+        [HANDLE, TEXT, Tensor, ctypes.POINTER(RotarySpec), ctypes.c_size_t],
+    ),
+    "sl_attend_sized": (
+        Tensor,
+        [HANDLE, TEXT, ctypes.POINTER(Tensor), ctypes.POINTER(AttentionSpec), ctypes.c_size_t],
+    ),
+    "sl_swiglu": (Tensor, [HANDLE, TEXT, Tensor, Tensor]),
+    "sl_geglu": (Tensor, [HANDLE, TEXT, Tensor, Tensor]),
+    "sl_scale": (Tensor, [HANDLE, TEXT, Tensor, ctypes.c_float]),
     "sl_gelu": (Tensor, [HANDLE, TEXT, Tensor]),
     "sl_drop": (Tensor, [HANDLE, TEXT, Tensor]),
     "sl_drop_add": (Tensor, [HANDLE, TEXT, Tensor, Tensor]),

@@ -18,9 +18,20 @@ import contextlib
 import ctypes
 
 from ._errors import SL_ERROR_USAGE
-from ._library import BUILD, SL_OK, Embedding, LinearSpec, library
+from ._library import (
+    BUILD,
+    SL_OK,
+    AttentionSpec,
+    Embedding,
+    LinearSpec,
+    RmsSpec,
+    RotarySpec,
+    Tensor,
+    library,
+)
 
 SPLITS = {"columns": 0, "qkv": 1, "rows": 2, "gathered": 3}
+SCALINGS = {"plain": 0, "linear": 1, "llama3": 2}
 
 
 class Model:
@@ -53,12 +64,34 @@ class Model:
         """LayerNorm over the features."""
         return library.sl_norm(self._handle, self._name(name), x)
 
-    def linear(self, name, x, out, split="columns", heads=0, deviation=0.02):
-        """x * weight + bias. `split` over tensor-parallel ranks: columns, qkv (by `heads`), rows,
-        gathered."""
+    def rms_norm(self, name, x, epsilon, head=0, weight_offset=0.0):
+        """x / sqrt(mean(x^2) + epsilon) * (weight_offset + weight), over all features or over each
+        `head` of them."""
+        spec = RmsSpec(epsilon, head, weight_offset)
+        return library.sl_rms_norm_sized(
+            self._handle, self._name(name), x, ctypes.byref(spec), ctypes.sizeof(spec)
+        )
+
+    def linear(
+        self,
+        name,
+        x,
+        out,
+        split="columns",
+        heads=0,
+        deviation=0.02,
+        bias=True,
+        column_heads=0,
+        shares_heads=False,
+    ):
+        """x * weight + bias. `split` over tensor-parallel ranks: columns (in whole heads, if
+        their number is given as `column_heads`; with `shares_heads` several ranks may have the
+        same head), qkv (by `heads`), rows, gathered."""
         if split not in SPLITS:
             raise ValueError(f"no split {split!r}; there are {', '.join(SPLITS)}")
-        spec = LinearSpec(out, SPLITS[split], heads, deviation)
+        spec = LinearSpec(
+            out, SPLITS[split], heads, deviation, not bias, column_heads, bool(shares_heads)
+        )
         return library.sl_linear_sized(
             self._handle, self._name(name), x, ctypes.byref(spec), ctypes.sizeof(spec)
         )
@@ -66,6 +99,39 @@ class Model:
     def attention(self, name, qkv, heads):
         """Causal attention; `qkv` is the output of a linear with split="qkv"."""
         return library.sl_attention(self._handle, self._name(name), qkv, heads)
+
+    def rotary(self, name, x, heads, context, base, scaling="plain", **numbers):
+        """Rotary positions. `scaling`: plain, linear (`factor`), llama3 (`factor`,
+        `low_frequency_factor`, `high_frequency_factor`, `original_context`)."""
+        if scaling not in SCALINGS:
+            raise ValueError(f"no scaling {scaling!r}; there are {', '.join(SCALINGS)}")
+        spec = RotarySpec(heads, context, base, SCALINGS[scaling], **numbers)
+        return library.sl_rotary_sized(
+            self._handle, self._name(name), x, ctypes.byref(spec), ctypes.sizeof(spec)
+        )
+
+    def attend(self, name, q, k, v, heads, kv_heads=None):
+        """Causal attention of `heads` heads of q that share `kv_heads` heads of k and v."""
+        spec = AttentionSpec(heads, kv_heads or heads)
+        return library.sl_attend_sized(
+            self._handle,
+            self._name(name),
+            (Tensor * 3)(q, k, v),
+            ctypes.byref(spec),
+            ctypes.sizeof(spec),
+        )
+
+    def swiglu(self, name, gate, up):
+        """gate / (1 + exp(-gate)) * up."""
+        return library.sl_swiglu(self._handle, self._name(name), gate, up)
+
+    def geglu(self, name, gate, up):
+        """gelu(gate) * up, with GELU's tanh form."""
+        return library.sl_geglu(self._handle, self._name(name), gate, up)
+
+    def scale(self, name, x, factor):
+        """x * factor."""
+        return library.sl_scale(self._handle, self._name(name), x, factor)
 
     def gelu(self, name, x):
         """GELU, the tanh form."""

@@ -23,7 +23,7 @@ typedef struct sl_queue sl_queue;
 typedef struct sl_mark sl_mark;
 
 enum {
-    SL_QUEUE_ARGUMENT_BYTES = 208, /* the largest argument block of one call */
+    SL_QUEUE_ARGUMENT_BYTES = 288, /* the largest argument block of one call */
     SL_QUEUE_ASK_MS = 20
 };
 

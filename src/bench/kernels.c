@@ -179,15 +179,13 @@ static sl_status add_attention(kernels *k, const model *of, uint64_t tokens, sl_
     static const sl_op_kind kinds[] = {SL_OP_ATTENTION, SL_OP_ATTENTION_BACKWARD,
                                        SL_OP_ATTENTION_CACHED};
     const uint64_t batch = tokens < batch_tokens ? batch_tokens / tokens : 1;
-    const bool is_cpu = k->device->workers != NULL; /* a GPU has no kernel for shared keys */
-    const uint64_t key_heads = is_cpu ? of->key_heads : of->heads;
     for (int i = 0; i < 3; i++) {
         const bool is_cached = kinds[i] == SL_OP_ATTENTION_CACHED;
         const sl_op_attrs attrs = {.batch = is_cached ? 1 : batch,
                                    .seq = is_cached ? 1 : tokens,
                                    .cache_rows = is_cached ? tokens : 0,
                                    .in = of->heads * of->head_width,
-                                   .out = key_heads * of->head_width,
+                                   .out = of->key_heads * of->head_width,
                                    .heads = of->heads,
                                    .type = (uint16_t)type};
         sl_bench_row row = {.group = sl_bench_figure_name(SL_BENCH_ATTENTION),
@@ -199,10 +197,10 @@ static sl_status add_attention(kernels *k, const model *of, uint64_t tokens, sl_
                                        .batch = attrs.batch,
                                        .rows = tokens,
                                        .heads = of->heads,
-                                       .key_heads = key_heads,
+                                       .key_heads = of->key_heads,
                                        .head_width = of->head_width}};
         snprintf(row.name, sizeof row.name, "%s %llu heads on %llu of %llu, %llu x T=%llu, %s",
-                 of->name, (unsigned long long)of->heads, (unsigned long long)key_heads,
+                 of->name, (unsigned long long)of->heads, (unsigned long long)of->key_heads,
                  (unsigned long long)of->head_width, (unsigned long long)attrs.batch,
                  (unsigned long long)tokens, directions[i]);
         SL_TRY(add(k, kinds[i], &attrs, &row));

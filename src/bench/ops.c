@@ -59,11 +59,23 @@ static bool is_extra(const char *operand_name)
     return false;
 }
 
+/* An operand of attention that is a part of another one, unless the attributes say otherwise. */
+static bool is_apart(const char *operand_name)
+{
+    static const char *const names[] = {"k", "v", "dk", "dv"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(operand_name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 /* Optional operands are left out but for those that training has: the master copy, and all of an op
  * that makes gradients. */
 static bool is_left_out(const sl_ops_case *one, uint32_t i)
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
+    if (is_apart(info->operand[i].name)) /* k and v, and their gradients */
+        return sl_op_least_bytes(one->kind, &one->attrs, i) == 0;
     if (one->is_bare)
         return is_extra(info->operand[i].name);
     if (strcmp(info->operand[i].name, "master") == 0)

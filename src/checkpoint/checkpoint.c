@@ -29,6 +29,7 @@
 #include "foreign/weights.h"
 #include "manifest.h"
 #include "publish.h"
+#include "saved_rules.h"
 #include "steps.h"
 #include "tensors/full_tensors.h"
 
@@ -260,6 +261,19 @@ static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file,
     return sl_safetensors_find(file, name);
 }
 
+/* The file of a group; NULL: other rules than those of the tensors have no such state, so that all
+ * of them begin at zero. */
+static sl_status find_states(const sl_checkpoint *checkpoint, sl_group group,
+                             const sl_safetensors **out_file)
+{
+    *out_file = NULL;
+    for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
+        if (sl_manifest_file_group((sl_manifest_file)i) == group &&
+            !checkpoint->manifest.files[i].is_listed && checkpoint->manifest.run.rules_json)
+            return SL_OK;
+    return find_group(checkpoint, group, out_file);
+}
+
 /* `missing_most`: how many tensors may be missing, because they had no such state when the
  * checkpoint was saved; which ones is not checked. If they have the state now, it begins at zero.
  */
@@ -298,11 +312,16 @@ static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_full_tens
                              const bool *has_state, const sl_tensor_io *io)
 {
     const sl_safetensors *files[SL_GROUP_COUNT] = {0};
+    if (has_state[SL_GROUP_GRAD]) /* the run goes on */
+        SL_TRY(sl_saved_rules_check(checkpoint->path, checkpoint->manifest.run.rules_json,
+                                    checkpoint->files[SL_MANIFEST_MOMENT1], list));
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         if (!has_state[group] || group == SL_GROUP_GRAD || group == SL_GROUP_MASTER)
             continue;
-        SL_TRY(find_group(checkpoint, (sl_group)group, &files[group]));
+        SL_TRY(find_states(checkpoint, (sl_group)group, &files[group]));
         const bool is_state = group != SL_GROUP_PARAM;
+        if (!files[group])
+            continue;
         SL_TRY(check_file(files[group], list,
                           is_state ? checkpoint->manifest.run.stateless_count : 0));
     }
@@ -351,6 +370,7 @@ typedef struct save_job {
     sl_full_tensors *list;
     prefixed_name *names;       /* [list->count] */
     sl_safetensors_plan *plans; /* [list->count]: of the group that is written now */
+    char *rules;                /* of saved_rules.h; NULL: there are none */
     sl_manifest manifest;       /* its texts are borrowed from args */
 } save_job;
 
@@ -430,8 +450,7 @@ static sl_status write_listed(save_job *job, sl_manifest_file which, const char 
 static sl_status write_config(save_job *job)
 {
     char *text;
-    const sl_model_shape *shape = job->args->shape;
-    SL_TRY(sl_weights_format_config(shape, "float32", shape->vocab - 1, &text));
+    SL_TRY(sl_weights_describe_checkpoint(job->args->shape, &text));
     sl_status status = write_listed(job, SL_MANIFEST_CONFIG, text);
     free(text);
     return status;
@@ -439,15 +458,20 @@ static sl_status write_config(save_job *job)
 
 static sl_status write_vocabulary(save_job *job)
 {
-    char *tokens, *merges;
+    static const sl_manifest_file places[SL_VOCABULARY_FILE_COUNT] = {
+        [SL_VOCABULARY_FILE_TOKENS] = SL_MANIFEST_TOKENS,
+        [SL_VOCABULARY_FILE_MERGES] = SL_MANIFEST_MERGES,
+        [SL_VOCABULARY_FILE_JSON] = SL_MANIFEST_TOKENIZER,
+        [SL_VOCABULARY_FILE_CONFIG] = SL_MANIFEST_TOKENIZER_CONFIG,
+    };
+    sl_vocabulary_files files;
     if (!job->args->vocabulary)
         return SL_OK;
-    SL_TRY(sl_vocabulary_format(job->args->vocabulary, &tokens, &merges));
-    sl_status status = write_listed(job, SL_MANIFEST_TOKENS, tokens);
-    if (status == SL_OK)
-        status = write_listed(job, SL_MANIFEST_MERGES, merges);
-    free(tokens);
-    free(merges);
+    sl_status status = sl_vocabulary_format(job->args->vocabulary, &files);
+    for (int i = 0; i < SL_VOCABULARY_FILE_COUNT && status == SL_OK; i++)
+        if (files.texts[i])
+            status = write_listed(job, places[i], files.texts[i]);
+    sl_vocabulary_files_free(&files);
     return status;
 }
 
@@ -573,6 +597,8 @@ static sl_status start_save(save_job *job)
     const sl_checkpoint_save_args *args = job->args;
     SL_TRY(sl_full_tensors_open(args->tensors, args->tensor_count, &job->list));
     SL_TRY(plan_tensors(job));
+    SL_TRY(sl_saved_rules_format(job->list, &job->rules));
+    job->manifest.run.rules_json = job->rules;
     job->lock = args->lock ? args->lock : &job->own_lock;
     SL_TRY(sl_save_lock_hold(args->directory, job->lock));
     job->directory = job->lock->directory;
@@ -585,6 +611,7 @@ static void end_save(save_job *job)
     sl_full_tensors_close(job->list);
     free(job->names);
     free(job->plans);
+    free(job->rules);
     free(job->temporary_path);
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
         free(job->manifest.files[i].block_sums);

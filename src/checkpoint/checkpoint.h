@@ -137,6 +137,7 @@ typedef struct sl_checkpoint_info {
     sl_type precision; /* compute type of the run that saved it */
     const char *config_json;
     const char *given_json; /* the options that were given; NULL: an older version saved it */
+    const char *rules_json; /* see saved_rules.h; NULL: all are adamw and none */
     const char *tokenizer;  /* "byte" or a vocabulary's name; NULL: not known */
     const char *gemm;
     const char *data_fingerprint;

@@ -32,6 +32,8 @@ static const file_info file_infos[SL_MANIFEST_FILE_COUNT] = {
     [SL_MANIFEST_MOMENT2] = {"moment2.safetensors", SL_GROUP_STATE2},
     [SL_MANIFEST_TOKENS] = {SL_VOCABULARY_TOKENS_FILE, SL_GROUP_COUNT},
     [SL_MANIFEST_MERGES] = {SL_VOCABULARY_MERGES_FILE, SL_GROUP_COUNT},
+    [SL_MANIFEST_TOKENIZER] = {SL_VOCABULARY_JSON_FILE, SL_GROUP_COUNT},
+    [SL_MANIFEST_TOKENIZER_CONFIG] = {SL_VOCABULARY_CONFIG_FILE, SL_GROUP_COUNT},
 };
 
 /* The file is of this format, and of a version that is not newer than this one. */
@@ -55,6 +57,32 @@ static const sl_field shape_fields[] = {
     SL_FIELD("vocab", sl_model_shape, vocab, .low = 1),
     SL_FIELD_AS(CHOICE, "architecture", sl_model_shape, architecture,
                 .names = SL_ARCHITECTURE_CHOICES, .flags = SL_FIELD_OPTIONAL),
+    {0},
+};
+
+/* Behind those, of a model that has them alone. */
+#define LLAMA_FIELD(name, member, ...) SL_FIELD(name, sl_model_shape, member, __VA_ARGS__)
+static const sl_field llama_fields[] = {
+    LLAMA_FIELD("kv_heads", kv_heads, .low = 1),
+    LLAMA_FIELD("head_size", head, .low = 1),
+    LLAMA_FIELD("ffn", ffn, .low = 1),
+    LLAMA_FIELD("untied", is_untied, .flags = 0),
+    LLAMA_FIELD("norm_epsilon", norm_epsilon, .low = 0),
+    LLAMA_FIELD("rope_base", rope.base, .low = 0),
+    LLAMA_FIELD("rope_scaling", rope.scaling, .high = SL_ROTARY_LLAMA3),
+    LLAMA_FIELD("rope_factor", rope.factor, .low = 0),
+    LLAMA_FIELD("rope_low_frequency_factor", rope.low_frequency_factor, .low = 0),
+    LLAMA_FIELD("rope_high_frequency_factor", rope.high_frequency_factor, .low = 0),
+    LLAMA_FIELD("rope_original_context", rope.original_context, .low = 0),
+    {0},
+};
+
+/* Behind those, of a model with adapters. */
+static const char LORA_KEY[] = "lora";
+static const sl_field lora_fields[] = {
+    SL_FIELD("rank", sl_lora, rank, .low = 1, .high = SL_LORA_RANK_MAX),
+    SL_FIELD("alpha", sl_lora, alpha, .low = 1e-6, .high = 1e6),
+    SL_FIELD_AS(CHARS, "targets", sl_lora, targets),
     {0},
 };
 
@@ -101,6 +129,12 @@ static const sl_field fields[] = {
     {0},
 };
 
+/* Behind those, where tensors have other rules than adamw and none. */
+static const sl_field rules_fields[] = {
+    SL_FIELD_AS(JSON_TEXT, "rules", sl_manifest, run.rules_json, .flags = MAY_MISS),
+    {0},
+};
+
 const char *sl_manifest_file_name(sl_manifest_file file)
 {
     return file_infos[file].name;
@@ -115,6 +149,7 @@ void sl_manifest_free(sl_manifest *manifest)
 {
     free((char *)manifest->run.config_json);
     free((char *)manifest->run.given_json);
+    free((char *)manifest->run.rules_json);
     free((char *)manifest->run.tokenizer);
     free((char *)manifest->run.gemm);
     free((char *)manifest->run.data_fingerprint);
@@ -146,21 +181,41 @@ static sl_status seal(const char *text, char **out_text)
     return SL_OK;
 }
 
-/* The lowest version that knows all files that are listed. */
+/* The lowest version that knows all that is there. */
 static uint64_t choose_version(const sl_manifest *manifest)
 {
-    bool has_vocabulary = false;
-    for (int i = SL_MANIFEST_TOKENS; i < SL_MANIFEST_FILE_COUNT; i++)
-        has_vocabulary = has_vocabulary || manifest->files[i].is_listed;
-    return has_vocabulary ? 2 : 1;
+    const sl_manifest_entry *files = manifest->files;
+    if (manifest->run.shape.lora.rank > 0)
+        return 5;
+    if (manifest->run.rules_json)
+        return 4;
+    if (files[SL_MANIFEST_TOKENIZER].is_listed)
+        return 3;
+    return files[SL_MANIFEST_TOKENS].is_listed || files[SL_MANIFEST_MERGES].is_listed ? 2 : 1;
+}
+
+static sl_status write_lora(const sl_lora *lora, json_t *model)
+{
+    json_t *object = NULL;
+    SL_TRY(sl_fields_make(lora_fields, lora, &object));
+    if (json_object_set_new(model, LORA_KEY, object) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a manifest");
+    return SL_OK;
 }
 
 static sl_status write_fields(const sl_manifest *manifest, json_t *root)
 {
     header first = {.version = choose_version(manifest)};
     snprintf(first.format, sizeof first.format, "%s", FORMAT_NAME);
+    const sl_model_shape *shape = &manifest->run.shape;
     SL_TRY(sl_fields_write(header_fields, &first, root));
-    return sl_fields_write(fields, manifest, root);
+    SL_TRY(sl_fields_write(fields, manifest, root));
+    if (manifest->run.rules_json)
+        SL_TRY(sl_fields_write(rules_fields, manifest, root));
+    json_t *model = json_object_get(root, "model");
+    if (sl_model_shape_is_llama(shape))
+        SL_TRY(sl_fields_write(llama_fields, shape, model));
+    return shape->lora.rank > 0 ? write_lora(&shape->lora, model) : SL_OK;
 }
 
 sl_status sl_manifest_format(const sl_manifest *manifest, char **out_text)
@@ -220,6 +275,12 @@ static sl_status believe_bytes(const json_t *root, sl_manifest *manifest)
     return SL_OK;
 }
 
+static sl_status read_lora(const char *path, const json_t *model, sl_lora *lora)
+{
+    const json_t *object = json_object_get(model, LORA_KEY);
+    return object ? sl_fields_read(path, object, lora_fields, lora) : SL_OK;
+}
+
 static sl_status read_all(const char *path, const char *text, uint64_t bytes, const json_t *root,
                           sl_manifest *manifest)
 {
@@ -230,6 +291,11 @@ static sl_status read_all(const char *path, const char *text, uint64_t bytes, co
                 "%s: format_version %llu is newer than this program, which reads up to %d",
                 sl_files_show(path).text, (unsigned long long)version, SL_MANIFEST_VERSION);
     SL_TRY(sl_fields_read(path, root, fields, manifest));
+    SL_TRY(sl_fields_read(path, root, rules_fields, manifest));
+    if (sl_model_shape_is_llama(&manifest->run.shape))
+        SL_TRY(sl_fields_read(path, json_object_get(root, "model"), llama_fields,
+                              &manifest->run.shape));
+    SL_TRY(read_lora(path, json_object_get(root, "model"), &manifest->run.shape.lora));
     if (!manifest->files[SL_MANIFEST_MODEL].is_listed ||
         !manifest->files[SL_MANIFEST_CONFIG].is_listed)
         SL_FAIL(SL_ERROR_DATA, "%s: does not list model.safetensors and config.json",

@@ -4,13 +4,15 @@
  * The last entry is the XXH3-128 of all bytes of the text before it, so a damaged manifest is
  * recognised without looking at anything else; that holds for every version to come. Unknown keys
  * are ignored, unknown files refused; a version above SL_MANIFEST_VERSION is refused by name.
- * Version 2 lists a vocabulary, and 1 none: so a program that knows no vocabulary names the
- * version, and not a file that it takes for damage. 1 with a vocabulary is read too. Keys that came
- * later: without "precision" a run was fp32; without "given" it is not known which options of
- * "config" were given; without "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not
- * known; without "data_sample" the content of the data is not known; without "lr_decay_lag" it
- * is 1; without "run" the run has no id; without "block_xxh3_64" the checksums of a file's blocks
- * are made when the file is read and compared with its "xxh3_128".
+ * Version 5 has adapters of LoRA, whose tensors a program that knows none would take for damage; 4
+ * has states of rules other than adamw (saved_rules.h), which a program that knows none
+ * would take for moments; 3 lists a tokenizer.json, 2 another vocabulary, and 1 none: so a program
+ * that knows no vocabulary names the version, and not a file that it takes for damage. 1 with a
+ * vocabulary is read too. Keys that came later: without "precision" a run was fp32; without "given"
+ * it is not known which options of "config" were given; without "tokenizer" it was "byte" at
+ * vocabulary 257, elsewhere it is not known; without "data_sample" the content of the data is not
+ * known; without "lr_decay_lag" it is 1; without "run" the run has no id; without "block_xxh3_64"
+ * the checksums of a file's blocks are made when the file is read and compared with its "xxh3_128".
  */
 #ifndef SL_CHECKPOINT_MANIFEST_H
 #define SL_CHECKPOINT_MANIFEST_H
@@ -21,7 +23,7 @@
 #include "base/hash.h"
 #include "checkpoint.h"
 
-enum { SL_MANIFEST_VERSION = 2, SL_MANIFEST_BYTES_MAX = 4 << 20 };
+enum { SL_MANIFEST_VERSION = 5, SL_MANIFEST_BYTES_MAX = 4 << 20 };
 
 #define SL_MANIFEST_NAME "manifest.json"
 
@@ -33,6 +35,8 @@ typedef enum sl_manifest_file {
     SL_MANIFEST_MOMENT2,
     SL_MANIFEST_TOKENS, /* the first that holds no group of tensors */
     SL_MANIFEST_MERGES,
+    SL_MANIFEST_TOKENIZER,
+    SL_MANIFEST_TOKENIZER_CONFIG,
     SL_MANIFEST_FILE_COUNT
 } sl_manifest_file;
 

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "files/files.h"
+#include "foreign/adapter.h"
 #include "foreign/megatron_pieces.h"
 #include "foreign/weights.h"
+#include "tensors/across.h"
 
 enum { COPY_ELEMENTS = 1 << 18 };
 
@@ -67,11 +69,24 @@ sl_status sl_model_directory_open(const char *path, bool checks_all, sl_model_di
     return SL_OK;
 }
 
+sl_status sl_model_directory_add_adapter(sl_model_directory *source, const char *path)
+{
+    if (path == NULL)
+        return SL_OK;
+    if (source->shape.lora.rank > 0)
+        SL_FAIL(SL_ERROR_USAGE, "--adapter %s: the model at %s has adapters already",
+                sl_files_show(path).text, sl_files_show(source->path).text);
+    SL_TRY(sl_adapter_open(path, &source->shape, &source->adapter));
+    source->shape.lora = *sl_adapter_lora(source->adapter);
+    return SL_OK;
+}
+
 void sl_model_directory_close(sl_model_directory *source)
 {
     free(source->directory);
     sl_checkpoint_close(source->checkpoint);
     sl_megatron_model_close(source->pieces);
+    sl_adapter_close(source->adapter);
     *source = (sl_model_directory){0};
 }
 
@@ -108,8 +123,8 @@ static sl_status copy_open(const sl_model_directory *source, const sl_tensor_spe
     return status;
 }
 
-sl_status sl_model_directory_load(const sl_model_directory *source, const sl_tensor_spec *tensors,
-                                  uint32_t tensor_count, const sl_tensor_io *io)
+static sl_status load_all(const sl_model_directory *source, const sl_tensor_spec *tensors,
+                          uint32_t tensor_count, const sl_tensor_io *io)
 {
     static const bool only_parameters[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true};
     if (source->open_io)
@@ -118,7 +133,65 @@ sl_status sl_model_directory_load(const sl_model_directory *source, const sl_ten
         return sl_checkpoint_load(source->checkpoint, tensors, tensor_count, only_parameters, io);
     if (source->pieces)
         return sl_megatron_pieces_import(source->pieces, tensors, tensor_count,
-                                         SL_MEGATRON_PIECES_WINDOW_ELEMENTS, io);
-    return sl_weights_import(sl_model_names_of(&source->shape), source->directory, tensors,
-                             tensor_count, io);
+                                         SL_ACROSS_WINDOW_ELEMENTS, io);
+    return sl_weights_import(&source->shape, source->directory, tensors, tensor_count, io);
+}
+
+/* ---- a model and its adapters from two places ---- */
+
+/* Some of the tensors, as a list of their own. */
+typedef struct selection {
+    const sl_tensor_io *io; /* of all tensors */
+    sl_tensor_spec *tensors;
+    uint32_t *places; /* among all */
+    uint32_t count;
+} selection;
+
+static sl_status write_selected(void *user, sl_group group, uint32_t tensor_index,
+                                uint64_t first_element, uint64_t element_count, const float *data)
+{
+    const selection *self = user;
+    return self->io->write(self->io->user, group, self->places[tensor_index], first_element,
+                           element_count, data);
+}
+
+static sl_status select_tensors(const sl_tensor_spec *tensors, uint32_t tensor_count,
+                                bool are_adapters, selection *out)
+{
+    out->tensors = calloc((size_t)tensor_count + 1, sizeof *out->tensors);
+    out->places = calloc((size_t)tensor_count + 1, sizeof *out->places);
+    if (!out->tensors || !out->places)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", tensor_count);
+    for (uint32_t t = 0; t < tensor_count; t++)
+        if (tensors[t].is_adapter == are_adapters) {
+            out->tensors[out->count] = tensors[t];
+            out->places[out->count++] = t;
+        }
+    return SL_OK;
+}
+
+/* The adapters from where these are, or all other tensors. */
+static sl_status load_selected(const sl_model_directory *source, const sl_tensor_spec *tensors,
+                               uint32_t tensor_count, bool are_adapters, const sl_tensor_io *io)
+{
+    selection self = {.io = io};
+    const sl_tensor_io selected = {.write = write_selected, .user = &self};
+    sl_status status = select_tensors(tensors, tensor_count, are_adapters, &self);
+    if (status == SL_OK)
+        status = are_adapters
+                     ? sl_adapter_import(source->adapter, self.tensors, self.count, &selected)
+                     : load_all(source, self.tensors, self.count, &selected);
+    free(self.tensors);
+    free(self.places);
+    return status;
+}
+
+sl_status sl_model_directory_load(const sl_model_directory *source, const sl_tensor_spec *tensors,
+                                  uint32_t tensor_count, const sl_tensor_io *io)
+{
+    const bool has_own = source->shape.lora.rank > 0 && !source->adapter;
+    if (has_own || source->open_io)
+        return load_all(source, tensors, tensor_count, io);
+    SL_TRY(load_selected(source, tensors, tensor_count, false, io));
+    return source->adapter ? load_selected(source, tensors, tensor_count, true, io) : SL_OK;
 }

@@ -15,7 +15,8 @@ typedef struct sl_model_directory {
     const sl_tensor_spec *open_tensors;
     uint32_t open_count;
     sl_model_shape shape;
-    const char *tokenizer; /* of the checkpoint; NULL: not known, as of a Hugging Face model */
+    const char *tokenizer;      /* of the checkpoint; NULL: not known, as of a Hugging Face model */
+    struct sl_adapter *adapter; /* of LoRA, from a directory of PEFT's; else NULL */
     const char *path; /* of the checkpoint or model itself: a vocabulary may lie there; NULL: none
                          is open */
 } sl_model_directory;
@@ -24,9 +25,15 @@ typedef struct sl_model_directory {
  * SL_ERROR_DATA. */
 sl_status sl_model_directory_open(const char *path, bool checks_all,
                                   sl_model_directory *out_source);
+
+/* Adds the adapters of a directory that PEFT saved; NULL: none. SL_ERROR_USAGE: the model has some
+ * already. Else as sl_adapter_open. */
+sl_status sl_model_directory_add_adapter(sl_model_directory *source, const char *path);
+
 void sl_model_directory_close(sl_model_directory *source);
 
-/* Writes the parameters of `tensors`, which are of the directory's shape, through `io->write`.
+/* Writes the parameters of `tensors`, which are of the directory's shape, through `io->write`;
+ * adapters are left out if the directory has none. If it has some, so have the tensors.
  * SL_ERROR_DAMAGED: see sl_checkpoint_load. */
 sl_status sl_model_directory_load(const sl_model_directory *source, const sl_tensor_spec *tensors,
                                   uint32_t tensor_count, const sl_tensor_io *io);

@@ -18,7 +18,7 @@ static uint32_t count_others(const sl_command_entry *command)
 {
     uint32_t count = 0;
     sl_option option;
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++)
         count += !option.is_first && !option.is_common;
     return count;
 }
@@ -50,7 +50,7 @@ static void print_options(const sl_command_entry *command, bool is_whole, FILE *
 {
     const char *group = NULL;
     sl_option option;
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++) {
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++) {
         if (!is_whole && !option.is_first)
             continue;
         if (group != option.group)

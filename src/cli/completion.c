@@ -107,7 +107,7 @@ static void print_bash_lists(const sl_command_entry *command, FILE *stream)
 {
     sl_option option;
     fputs("    case $option in\n", stream);
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++)
         if (option.is_list)
             fprintf(stream, "    --%s) ;;\n", option.name);
     fputs("    *) [ \"$distance\" -eq 0 ] || option= ;;\n    esac\n", stream);
@@ -119,10 +119,10 @@ static void print_bash_command(const sl_command_entry *command, FILE *stream)
     fprintf(stream, "_sluice_%s()\n{\n", command->name);
     print_bash_lists(command, stream);
     fputs("    case $option in\n", stream);
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++)
         print_bash_value(&option, stream);
     fputs("    *) _sluice_words '", stream);
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++)
         fprintf(stream, " --%s", option.name);
     fprintf(stream, "'%s ;;\n    esac\n}\n\n",
             command->arguments && strstr(command->arguments, "DIR") ? "; _sluice_paths -d" : "");
@@ -273,7 +273,7 @@ static void print_zsh_command(const sl_command_entry *command, FILE *stream)
     sl_option option;
     fprintf(stream, "    %s)\n%s        _arguments", command->name,
             command == &sl_command_launch ? zsh_launch : "");
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++)
         print_zsh_option(&option, stream);
     fputs(" \\\n        '*:file:_files'\n        ;;\n", stream);
 }
@@ -344,7 +344,7 @@ static void print_fish_command(const sl_command_entry *command, FILE *stream)
 {
     sl_option option;
     print_fish_name(command->name, command->summary, stream);
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++)
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++)
         print_fish_option(command->name, &option, stream);
     if (command->arguments && strstr(command->arguments, "DIR"))
         fprintf(stream,

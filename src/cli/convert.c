@@ -78,14 +78,13 @@ static sl_status refuse_same(const sl_config *config, const sl_model_reader *rea
 static void print_report(const sl_config *config, const sl_model_reader *reader,
                          const sl_convert_report *report, double seconds)
 {
-    static const char *const formats[] = {"hf", "gguf", "llmc", "weights", "megatron"};
+    static const char *const formats[] = {"hf", "gguf", "llmc", "weights", "megatron", "peft"};
     sl_terminal_print(
         stdout, 2,
         "%s, %s: %u tensors, %" PRIu64 " parameters of %s, %.1f MB in %.1f s, %.1f MB/s: %s",
         formats[config->convert_format], sl_encoding_name((sl_encoding)config->convert_type),
-        report->tensor_count, sl_model_shape_parameters(&reader->shape), reader->kind,
-        (double)report->bytes / MB, seconds, (double)report->bytes / MB / seconds,
-        sl_files_show(config->to).text);
+        report->tensor_count, report->parameter_count, reader->kind, (double)report->bytes / MB,
+        seconds, (double)report->bytes / MB / seconds, sl_files_show(config->to).text);
 }
 
 static sl_status run(sl_config *config, const sl_model_reader *reader,
@@ -116,7 +115,10 @@ static sl_status open_and_run(sl_config *config, void *progress)
     sl_model_reader reader;
     sl_vocabulary *vocabulary = NULL;
     SL_TRY(sl_model_reader_open(config->from, config->checks_checkpoints, &reader));
-    sl_status status = refuse_same(config, &reader);
+    sl_status status = sl_model_reader_add_adapter(&reader, config->adapter);
+    reader.merges = config->merge;
+    if (status == SL_OK)
+        status = refuse_same(config, &reader);
     if (status == SL_OK)
         status = open_vocabulary(config, &reader, &vocabulary);
     if (status == SL_OK)

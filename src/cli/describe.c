@@ -46,8 +46,8 @@ static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT]
 void sl_command_describe_size(const sl_blueprint *blueprint, char *out_text, size_t capacity)
 {
     const int length = snprintf(out_text, capacity, "%" PRIu64 " parameters",
-                                sl_model_shape_parameters(&blueprint->task.shape));
-    if (blueprint->task.freeze.count > 0)
+                                sl_blueprint_count_parameters(blueprint));
+    if (sl_update_rules_freeze(&blueprint->task.rules))
         snprintf(out_text + length, capacity - (size_t)length, ", %" PRIu64 " of them trained",
                  sl_blueprint_count_trained(blueprint));
 }

@@ -115,7 +115,8 @@ const sl_command_entry sl_command_eval = {
     .doc =
         "Prints the mean loss and the perplexity of a checkpoint over every whole row of --data, "
         "of text also the loss per byte and per character, which compare models of different "
-        "vocabularies. --overlap gives every token context; --last-word asks for last words. A "
+        "vocabularies. --overlap gives every token context; --last-word asks for last words; of "
+        "examples (--prompt-key, --messages-key) the responses count, as in training. A "
         "signal ends it after a micro-batch, with the figures of the part that was evaluated "
         "(marked as partial, in JSON by \"partial\": true), and exit code 0.",
     .page = "docs/text.md",

@@ -50,7 +50,7 @@ static void write_options(sl_page_writer *page, const sl_command_entry *command)
     const char *group = NULL;
     sl_option option;
     sl_page_writer_section(page, "OPTIONS");
-    for (uint32_t i = 0; sl_options_at(command, i, &option); i++) {
+    for (uint32_t i = 0; sl_options_of_command(command, i, &option); i++) {
         if (group != option.group)
             sl_page_writer_subsection(page, option.group);
         group = option.group;

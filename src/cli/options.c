@@ -407,7 +407,7 @@ static sl_option show_row(const sl_command_entry *command, const sl_config_row *
                        .is_first = row->first & command->options};
 }
 
-bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option)
+bool sl_options_of_command(const sl_command_entry *command, uint32_t index, sl_option *out_option)
 {
     const sl_config_row *row = command->words ? NULL : find_row(command, &index);
     if (row) {

@@ -26,7 +26,7 @@ typedef struct sl_option {
 
 /* The option of that index from 0, group by group, what every command takes last; false: there are
  * no more. */
-bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option);
+bool sl_options_of_command(const sl_command_entry *command, uint32_t index, sl_option *out_option);
 
 struct argp_option;
 

@@ -71,12 +71,38 @@ static void print_wear(const sl_blueprint *blueprint, const sl_simulation *simul
     sl_terminal_print(stdout, 2, "disk: %s", text);
 }
 
+/* What muon's matrices take of the step's FLOPs, if there are any. Every rank turns all of them. */
+static void print_orthogonalisation(const sl_blueprint *blueprint)
+{
+    const sl_program *program = blueprint->programs[0];
+    double all = 0, own = 0;
+    char ranks[64] = "";
+    for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
+        const sl_section section = sl_program_section(program, s);
+        for (uint32_t o = section.first; o < section.first + section.count; o++) {
+            const sl_op *op = &program->ops[o];
+            const double flops = section.repeat * (double)sl_op_flops(op->kind, &op->attrs);
+            all += flops;
+            own += op->kind == SL_OP_ORTHOGONALISE ? flops : 0;
+        }
+    }
+    if (own == 0)
+        return;
+    if (program->dp_size > 1)
+        snprintf(ranks, sizeof ranks, ", on each of %u data-parallel ranks", program->dp_size);
+    printf("\n");
+    sl_terminal_print(stdout, 2,
+                      "muon: orthogonalising takes %.3g of the step's %.3g TFLOP (%.1f%%)%s, "
+                      "however many rows a step has",
+                      1e-12 * own, 1e-12 * all, 100 * own / all, ranks);
+}
+
 static void print_thumbs(const sl_blueprint *blueprint, const sl_account *account)
 {
     sl_thumb thumbs[SL_EXPLAIN_THUMBS];
-    sl_explain_thumbs(blueprint, account, thumbs);
+    const int count = sl_explain_thumbs(blueprint, account, thumbs);
     printf("\nby rule of thumb, and planned:\n");
-    for (int i = 0; i < SL_EXPLAIN_THUMBS; i++) {
+    for (int i = 0; i < count; i++) {
         const sl_thumb *thumb = &thumbs[i];
         if (thumb->is_bytes)
             sl_terminal_print(stdout, RULE_COLUMN, "  %12s %12s  %s",
@@ -158,14 +184,15 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
     sl_terminal_print(stdout, 2, "on %s", text);
     sl_command_describe_choice(choice, text, sizeof text);
     sl_terminal_print(stdout, 2, "%s", text);
-    printf("%u chunks of %s%" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
-           blueprint->task.freeze.count > 0 ? "at most " : "", layout->chunk_elements,
-           sl_command_format_size(layout->chunk_elements *
+    printf("%u chunks of at most %" PRIu64 " elements (%s), %.2f%% padding\n\n",
+           layout->chunk_count, layout->largest_elements,
+           sl_command_format_size(layout->largest_elements *
                                   sl_type_bytes(layout->group_type[SL_GROUP_PARAM]))
                .text,
            100 * layout->padding_fraction);
     print_tiers(blueprint);
     print_lanes(blueprint, &simulation);
+    print_orthogonalisation(blueprint);
     putchar('\n');
     sl_terminal_print(stdout, 2, "%spredicted step%s: %.2f ms (%s)",
                       sl_terminal_begin(stdout, SL_TERMINAL_HEADING),

@@ -53,7 +53,12 @@ static sl_status refuse_unsearched(const sl_config *config)
                                     SL_CONFIG_ROW_disk_space,
                                     SL_CONFIG_ROW_accumulate,
                                     SL_CONFIG_ROW_dropout,
+                                    SL_CONFIG_ROW_optimizer,
+                                    SL_CONFIG_ROW_state_type,
+                                    SL_CONFIG_ROW_rule,
                                     SL_CONFIG_ROW_freeze,
+                                    SL_CONFIG_ROW_lora_rank,
+                                    SL_CONFIG_ROW_adapter,
                                     SL_CONFIG_ROW_offload_params,
                                     SL_CONFIG_ROW_offload_grads,
                                     SL_CONFIG_ROW_offload_optimizer,
@@ -122,7 +127,7 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
     SL_TRY(
         sl_config_shape(config, NULL, sl_architecture_ids(SL_ARCHITECTURE_OF_SIZES), &job->shape));
     if (config->seq == SL_CONFIG_UNSET)
-        config->seq = job->shape.context;
+        config->seq = sl_config_default_seq(&job->shape);
     if (config->seq > job->shape.context)
         SL_FAIL(SL_ERROR_USAGE, "--seq %" PRIu64 " is beyond the model's context of %u tokens",
                 config->seq, job->shape.context);

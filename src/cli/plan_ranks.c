@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "command.h"
+#include "foreign/model_names.h"
 #include "terminal.h"
 #include "train/plan_account.h"
 
@@ -43,15 +44,16 @@ static void print_shape(const char *note, const sl_tensor_spec *spec, const uint
 
 /* One block stands for all, and one panel for all of its tensor: they have the same shapes, but for
  * a last panel that may be lower. */
-static bool is_shown(const sl_program *program, uint32_t index, uint32_t first_layer)
+static bool is_shown(const sl_program *program, uint32_t index, const char *blocks,
+                     uint32_t first_layer)
 {
     const char *name = program->tensors[index].name;
-    char block[24];
-    const int length = snprintf(block, sizeof block, "h.%u.", first_layer);
+    char block[32];
+    const int length = snprintf(block, sizeof block, "%s%u.", blocks, first_layer);
     for (uint32_t i = 0; i < index; i++)
         if (strcmp(program->tensors[i].name, name) == 0)
             return false;
-    return strncmp(name, "h.", 2) != 0 || strncmp(name, block, (size_t)length) == 0;
+    return strncmp(name, blocks, strlen(blocks)) != 0 || strncmp(name, block, (size_t)length) == 0;
 }
 
 static const char *const split_names[] = {[SL_SPLIT_NONE] = "on every rank",
@@ -59,17 +61,23 @@ static const char *const split_names[] = {[SL_SPLIT_NONE] = "on every rank",
                                           [SL_SPLIT_QKV] = "columns of q, k, v",
                                           [SL_SPLIT_ROWS] = "rows"};
 
-static void print_splits(const sl_program *program, uint32_t first_layer)
+static void print_splits(const sl_program *program, const sl_model_shape *shape,
+                         uint32_t first_layer)
 {
+    char blocks[16];
+    snprintf(blocks, sizeof blocks, "%s.", sl_model_names_of(shape)->layer);
     for (uint32_t i = 0; i < program->tensor_count; i++) {
         const sl_tensor_spec *spec = &program->tensors[i];
         const uint64_t local[] = {sl_plan_account_count_rows(program, spec->name), spec->shape[1]};
-        if (!is_shown(program, i, first_layer))
+        if (!is_shown(program, i, blocks, first_layer))
             continue;
         printf("  %-23s ", spec->name);
         print_shape("", spec, spec->whole_shape, 15);
         print_shape(" -> ", spec, local, 14);
-        printf(" %s\n", split_names[spec->split]);
+        printf(" %s", split_names[spec->split]);
+        if (spec->replica_count > 1)
+            printf(", the same on %u ranks", spec->replica_count);
+        printf("\n");
     }
 }
 
@@ -154,7 +162,7 @@ sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages
                       " parameters, padding counted; the bytes above are of one rank",
                       layout->stages > 1 ? " of it" : "",
                       sl_plan_account_count_parameters(blueprint),
-                      sl_model_shape_parameters(&blueprint->task.shape));
+                      sl_blueprint_count_parameters(blueprint));
     sl_terminal_print(
         stdout, 2,
         "each computes with %u thread%s, and takes %s more for the windows through which ranks "
@@ -167,6 +175,6 @@ sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages
             layout->tensor, layout->tensor == 1 ? "" : "s",
             (uint64_t)layout->data * blueprint->choice.accumulate * blueprint->choice.micro_batch);
     print_shards(program);
-    print_splits(program, stages->items[stages->shown].first_layer);
+    print_splits(program, &blueprint->task.shape, stages->items[stages->shown].first_layer);
     return SL_OK;
 }

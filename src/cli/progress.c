@@ -202,7 +202,11 @@ static sl_status show_eval(void *self, const sl_eval_report *report)
     add_part(&what, 0, "%s at step %" PRIu64 ": loss %.4f", report->set, report->step,
              report->loss);
     add_part(&what, 1, "perplexity %.2f", report->perplexity);
-    add_part(&what, 2, "(%" PRIu64 " of %" PRIu64 " tokens)", report->tokens, report->data_tokens);
+    if (!report->has_all_examples)
+        add_part(&what, 2, "(%" PRIu64 " of %" PRIu64 " tokens)", report->tokens,
+                 report->data_tokens);
+    else
+        add_part(&what, 2, "(%" PRIu64 " tokens)", report->tokens);
     print_line(progress, &what);
     sl_terminal_end_line();
     return SL_OK;

@@ -44,13 +44,13 @@ static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
 
 /* A name that is there stands for itself, a directory for its files, any other one for all that
  * match it. */
-static sl_status expand_one(const char *path, bool takes_tokens, sl_file_list *files)
+static sl_status expand_one(const char *path, sl_text_kinds kinds, sl_file_list *files)
 {
     glob_t found;
     bool is_there;
     SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
     if (is_there)
-        return sl_text_files_add(files, path, takes_tokens);
+        return sl_text_files_add(files, path, kinds);
     int result = glob(path, GLOB_NOMAGIC, NULL, &found);
     if (result == GLOB_NOMATCH)
         SL_FAIL(SL_ERROR_MISSING, "%s: no file has such a name", sl_files_show(path).text);
@@ -59,7 +59,7 @@ static sl_status expand_one(const char *path, bool takes_tokens, sl_file_list *f
                 sl_files_show(path).text);
     sl_status status = SL_OK;
     for (size_t i = 0; i < found.gl_pathc && status == SL_OK; i++)
-        status = sl_text_files_add(files, found.gl_pathv[i], takes_tokens);
+        status = sl_text_files_add(files, found.gl_pathv[i], kinds);
     globfree(&found);
     return status;
 }
@@ -67,7 +67,8 @@ static sl_status expand_one(const char *path, bool takes_tokens, sl_file_list *f
 static sl_status expand_files(const sl_config *config, sl_file_list *files)
 {
     for (uint32_t i = 0; i < config->data.count; i++)
-        SL_TRY(expand_one(config->data.items[i], config->decode, files));
+        SL_TRY(expand_one(config->data.items[i], config->decode ? SL_TEXT_OR_TOKENS : SL_TEXT_ALONE,
+                          files));
     return SL_OK;
 }
 

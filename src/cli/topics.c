@@ -33,7 +33,8 @@ static const sl_topic_row memory_rows[] = {
     {"grad",
      "their gradients: as many; 4 bytes each where several micro-batches are added up one by one"},
     {"master", "the weights in fp32, which updates change: 4 bytes each; none in fp32"},
-    {"moment1, moment2", "what AdamW remembers of the gradients: 4 bytes each"},
+    {"moment1, moment2", "what the update rule remembers of the gradients, 4 bytes each: both of "
+                         "adamw, the first of lion, of muon and of sgd with --momentum"},
     {"activation", "what the forward pass keeps for the backward pass: grows with --micro-batch "
                    "and --seq"},
     {"workspace", "what ops need while they run"},
@@ -259,18 +260,28 @@ const sl_topic *sl_topics_find(const char *name)
     return NULL;
 }
 
+static void print_model(const char *name, const sl_model_shape *shape, FILE *stream)
+{
+    const bool is_llama = sl_model_shape_is_llama(shape);
+    fprintf(stream, "  %-12s %13" PRIu64 "  %6u  %5u  %5u  %8u  %5u  %7u\n", name,
+            sl_model_shape_parameters(shape), shape->layers, shape->width, shape->heads,
+            is_llama ? shape->kv_heads : shape->heads, is_llama ? shape->ffn : 4 * shape->width,
+            shape->context);
+}
+
 static void print_models(FILE *stream)
 {
     sl_model_shape shape;
     sl_help_print_text("--model names a shape, not weights (those come by --init). --layers, "
-                       "--width, --heads, --context and --vocab make one by hand, or change one.",
+                       "--width, --heads, --context and --vocab make one by hand, or change one; "
+                       "--arch, --kv-heads, --head-size, --ffn, --rope-base, --norm-epsilon and "
+                       "--untied too where the architecture has them.",
                        0, 0, stream);
-    fputs("\n  name            parameters  layers  width  heads  context\n", stream);
+    fputs("\n  name            parameters  layers  width  heads  kv-heads    ffn  context\n",
+          stream);
     for (const char *const *name = sl_architecture_names(); *name; name++)
         if (sl_architecture_named(*name, &shape) == SL_OK)
-            fprintf(stream, "  %-12s %13" PRIu64 "  %6u  %5u  %5u  %7u\n", *name,
-                    sl_model_shape_parameters(&shape), shape.layers, shape.width, shape.heads,
-                    shape.context);
+            print_model(*name, &shape, stream);
 }
 
 static void print_rows(const sl_topic_row *rows, FILE *stream)

@@ -210,7 +210,8 @@ static bool may_split(const sl_cluster_question *question, uint32_t tensor)
 {
     if (question->tensor)
         return tensor == question->tensor;
-    return tensor <= question->job.cluster->node_gpus && tensor <= question->job.shape.heads &&
+    return tensor <= question->job.cluster->node_gpus &&
+           sl_model_shape_may_split(&question->job.shape, tensor) &&
            question->job.cluster->node_gpus % tensor == 0;
 }
 

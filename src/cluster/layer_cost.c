@@ -143,12 +143,13 @@ static double at_least_zero(double value)
 
 static void set_ends(const sl_layer_cost_args *sample, const sounding *one, sl_layer_costs *costs)
 {
-    const double width = sample->shape.width;
+    const sl_model_shape *shape = &sample->shape;
     const double ends = one->elements - costs->layer.elements;
-    costs->tied_elements =
-        (double)sl_model_shape_padded_vocab(&sample->shape, sample->tensor_ranks) /
-        sample->tensor_ranks * width;
-    costs->head.elements = 2 * width;
+    const double table = (double)sl_model_shape_padded_vocab(shape, sample->tensor_ranks) /
+                         sample->tensor_ranks * shape->width;
+    costs->tied_elements = shape->is_untied ? 0 : table;
+    costs->head.elements =
+        (double)sl_model_shape_norm_elements(shape) + (shape->is_untied ? table : 0);
     costs->embedding.elements = at_least_zero(ends - costs->head.elements);
     costs->embedding.forward_seconds = one->embedding_forward;
     costs->embedding.backward_seconds = one->embedding_backward;

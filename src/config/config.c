@@ -12,10 +12,12 @@
 #include "data_shares.h"
 #include "files/fields.h"
 #include "files/files.h"
+#include "fine_tuning.h"
 #include "foreign/words.h"
 #include "optimizer.h"
 #include "stages.h"
 #include "units.h"
+#include "update_rules.h"
 
 enum {
     T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE,
@@ -38,10 +40,12 @@ enum {
     TEK = TE | K,
     TGEKV = TGE | K | V,
     TGEB = TGE | B,
+    TGEV = TGE | V,
     TGEBK = TGEB | K,
     TGEBKV = TGEBK | V,
-    TGEDB = TGEB | SL_CONFIG_DOCTOR,
-    PEDB = P | E | SL_CONFIG_DOCTOR | B
+    D = SL_CONFIG_DOCTOR,
+    TGEDB = TGEB | D,
+    PEDB = P | E | D | B
 };
 
 #define KIND_TEXT SL_CONFIG_TEXT
@@ -590,13 +594,16 @@ static sl_status check_training(sl_config *config, sl_config_command command)
         SL_TRY(check_answers(config));
     SL_TRY(refuse_later_compute(config, command));
     SL_TRY(sl_optimizer_check_loss_scale(config));
+    SL_TRY(sl_update_rules_check_options(config));
     SL_TRY(check_saving(config));
     SL_TRY(check_own_rows(config));
+    SL_TRY(sl_fine_tuning_check(config));
+    SL_TRY(sl_run_length_check(config));
     if (command == SL_CONFIG_TRAIN && config->data.count == 0 && !config->has_own_rows)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the text or token files to train on");
     SL_TRY(sl_data_shares_check(config, command));
     SL_TRY(check_evaluation(config));
-    return sl_optimizer_check_schedule(config);
+    return sl_run_length_is_open(config) ? SL_OK : sl_optimizer_check_schedule(config);
 }
 
 static sl_status check_split_share(const sl_config *config)
@@ -610,10 +617,14 @@ static sl_status check_split_share(const sl_config *config)
     return SL_OK;
 }
 
-static sl_status check_evaluating(const sl_config *config)
+static sl_status check_evaluating(sl_config *config)
 {
     if (config->data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the files to evaluate on");
+    if (sl_config_has_examples(config) && (config->overlap > 0 || config->last_word))
+        SL_FAIL(SL_ERROR_USAGE, "examples are evaluated in rows of whole ones: leave out --overlap "
+                                "and --last-word");
+    SL_TRY(sl_fine_tuning_check(config));
     if (config->documents == SL_CONFIG_RESET && (config->overlap > 0 || config->last_word))
         SL_FAIL(SL_ERROR_USAGE, "--documents reset is for rows of several documents: leave out "
                                 "--overlap and --last-word");
@@ -641,11 +652,11 @@ static sl_status check_prompt(const sl_config *config)
     return SL_OK;
 }
 
-static sl_status check_reading(const sl_config *config, sl_config_command command)
+static sl_status check_reading(sl_config *config, sl_config_command command)
 {
     if (!config->checkpoint)
         SL_FAIL(SL_ERROR_USAGE, "--checkpoint is missing: give a directory that train saved, or a "
-                                "Hugging Face GPT-2 directory");
+                                "Hugging Face directory");
     if (command == SL_CONFIG_EVAL)
         SL_TRY(check_evaluating(config));
     else
@@ -693,9 +704,10 @@ static sl_status choose_format(sl_config *config)
 static sl_status check_converting(sl_config *config)
 {
     static const uint64_t default_shard_bytes = 5000000000; /* as a printed configuration has it */
-    enum { HF = 0, MEGATRON = 4 };
+    enum { HF = 0, MEGATRON = 4, PEFT = 5 };
     SL_TRY(choose_format(config));
-    bool makes_directory = config->convert_format == HF || config->convert_format == MEGATRON;
+    bool makes_directory = config->convert_format == HF || config->convert_format == MEGATRON ||
+                           config->convert_format == PEFT;
     const char *what = makes_directory ? "directory" : "file";
     if (!config->from)
         SL_FAIL(SL_ERROR_USAGE, "--from is missing: give a directory that train saved, a Hugging "
@@ -707,6 +719,8 @@ static sl_status check_converting(sl_config *config)
                 "--to -: a model is no text for standard output: name the %s that "
                 "is made (./- where it shall be called so)",
                 what);
+    if (config->merge && config->convert_format == PEFT)
+        SL_FAIL(SL_ERROR_USAGE, "--format peft writes the adapters alone: leave --merge out");
     if (config->convert_format != MEGATRON && (config->tp > 1 || config->pp > 1))
         SL_FAIL(SL_ERROR_USAGE, "--%s is for --format megatron: the others are not divided",
                 config->tp > 1 ? "tp" : "pp");

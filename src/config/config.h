@@ -37,15 +37,19 @@ enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL, SL_CONFIG_SHUFFLE }; /* data_orde
 enum { SL_CONFIG_JOIN, SL_CONFIG_RESET };                           /* documents */
 enum { SL_CONFIG_PER_FILE, SL_CONFIG_PER_LINE };                    /* document_per */
 enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                           /* others: sl_accumulation */
-enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };            /* precision: an sl_type */
-enum { SL_CONFIG_PRECISION_AUTO = 3 };                              /* until checked */
-enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT };    /* lr_schedule: our own */
+enum { SL_CONFIG_ARCH_AUTO, SL_CONFIG_ARCH_FIRST }; /* arch; from FIRST on sl_architecture_kind */
+enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: an sl_type */
+enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
+enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule: our own */
 enum { SL_CONFIG_WARMUP_LR = 3, SL_CONFIG_WARMUP_DECAY_LR, SL_CONFIG_WARMUP_COSINE_LR };
-enum { SL_CONFIG_WARMUP_LINEAR, SL_CONFIG_WARMUP_LOG };         /* warmup_type */
-enum { SL_CONFIG_HOLD, SL_CONFIG_COUNT_SKIPS };                 /* lr_skips */
-enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                        /* nonfinite */
-enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                       /* cuda_products */
-enum { SL_CONFIG_ON, SL_CONFIG_OFF };                           /* cuda_epilogue, _wait_value */
+enum { SL_CONFIG_WARMUP_LINEAR, SL_CONFIG_WARMUP_LOG };                  /* warmup_type */
+enum { SL_CONFIG_HOLD, SL_CONFIG_COUNT_SKIPS };                          /* lr_skips */
+enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                                 /* nonfinite */
+enum { SL_CONFIG_ADAMW, SL_CONFIG_SGD, SL_CONFIG_LION, SL_CONFIG_MUON }; /* optimizer */
+enum { SL_CONFIG_MATCH_RMS, SL_CONFIG_ORIGINAL };                        /* muon_scale */
+enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                                /* cuda_products */
+enum { SL_CONFIG_ON, SL_CONFIG_OFF };                           /* cuda_epilogue, pack, ... */
+enum { SL_CONFIG_LOSS_RESPONSE, SL_CONFIG_LOSS_ALL };           /* loss */
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                          /* others: sl_recompute */
 enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 }; /* others: sl_policy */
 enum { SL_CONFIG_ACCUMULATE_MAX = 100000 };                     /* micro-batches of a step */
@@ -126,6 +130,7 @@ typedef struct sl_config {
     bool solves_micro_batch; /* of a foreign file: it follows from --global-batch, unless given */
     bool checks_checkpoints; /* compares all sums of a checkpoint before it is chosen: another one
                                 was found to be damaged while it was loaded */
+    bool is_restored;        /* a checkpoint's options are in it: the run goes on */
     bool has_own_rows;       /* a program gives the rows to train on: no --data */
     bool has_own_eval_rows;  /* and those to evaluate on: no --eval-data */
     char *explanation;       /* what foreign files mean here, as lines; NULL: none was read */
@@ -211,6 +216,23 @@ sl_status sl_config_split(const sl_config *config, double out_shares[SL_CONFIG_S
  * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */
 sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, uint32_t vocab,
                           sl_model_shape *out_shape);
+
+/* True of the rows of options that say which model it is: its name, architecture and sizes. */
+bool sl_config_is_of_shape(uint32_t row);
+
+/* True if one of these options was given. */
+bool sl_config_names_shape(const sl_config *config);
+
+/* The sizes of the shape that was made, as options; an own model's are none. */
+void sl_config_record_shape(sl_config *config, const sl_model_shape *shape);
+
+/* Tokens of a row where no option says so: the context, but of rotary positions, which cost
+ * nothing, 4096 at most. */
+uint64_t sl_config_default_seq(const sl_model_shape *shape);
+
+/* True if the data are examples to fine-tune on, whose tokens may be masked: not every
+ * one of them counts in the loss. */
+bool sl_config_has_examples(const sl_config *config);
 
 /* False while the tokenizer is "auto". */
 bool sl_config_names_tokenizer(const sl_config *config);

@@ -11,9 +11,10 @@
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
+#include "fine_tuning.h"
 #include "foreign/words.h"
 
-enum { NUMBER_BYTES = 32, KEY_BYTES = 64 };
+enum { NUMBER_BYTES = 32, KEY_BYTES = 64, ITEM_BYTES = 256 };
 
 static sl_status set_item_list(sl_config *config, uint32_t row, const json_t *array)
 {
@@ -25,6 +26,29 @@ static sl_status set_item_list(sl_config *config, uint32_t row, const json_t *ar
         if (!json_is_string(item))
             SL_FAIL(SL_ERROR_USAGE, "item %zu is not a string", index + 1);
         SL_TRY(sl_config_append(config, row, json_string_value(item)));
+    }
+    return SL_OK;
+}
+
+/* {"PATTERN": VALUE, ...}, of options whose items are PATTERN=VALUE; in the order of the file. */
+static sl_status set_table(sl_config *config, uint32_t row, const json_t *table)
+{
+    const char *key;
+    json_t *value;
+    if (!strstr(sl_config_rows()[row].hint ? sl_config_rows()[row].hint : "", "PATTERN="))
+        SL_FAIL(SL_ERROR_USAGE, "an object is not a value");
+    SL_TRY(sl_config_set(config, row, ""));
+    json_object_foreach((json_t *)table, key, value)
+    {
+        char item[ITEM_BYTES];
+        int length = -1;
+        if (json_is_string(value))
+            length = snprintf(item, sizeof item, "%s=%s", key, json_string_value(value));
+        else if (json_is_number(value))
+            length = snprintf(item, sizeof item, "%s=%.17g", key, json_number_value(value));
+        if (length < 0 || (size_t)length >= sizeof item)
+            SL_FAIL(SL_ERROR_USAGE, "\"%.64s\" is neither a word nor a number", key);
+        SL_TRY(sl_config_append(config, row, item));
     }
     return SL_OK;
 }
@@ -50,9 +74,9 @@ sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *valu
     case JSON_ARRAY:
         return set_item_list(config, row, value);
     case JSON_OBJECT:
-        break;
+        return set_table(config, row, value);
     }
-    SL_FAIL(SL_ERROR_USAGE, "an object is not a value");
+    SL_FAIL(SL_ERROR_INTERNAL, "a value of JSON has no type");
 }
 
 /* ---- a file for every command ---- */
@@ -149,12 +173,22 @@ static sl_status fail_object(const char *name, json_t *object)
             name, hint, text);
 }
 
+static bool is_auto(const json_t *value)
+{
+    const char *text = json_string_value(value);
+    return text && strcmp(text, "auto") == 0;
+}
+
+/* Beside the options of all commands "tokens" is generate's, as it was before train had one; but
+ * the printed configuration of train has it there, too, and is "auto" for most runs. */
 static sl_status set_key(const reading *self, const char *key, json_t *value)
 {
     uint32_t row;
     sl_status found = sl_config_find(SL_CONFIG_ANY, key, &row);
     if (found != SL_OK)
         return json_is_object(value) ? fail_object(key, value) : found;
+    if (row == SL_CONFIG_ROW_train_tokens && !is_auto(value))
+        row = SL_CONFIG_ROW_tokens;
     bool is_taken = sl_config_rows()[row].commands & self->command;
     sl_status status = refuse_ambiguous(row);
     if (status == SL_OK)
@@ -416,6 +450,32 @@ sl_status sl_config_format(const sl_config *config, sl_config_command command, j
     bool wanted[SL_CONFIG_ROW_COUNT];
     choose_rows(config, command, false, wanted);
     return format_rows(config, wanted, false, out_object);
+}
+
+/* --tokens has no place beside the options of all commands (set_key). */
+static sl_status move_tokens(uint64_t tokens, json_t *object)
+{
+    json_t *of_train = json_pack("{s:I}", "tokens", (json_int_t)tokens);
+    json_object_del(object, "tokens");
+    return of_train && json_object_set_new(object, "train", of_train) == 0 ? SL_OK
+                                                                           : refuse_memory();
+}
+
+sl_status sl_config_print(const sl_config *config, sl_config_command command, json_t **out_object)
+{
+    sl_status status = SL_OK;
+    json_t *object = NULL;
+    SL_TRY(sl_config_format(config, command, &object));
+    if (sl_run_length_is_open(config))
+        json_object_del(object, "steps");
+    if (config->train_tokens != SL_CONFIG_UNSET)
+        status = move_tokens(config->train_tokens, object);
+    if (status != SL_OK) {
+        json_decref(object);
+        return status;
+    }
+    *out_object = object;
+    return SL_OK;
 }
 
 sl_status sl_config_format_given(const sl_config *config, sl_config_command command,

@@ -27,7 +27,11 @@ sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *valu
  * spelling for. SL_ERROR_IO: that directory has no name. SL_ERROR_SYSTEM. */
 sl_status sl_config_format(const sl_config *config, sl_config_command command, json_t **out_object);
 
-/* The same with those options only that a file or the command line gave. */
+/* The same as a file of --config takes it, which gives one length of a run: where --epochs or
+ * --tokens says how long the run is, without the steps that follow from it. */
+sl_status sl_config_print(const sl_config *config, sl_config_command command, json_t **out_object);
+
+/* As sl_config_format, with those options only that a file or the command line gave. */
 sl_status sl_config_format_given(const sl_config *config, sl_config_command command,
                                  json_t **out_object);
 

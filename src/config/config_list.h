@@ -19,19 +19,42 @@
 #ifndef SL_CONFIG_CONFIG_LIST_H
 #define SL_CONFIG_CONFIG_LIST_H
 
+#include "model/architecture.h"
+
+/* arch: from SL_CONFIG_ARCH_FIRST on sl_architecture_kind. */
+#define SL_CONFIG_ARCH_CHOICE(KIND, name) "|" #name
+#define SL_CONFIG_ARCH_CHOICES "auto" SL_ARCHITECTURES(SL_CONFIG_ARCH_CHOICE)
+
 #define SL_CONFIG_LIST_MODEL(X)                                                                    \
     X(TEXT, model, "model", "", "NAME", 0, 0, T, MODEL, T,                                         \
-      "a built-in shape, such as gpt2, gpt2-medium, gpt2-large or gpt2-xl (sluice help models)")   \
+      "a built-in shape, such as gpt2, gpt2-xl, llama-3.2-1b or qwen3-0.6b (sluice help models)")  \
     X(COUNT, layers, "layers", "auto", "N", 1, 1e5, T, MODEL, T, "transformer blocks")             \
     X(COUNT, width, "width", "auto", "N", 1, 1e6, T, MODEL, T, "features of a token")              \
     X(COUNT, heads, "heads", "auto", "N", 1, 1e5, T, MODEL, T, "attention heads")                  \
+    X(CHOICE, arch, "arch", "auto", SL_CONFIG_ARCH_CHOICES, 0, 0, T, MODEL, 0,                     \
+      "the architecture of a shape by hand (the model's, or gpt2); --kv-heads to --untied are "    \
+      "for all but gpt2")                                                                          \
+    X(COUNT, kv_heads, "kv-heads", "auto", "N", 1, 1e5, T, MODEL, 0,                               \
+      "heads of keys and values, each for as many query heads (as --heads)")                       \
+    X(COUNT, head_size, "head-size", "auto", "N", 2, 1e5, T, MODEL, 0,                             \
+      "features of a head, an even number (--width / --heads)")                                    \
+    X(COUNT, ffn, "ffn", "auto", "N", 1, 1e7, T, MODEL, 0,                                         \
+      "features inside the MLP (8/3 of --width, rounded up to 256)")                               \
+    X(REAL, norm_epsilon, "norm-epsilon", "auto", "X", 1e-12, 0.1, T, MODEL, 0,                    \
+      "epsilon of the norms (1e-5; of qwen2, qwen3 and olmo2 1e-6)")                               \
+    X(REAL, rope_base, "rope-base", "auto", "X", 1.01, 1e12, T, MODEL, 0,                          \
+      "base of the rotary angles (1e4; of qwen2 and qwen3 1e6, of olmo2 5e5)")                     \
+    X(SWITCH, untied, "untied", "false", NULL, 0, 0, T, MODEL, 0,                                  \
+      "the head has a table of its own, not the embedding's (the model's)")                        \
     X(COUNT, context, "context", "auto", "N", 1, 1e7, T, MODEL, T,                                 \
       "most tokens of a row (the model's; 1024 for a shape by hand)")                              \
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL, 0,                                     \
       "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL, T,                             \
-      "start from random numbers, a checkpoint, a Hugging Face GPT-2 directory, or "               \
-      "Megatron-LM's pieces")                                                                      \
+      "start from random numbers, a checkpoint, a Hugging Face directory, or Megatron-LM's "       \
+      "pieces")                                                                                    \
+    X(TEXT, adapter, "adapter", "", "DIR", 0, 0, TGEV, MODEL, GE,                                  \
+      "adapters of LoRA for the model: a directory as PEFT saves it")                              \
     X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, LEARNING, 0,                               \
       "probability of dropping an element of attention's weights, of what a branch adds and of "   \
       "the embedding; in training alone, and the same ones however the work is placed")
@@ -44,9 +67,25 @@
       "from them in these shares (0.7:web 0.3:books.bin)")                                         \
     X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEKV, DATA, TGEKV,                  \
       "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
-      "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \
+      "end of text, 257 ids: further ids of the model idle; DIR holds tokenizer.json of byte-"     \
+      "level BPE (GPT-2, Llama 3, Qwen), or vocab.json and merges.txt")                            \
     X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, TEK, DATA, 0,                               \
       "what holds the text in the objects of JSON lines")                                          \
+    X(TEXT, prompt_key, "prompt-key", "", "KEY", 0, 0, TE, DATA, 0,                                \
+      "to fine-tune on objects (JSON lines, or a JSON array): what holds the prompt in each")      \
+    X(TEXT, response_key, "response-key", "", "KEY", 0, 0, TE, DATA, 0,                            \
+      "what holds the response to it")                                                             \
+    X(TEXT, messages_key, "messages-key", "", "KEY", 0, 0, TE, DATA, 0,                            \
+      "to fine-tune on conversations: what holds the list of messages, each with role and "        \
+      "content")                                                                                   \
+    X(TEXT, template_file, "template", "", "FILE", 0, 0, TE, DATA, 0,                              \
+      "how an example is written: a text with the marks {prompt} and {response}, or, for each "    \
+      "message, {role} and {content} (a line of each)")                                            \
+    X(CHOICE, loss, "loss", "response", "response|all", 0, 0, TE, DATA, 0,                         \
+      "of examples: the loss is the mean over responses and the ends of text behind them, or "     \
+      "over all tokens")                                                                           \
+    X(CHOICE, pack, "pack", "on", "on|off", 0, 0, TE, DATA, 0,                                     \
+      "of examples: whole examples share a row while they fit, or each has a row of its own")      \
     X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, TEK, DATA, K,               \
       "what is a document in plain text")                                                          \
     X(COUNT, end_of_text, "end-of-text", "auto", "ID", 0, 1e8, TEK, DATA, 0,                       \
@@ -88,7 +127,8 @@
 
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, BATCH, TE, "rows of a micro-batch") \
-    X(COUNT, seq, "seq", "auto", "N", 1, 1e7, TE, BATCH, TE, "tokens of a row (the context)")      \
+    X(COUNT, seq, "seq", "auto", "N", 1, 1e7, TE, BATCH, TE,                                       \
+      "tokens of a row (the context; rotary: 4096)")                                               \
     X(COUNT, accumulate, "accumulate", "1", "N", 1, SL_CONFIG_ACCUMULATE_MAX, T, BATCH, T,         \
       "micro-batches of a step")                                                                   \
     X(COUNT, global_batch, "global-batch", "auto", "N|auto", 1, 1e12, T, BATCH, 0,                 \
@@ -96,6 +136,10 @@
       "where it is not")                                                                           \
     X(COUNT, steps, "steps", "100", "N", 0, 1e12, T, BATCH, T,                                     \
       "steps to train, all runs together")                                                         \
+    X(COUNT, epochs, "epochs", "auto", "N", 1, 1e6, T, BATCH, 0,                                   \
+      "in place of --steps: as many as read every row N times")                                    \
+    X(COUNT, train_tokens, "tokens", "auto", "N", 1, 1e18, T, BATCH, 0,                            \
+      "in place of --steps: as many as read N tokens")                                             \
     X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, BATCH, 0,         \
       "order of the work over micro-batches")                                                      \
     X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, LEARNING, T, "peak learning rate")                  \
@@ -115,11 +159,32 @@
     X(CHOICE, lr_skips, "lr-skips", "hold", "hold|count", 0, 0, T, ADVANCED, 0,                    \
       "what a skipped step does to the learning rate: hold, it does not advance the schedule; "    \
       "count, it does")                                                                            \
+    X(CHOICE, optimizer, "optimizer", "adamw", "adamw|sgd|lion|muon", 0, 0, T, LEARNING, T & ~P,   \
+      "how tensors are updated; muon: matrices of blocks, the others by adamw")                    \
     X(REAL, weight_decay, "weight-decay", "0.1", "X", 0, 1e6, T, LEARNING, T,                      \
-      "decoupled decay of tensors of two dimensions")                                              \
-    X(REAL, beta1, "beta1", "0.9", "X", 0, 0.9999999, T, LEARNING, 0, "decay of the first moment") \
-    X(REAL, beta2, "beta2", "0.95", "X", 0, 0.9999999, T, LEARNING, 0,                             \
-      "decay of the second moment")                                                                \
+      "decay of tensors of two dimensions")                                                        \
+    X(REAL, beta1, "beta1", "0.9", "X", 0, 0.9999999, T, LEARNING, 0,                              \
+      "of adamw the decay of the first moment, of lion what its moment weighs in an update")       \
+    X(REAL, beta2, "beta2", "auto", "X", 0, 0.9999999, T, LEARNING, 0,                             \
+      "of adamw the decay of the second moment (0.95), of lion that of its moment (0.99)")         \
+    X(REAL, momentum, "momentum", "auto", "X", 0, 0.9999999, T, LEARNING, 0,                       \
+      "of sgd: the decay of the sum of gradients by which it updates (0: by the gradient alone, "  \
+      "without a state); of muon: that of its mean of gradients (0.95)")                           \
+    X(SWITCH, nesterov, "nesterov", "false", NULL, 0, 0, T, LEARNING, 0,                           \
+      "of sgd with momentum: update by the next sum, as far as it is known")                       \
+    X(CHOICE, muon_scale, "muon-scale", "match-rms", "match-rms|original", 0, 0, T, LEARNING, 0,   \
+      "of muon: how large the update of a matrix is; match-rms: as adamw's, so that one --lr "     \
+      "serves both; original: the square root of columns / rows, at least 1")                      \
+    X(CHOICE, state_type, "state-type", "fp32", "fp32|bf16|int8", 0, 0, T, LEARNING, T & ~P,       \
+      "how states of the optimizer are stored: bf16 takes half, int8 a quarter")                   \
+    X(LIST, rule, "rule", "", "PATTERN=RULE...", 0, 0, T, LEARNING, 0,                             \
+      "another rule for tensors, by names as --freeze has them: 'h.*.attn.*=lion' 'wte.*=sgd'; "   \
+      "none freezes; the last that matches decides")                                               \
+    X(LIST, lr_of, "lr-of", "", "PATTERN=FACTOR...", 0, 0, T, LEARNING, 0,                         \
+      "a factor on the learning rate of tensors, at every step: 'h.[0-3].*=0.5'")                  \
+    X(LIST, decay_of, "decay-of", "", "PATTERN=X...", 0, 0, T, LEARNING, 0,                        \
+      "the weight decay of tensors, in the place of --weight-decay; also of vectors: "             \
+      "'*.bias=0.1'")                                                                              \
     X(REAL, eps, "eps", "1e-8", "X", 1e-30, 1, T, ADVANCED, 0,                                     \
       "keeps AdamW from dividing by zero")                                                         \
     X(REAL, clip, "clip", "1.0", "X", 0, 1e30, T, LEARNING, 0, "largest gradient norm; 0: off")    \
@@ -140,6 +205,16 @@
       "tensors that keep their values, by names with *, ? and [0-8]: 'wte.*' 'h.[0-8].*'; they "   \
       "take no gradients and no states; a pattern after ! trains what it matches, and the last "   \
       "that matches decides: '*' '!h.11.*'")                                                       \
+    X(COUNT, lora_rank, "lora-rank", "0", "N", 0, SL_LORA_RANK_MAX, T, LEARNING, 0,                \
+      "train adapters of so many features beside linear layers, all else frozen (LoRA); 0: none; " \
+      "a model with adapters keeps its own")                                                       \
+    X(REAL, lora_alpha, "lora-alpha", "auto", "X", 1e-6, 1e6, T, LEARNING, 0,                      \
+      "adapters are scaled by X / --lora-rank (as --lora-rank, so by 1)")                          \
+    X(LIST, lora_targets, "lora-targets", "", "NAME...", 0, 0, T, LEARNING, 0,                     \
+      "the layers that have them, by names as PEFT has them (q_proj v_proj), by patterns "         \
+      "('layers.[0-7].mlp.*'), or all-linear (those of attention)")                                \
+    X(REAL, lora_dropout, "lora-dropout", "0", "P", 0, 0.9999, T, LEARNING, 0,                     \
+      "probability of dropping an element of what adapters read; in training alone")               \
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, ADVANCED, G, "of every random number")
 
 #define SL_CONFIG_LIST_MEMORY(X)                                                                   \
@@ -219,9 +294,8 @@
       "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \
     X(CHOICE, split_layout, "split-layout", "megatron", "megatron|colossal", 0, 0, T, RANKS, 0,    \
       "how tensor-parallel ranks split the parameters: megatron exchanges least; colossal holds "  \
-      "wte, wpe and attention's last product by columns, so that ids need no padding, and "        \
-      "gathers "                                                                                   \
-      "them")                                                                                      \
+      "embeddings and attention's last product by columns, so that ids need no padding, and "      \
+      "gathers them")                                                                              \
     X(SWITCH, partition_activations, "partition-activations", "false", NULL, 0, 0, T, RANKS, 0,    \
       "the input of each block is kept for the backward pass by the tensor-parallel ranks "        \
       "together, a part each, and gathered there: less memory for a tenth more exchange; no bit "  \
@@ -271,6 +345,10 @@
       "memory, or settings such as policy=host+device-memory=2G")                                  \
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBKV, WATCHING, K | V, "no progress")         \
     X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, PEDB, "print one JSON object")      \
+    X(SWITCH, self_test, "self-test", "false", NULL, 0, 0, D, OUTPUT, D,                           \
+      "each GPU proves itself: its order of work, its copies, each kernel beside the cpu's, and "  \
+      "a training under three policies; half a minute, 0.5 GiB of its memory; without a GPU the "  \
+      "cpu device")                                                                                \
     X(TEXT, profile_json, "json", "", "FILE", 0, 0, R, OUTPUT, R,                                  \
       "all that was measured, as one JSON object, into a file; - is standard output, where the "   \
       "tables are left out then; docs/profile.md has its keys")                                    \
@@ -297,14 +375,17 @@
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT, K,               \
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT, V,                                          \
-      "what is converted: a --save directory, one step of it, a Hugging Face GPT-2 directory, "    \
+      "what is converted: a --save directory, one step of it, a Hugging Face directory, "          \
       "Megatron-LM's pieces (a directory with iter_* or mp_rank_*), or a model of llm.c (.bin)")   \
     X(TEXT, to, "to", "", "PATH", 0, 0, V, OUTPUT, V,                                              \
       "where it goes: hf and megatron make a directory, the others a file")                        \
-    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron", 0, 0, V, OUTPUT, V, \
+    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron|peft", 0, 0, V,       \
+      OUTPUT, V,                                                                                   \
       "hf: a directory for transformers, tokenizer included; gguf: for llama.cpp; llmc: for "      \
       "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks (where --to "  \
-      "ends in .gguf or .safetensors: gguf, weights)")                                             \
+      "ends in .gguf or .safetensors: gguf, weights); peft: the adapters alone")                   \
+    X(SWITCH, merge, "merge", "false", NULL, 0, 0, V, OUTPUT, V,                                   \
+      "add the adapters of the model, or of --adapter, to its weights")                            \
     X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT, V,             \
       "of the weights that are written, rounded to nearest; fp32 keeps every bit, q8_0 is for "    \
       "gguf")                                                                                      \
@@ -314,7 +395,7 @@
 
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, MODEL, GE,                              \
-      "a --save directory, one step of it, a Hugging Face GPT-2 directory, or Megatron-LM's "      \
+      "a --save directory, one step of it, a Hugging Face directory, or Megatron-LM's "            \
       "pieces")                                                                                    \
     X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, G,                                    \
       "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \

@@ -1,82 +1,36 @@
 /* Matches names of tensors with the patterns of --freeze; see freeze.h. */
 #include "freeze.h"
 
-#include <fnmatch.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
-
-enum { PATTERN_BYTES = 128 };
-
-/* A pattern of the list. */
-typedef struct cursor {
-    uint32_t item;
-    const char *rest;         /* of the item; NULL: it is not begun */
-    size_t length;            /* of the pattern, without `!` */
-    char text[PATTERN_BYTES]; /* the pattern, without `!`; cut if it is longer */
-    bool trains;              /* it began with `!` */
-} cursor;
-
-/* Reads the next pattern; false behind the last one. */
-static bool next_pattern(const sl_config_list *patterns, cursor *at)
-{
-    while (at->item < patterns->count) {
-        const char *start = at->rest != NULL ? at->rest : patterns->items[at->item];
-        const size_t length = strcspn(start, ",");
-        at->rest = start + length + 1;
-        if (start[length] == '\0') {
-            at->rest = NULL;
-            at->item++;
-        }
-        at->trains = *start == '!';
-        at->length = length - at->trains;
-        snprintf(at->text, sizeof at->text, "%.*s", (int)at->length, start + at->trains);
-        if (length > 0)
-            return true;
-    }
-    return false;
-}
-
-static bool is_frozen(const sl_config_list *patterns, const char *name)
-{
-    cursor at = {0};
-    bool frozen = false;
-    while (next_pattern(patterns, &at))
-        if (fnmatch(at.text, name, 0) == 0)
-            frozen = !at.trains;
-    return frozen;
-}
+#include "tensor_patterns.h"
 
 void sl_freeze_apply(const sl_config_list *patterns, sl_program *program)
 {
+    sl_tensor_pattern found;
     for (uint32_t t = 0; t < program->tensor_count; t++)
-        if (is_frozen(patterns, program->tensors[t].name))
+        if (sl_tensor_patterns_find(patterns, program->tensors[t].name, &found) &&
+            !found.is_negated)
             program->tensors[t].rule = SL_RULE_NONE;
-}
-
-static bool matches_any(const char *pattern, const sl_program *program)
-{
-    for (uint32_t t = 0; t < program->tensor_count; t++)
-        if (fnmatch(pattern, program->tensors[t].name, 0) == 0)
-            return true;
-    return false;
 }
 
 sl_status sl_freeze_check(const sl_config_list *patterns, const sl_program *program)
 {
-    cursor at = {0};
-    const char *last = program->tensors[program->tensor_count - 1].name;
-    while (next_pattern(patterns, &at))
-        if (at.length >= sizeof at.text || !matches_any(at.text, program))
+    sl_tensor_pattern at = {0};
+    while (sl_tensor_patterns_next(patterns, &at)) {
+        SL_TRY(sl_tensor_patterns_check("freeze", &at, program));
+        if (at.has_value)
             SL_FAIL(SL_ERROR_USAGE,
-                    "--freeze: \"%s%s\" matches no tensor; names are like %s, %s and %s, and a "
-                    "pattern is of the whole name, as in 'h.[0-8].*'",
-                    at.trains ? "!" : "", at.text, program->tensors[0].name,
-                    program->tensors[program->tensor_count / 2].name, last);
+                    "--freeze: \"%s=%s\": it takes patterns alone; --rule gives "
+                    "tensors another rule",
+                    at.text, at.value);
+    }
     if (sl_freeze_count_trained(program) == 0)
-        SL_FAIL(SL_ERROR_USAGE, "--freeze: all tensors are frozen, so there is nothing to train; "
-                                "take some back, as in --freeze '*' '!h.11.*'");
+        SL_FAIL(SL_ERROR_USAGE,
+                "--freeze: all tensors are frozen, so there is nothing to train; take some back, "
+                "as in --freeze '*' '!%s'",
+                sl_tensor_patterns_examples(program).last_block);
     return SL_OK;
 }
 
@@ -94,6 +48,15 @@ uint64_t sl_freeze_count_trained(const sl_program *program)
     uint64_t count = 0;
     for (uint32_t t = 0; t < program->tensor_count; t++)
         if (sl_program_trains(program, t))
+            count += count_elements(program, t);
+    return count;
+}
+
+uint64_t sl_freeze_count_adapters(const sl_program *program)
+{
+    uint64_t count = 0;
+    for (uint32_t t = 0; t < program->tensor_count; t++)
+        if (program->tensors[t].is_adapter)
             count += count_elements(program, t);
     return count;
 }
@@ -117,17 +80,22 @@ static const sl_tensor_spec *find_read(const sl_program *program, const sl_op *o
     return NULL;
 }
 
-/* Features of one attention on all ranks together: a third of those of the linear before it, which
- * has no padding. */
+/* Features of q of one attention on all ranks together: those of the linear before it, which has no
+ * padding, and a third of them where it makes k and v too. Norms of heads and rotary positions may
+ * stand between the two. */
 static uint64_t count_attention_features(const sl_program *program, uint32_t attention)
 {
-    enum { WEIGHT = 1, Y = 4 };
+    enum { X, WEIGHT, TURNED_Y, LINEAR_Y = 4 };
     const sl_op *op = &program->ops[attention];
+    uint32_t q = op->operand[0];
     for (uint32_t o = attention; o-- > 0;) {
-        const sl_op *linear = &program->ops[o];
-        const sl_tensor_spec *weight = find_operand(program, linear, WEIGHT);
-        if (linear->kind == SL_OP_LINEAR && linear->operand[Y] == op->operand[0] && weight != NULL)
-            return weight->whole_shape[1] / 3;
+        const sl_op *it = &program->ops[o];
+        const bool keeps_features = it->kind == SL_OP_RMSNORM || it->kind == SL_OP_ROTARY;
+        const sl_tensor_spec *weight = find_operand(program, it, WEIGHT);
+        if (keeps_features && it->operand[TURNED_Y] == q)
+            q = it->operand[X];
+        if (it->kind == SL_OP_LINEAR && it->operand[LINEAR_Y] == q && weight != NULL)
+            return weight->whole_shape[1] / (op->attrs.is_separate ? 1 : 3);
     }
     return op->attrs.in * program->tp_size;
 }
@@ -159,10 +127,11 @@ static const char *find_head_table(const sl_program *program)
 }
 
 /* The head reads its table behind all layers: so the gradient of the head's input is needed even if
- * the table is frozen, and is an embedding's, too. */
+ * the table is frozen, and is an embedding's, too. A table in which tokens are only looked up is in
+ * no product. */
 double sl_freeze_token_flops(const sl_program *program, uint64_t seq)
 {
-    const char *table = find_head_table(program);
+    const char *table = find_head_table(program), *lookup = sl_program_lookup_table(program);
     double flops = count_attention_flops(program, seq);
     bool has_trained = false;
     for (uint32_t t = 0; t < program->tensor_count; t++) {
@@ -170,7 +139,8 @@ double sl_freeze_token_flops(const sl_program *program, uint64_t seq)
         const bool is_trained = sl_program_trains(program, t);
         has_trained = has_trained || is_trained;
         const bool has_backward = has_trained || strcmp(spec->name, table) == 0;
-        flops += (double)count_elements(program, t) * (2 + 2 * is_trained + 2 * has_backward);
+        if (strcmp(spec->name, lookup) != 0)
+            flops += (double)count_elements(program, t) * (2 + 2 * is_trained + 2 * has_backward);
     }
     return flops;
 }

@@ -1,9 +1,6 @@
-/* --freeze: which tensors are frozen (SL_RULE_NONE), by patterns of their names.
- *
- * A pattern is fnmatch(3)'s: `*` is any text, `?` a character, `[0-8]` one of several. It is
- * matched against whole names, as checkpoints have them ("h.0.ln_1.weight"). Patterns are tried in
- * order, and the last one that matches decides; a pattern after `!` trains the tensors that it
- * matches. A comma ends a pattern: an item of the list may hold several.
+/* --freeze: which tensors are frozen (SL_RULE_NONE), by patterns of their names
+ * (tensor_patterns.h). A pattern after `!` trains the tensors that it matches. What a frozen tensor
+ * spares is counted here too.
  */
 #ifndef SL_CONFIG_FREEZE_H
 #define SL_CONFIG_FREEZE_H
@@ -20,6 +17,9 @@ sl_status sl_freeze_check(const sl_config_list *patterns, const sl_program *prog
 
 /* Elements of the whole tensors that are trained, without padding; of a program as above. */
 uint64_t sl_freeze_count_trained(const sl_program *program);
+
+/* Elements of the whole adapters of LoRA, likewise. */
+uint64_t sl_freeze_count_adapters(const sl_program *program);
 
 /* About the FLOPs of training on one token of a row of `seq`; of a program as above. Each parameter
  * takes 2 forward, 2 for its own gradient if it is trained, and, from the first trained tensor on,

@@ -24,10 +24,19 @@ static const uint32_t resolved_rows[] = {
     ROW(data_order),
     ROW(split),
     ROW(json_key),
+    ROW(prompt_key),
+    ROW(response_key),
+    ROW(messages_key),
+    ROW(template_file),
+    ROW(loss),
+    ROW(pack),
+    ROW(epochs),
+    ROW(train_tokens),
     ROW(document_per),
     ROW(end_of_text),
     ROW(documents),
     ROW(dropout),
+    ROW(lora_dropout),
     ROW(micro_batch),
     ROW(seq),
     ROW(accumulate),
@@ -43,6 +52,14 @@ static const uint32_t resolved_rows[] = {
     ROW(eps),
     ROW(clip),
     ROW(weight_decay),
+    ROW(optimizer),
+    ROW(momentum),
+    ROW(nesterov),
+    ROW(muon_scale),
+    ROW(state_type),
+    ROW(rule),
+    ROW(lr_of),
+    ROW(decay_of),
     ROW(freeze),
     ROW(loss_scale),
     ROW(nonfinite),
@@ -72,10 +89,6 @@ static const uint32_t written_rows[] = {ROW(cache_dir), ROW(disk_dir), ROW(log_j
 
 /* Of these, the paths that are always dropped, with a warning; train/logs.h decides about logs. */
 static const uint32_t dropped_rows[] = {ROW(cache_dir), ROW(disk_dir)};
-
-/* What the run is: a difference is refused, here or by whoever resolves the shape. */
-static const uint32_t identity_rows[] = {ROW(model),   ROW(layers), ROW(width), ROW(heads),
-                                         ROW(context), ROW(vocab),  ROW(init)};
 
 /* The first was chosen for the second. */
 static const uint32_t dependent_rows[][2] = {
@@ -110,9 +123,15 @@ static const uint32_t split_rows[] = {ROW(sequence_parallel), ROW(partition_acti
 /* Follows from the second, unless it was given. */
 static const uint32_t derived_rows[][2] = {
     {ROW(min_lr), ROW(lr)},
+    {ROW(beta2), ROW(optimizer)},
     {ROW(nonfinite), ROW(loss_scale)},
     {ROW(lr_decay_steps), ROW(steps)},
+    {ROW(lr_decay_steps), ROW(epochs)},
+    {ROW(lr_decay_steps), ROW(train_tokens)},
 };
+
+/* Of these one says how long the run is. */
+static const uint32_t length_rows[] = {ROW(steps), ROW(epochs), ROW(train_tokens)};
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -254,17 +273,35 @@ static void print_change(FILE *stream, uint32_t row, const json_t *was, const js
     print_value(stream, row, find_value(now, row));
 }
 
+/* What the run is: a difference is refused, here or by whoever resolves the shape. */
+static bool is_identity(uint32_t row)
+{
+    return row == ROW(init) || row == ROW(adapter) || row == ROW(lora_rank) ||
+           row == ROW(lora_alpha) || row == ROW(lora_targets) || sl_config_is_of_shape(row);
+}
+
 /* Where it is not known what was given, the numbers are known all the same. */
 static bool is_told(const merge *self, uint32_t row)
 {
     return is_changed(self, row) && !is_among(row, unkept_rows, COUNT_OF(unkept_rows)) &&
-           !is_among(row, identity_rows, COUNT_OF(identity_rows)) &&
+           !is_identity(row) &&
            (self->knows_given || is_among(row, resolved_rows, COUNT_OF(resolved_rows)));
+}
+
+/* True if another option says how long the run is now. */
+static bool is_other_length(const merge *self, uint32_t row)
+{
+    bool has_other = false;
+    for (size_t i = 0; i < COUNT_OF(length_rows); i++)
+        has_other = has_other || (length_rows[i] != row && self->given_now[length_rows[i]]);
+    return has_other && is_among(row, length_rows, COUNT_OF(length_rows));
 }
 
 /* True if an option was chosen because of another option, which is different now. */
 static bool is_obsolete(const merge *self, uint32_t row)
 {
+    if (is_other_length(self, row))
+        return true;
     for (size_t i = 0; i < COUNT_OF(dependent_rows); i++)
         if (dependent_rows[i][0] == row && is_changed(self, dependent_rows[i][1]))
             return true;
@@ -382,6 +419,11 @@ sl_status sl_config_recorded_path(const sl_config_record *record, uint32_t row, 
 /* The weights come from the checkpoint, so other ones cannot be meant. */
 static sl_status check_init(const merge *self)
 {
+    if (self->knows_given && is_changed(self, ROW(adapter)))
+        SL_FAIL(SL_ERROR_USAGE,
+                "--adapter %s: the run under --save goes on from its checkpoint, which has its "
+                "adapters: leave --adapter out, or begin anew with --overwrite",
+                self->config->adapter);
     if (!self->knows_given || !is_changed(self, ROW(init)))
         return SL_OK;
     SL_FAIL(SL_ERROR_USAGE,
@@ -432,6 +474,7 @@ sl_status sl_config_restore(sl_config *config, const sl_config_record *record, c
     sl_status status = read_record(&before, record);
     if (status == SL_OK)
         status = merge_both(config, &before, record, out_changes);
+    config->is_restored = status == SL_OK;
     sl_config_clear(&before);
     return status;
 }

@@ -7,7 +7,9 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/bits.h"
 #include "base/heartbeat.h"
 
 enum { COPY_BYTES = 1 << 16 };
@@ -44,28 +46,97 @@ static sl_status clear_homes(sl_engine *engine)
     return SL_OK;
 }
 
+/* The constant that a persistent slot holds; NULL: the slot is a cache. Plans of one engine share
+ * the slots, so SL_ERROR_INTERNAL: two plans have different constants for this one. */
+static sl_status find_constant(const sl_engine *engine, uint32_t slot,
+                               const sl_constant **out_constant)
+{
+    *out_constant = NULL;
+    for (uint32_t p = 0; p < engine->plan_count; p++) {
+        const sl_program *program = engine->plans[p].program;
+        for (uint32_t c = 0; c < program->constant_count; c++) {
+            const sl_constant *it = &program->constants[c];
+            if (it->slot != slot)
+                continue;
+            if (*out_constant != NULL && !sl_constant_is_same(*out_constant, it))
+                SL_FAIL(SL_ERROR_INTERNAL, "two plans have different constants in slot %u", slot);
+            if (*out_constant == NULL)
+                *out_constant = it;
+        }
+    }
+    return SL_OK;
+}
+
 static sl_status clear_persistent(sl_engine *engine)
 {
     const sl_homes *homes = engine->options.homes;
     for (uint32_t i = 0; i < homes->persistent_count; i++) {
+        const sl_constant *constant;
+        SL_TRY(find_constant(engine, i, &constant));
+        if (constant != NULL)
+            continue;
         sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
         SL_TRY(sl_arena_clear(engine, &place));
     }
     return SL_OK;
 }
 
-/* Writes a flag of all blocks to its place; `flags` is scratch of a byte a block. */
+/* Row by row through a buffer of at least one row. */
+static sl_status write_constant(sl_engine *engine, const sl_constant *constant, uint32_t slot,
+                                float *buffer)
+{
+    const sl_homes *homes = engine->options.homes;
+    const uint64_t row_bytes = constant->width * sizeof(float);
+    const uint64_t rows = sl_bits_max(COPY_BYTES / row_bytes, 1);
+    if (sl_constant_bytes(constant) > homes->persistent_bytes[slot])
+        SL_FAIL(SL_ERROR_INTERNAL, "slot %u of %" PRIu64 " bytes is too small for its constant",
+                slot, homes->persistent_bytes[slot]);
+    for (uint64_t row = 0; row < constant->positions; row += rows) {
+        const uint64_t count = sl_bits_min(constant->positions - row, rows);
+        const sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[slot] + row * row_bytes,
+                                count * row_bytes};
+        sl_constant_fill(constant, row, count, buffer);
+        SL_TRY(sl_arena_write(engine, &place, buffer));
+        SL_TRY(sl_heartbeat_give());
+    }
+    return SL_OK;
+}
+
+static sl_status write_constants(sl_engine *engine)
+{
+    for (uint32_t slot = 0; slot < engine->options.homes->persistent_count; slot++) {
+        const sl_constant *constant;
+        SL_TRY(find_constant(engine, slot, &constant));
+        if (constant == NULL)
+            continue;
+        float *buffer = malloc(sl_bits_max(COPY_BYTES, constant->width * sizeof(float)));
+        if (buffer == NULL)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a row of constant %u", slot);
+        const sl_status status = write_constant(engine, constant, slot, buffer);
+        free(buffer);
+        SL_TRY(status);
+    }
+    return SL_OK;
+}
+
+/* Writes a flag of all blocks, and with their rates their keys, to its place; `table` is scratch of
+ * sl_layout_table_bytes. */
 static sl_status write_block_flag(sl_engine *engine, sl_block_flag flag, const sl_place *place,
-                                  uint8_t *flags)
+                                  uint8_t *table)
 {
     const sl_layout *layout = engine->options.layout;
+    const uint64_t keys = sl_layout_keys_offset(layout);
     if (place->bytes == 0)
         return SL_OK;
-    if (place->bytes > layout->block_count)
-        SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " block flags for %" PRIu64 " blocks", place->bytes,
-                layout->block_count);
-    sl_layout_write_flags(layout, flag, flags);
-    return sl_arena_write(engine, place, flags);
+    if (place->bytes > sl_layout_table_bytes(layout))
+        SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " bytes of block flags for %" PRIu64 " blocks",
+                place->bytes, layout->block_count);
+    sl_layout_write_flags(layout, flag, table);
+    if (flag == SL_BLOCK_RATE && layout->draws != NULL) {
+        memset(table + layout->block_count, 0, keys - layout->block_count);
+        sl_layout_write_keys(layout, (uint64_t *)(void *)(table + keys));
+    }
+    return sl_arena_write(engine, place, table);
 }
 
 static sl_status write_all_flags(sl_engine *engine, uint8_t *flags)
@@ -73,7 +144,7 @@ static sl_status write_all_flags(sl_engine *engine, uint8_t *flags)
     const sl_homes *homes = engine->options.homes;
     for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
         sl_place place = {(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
-        SL_TRY(write_block_flag(engine, SL_BLOCK_DECAYS, &place, flags));
+        SL_TRY(write_block_flag(engine, SL_BLOCK_RATE, &place, flags));
     }
     sl_place counted = {SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
     return write_block_flag(engine, SL_BLOCK_COUNTS, &counted, flags);
@@ -82,7 +153,7 @@ static sl_status write_all_flags(sl_engine *engine, uint8_t *flags)
 static sl_status write_flags(sl_engine *engine)
 {
     const uint64_t block_count = engine->options.layout->block_count;
-    uint8_t *flags = malloc(block_count + 1);
+    uint8_t *flags = malloc(sl_layout_table_bytes(engine->options.layout) + 1);
     if (flags == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the flags of %" PRIu64 " blocks", block_count);
     const sl_status status = write_all_flags(engine, flags);
@@ -99,6 +170,7 @@ sl_status sl_boundary_fill(sl_engine *engine)
         SL_TRY(clear_homes(engine));
         SL_TRY(clear_persistent(engine));
     }
+    SL_TRY(write_constants(engine));
     return write_flags(engine);
 }
 

@@ -51,6 +51,7 @@ static bool is_native(sl_op_kind kind)
         [SL_OP_GATHER_COLUMNS] = true,      [SL_OP_SCATTER_COLUMNS] = true,
         [SL_OP_TAKE_COLUMNS] = true,        [SL_OP_REDUCE_SCATTER_SHARD] = true,
         [SL_OP_ALL_GATHER_SHARD] = true,    [SL_OP_EXCHANGE] = true,
+        [SL_OP_TAKE_SHARD] = true,
     };
     return native[kind];
 }
@@ -139,6 +140,12 @@ static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
     return kind == SL_OP_ALL_REDUCE_TENSOR && attrs->grad_type != attrs->type;
 }
 
+/* True if ranks that store the same part of a tensor add up its gradient, and others do not. */
+static bool is_sum_of_sets(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    return kind == SL_OP_ALL_REDUCE_TENSOR && attrs->batch > 0;
+}
+
 /* Workspace bytes for the pieces of all ranks, or for the copy in the type on the wire. */
 static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                 const sl_engine_target *target)
@@ -153,6 +160,9 @@ static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
         return count * count_column_bytes(attrs);
     if (kind == SL_OP_SCATTER_COLUMNS) /* pieces, and their sum */
         return (count + 1) * count_column_bytes(attrs);
+    if (is_sum_of_sets(kind, attrs)) /* pieces, and this rank's own if it is not stored as sent */
+        return (count + is_rounded(kind, attrs)) * attrs->element_count *
+               sl_type_bytes((sl_type)attrs->type);
     if (is_rounded(kind, attrs))
         return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
     return count * count_part_bytes(kind, attrs);
@@ -225,7 +235,7 @@ typedef struct collective_args {
     const char *name; /* of the exchanged value */
     sl_op_kind kind;
     uint32_t tick, flags; /* flags: the step's scalars.flags */
-    void *operand[2], *workspace;
+    void *operand[3], *workspace;
     const sl_engine *engine;
     void *stream;                              /* native, or NULL */
     const sl_engine_ranks *ranks, *data_ranks; /* size 0: there are none */
@@ -266,12 +276,12 @@ static sl_status begin(const collective_args *args)
     return SL_OK;
 }
 
-/* Runs a kernel of this rank on up to three operands. */
+/* Runs a kernel of this rank on up to four operands. */
 static sl_status compute(const collective_args *args, sl_rank_kernel which,
-                         const sl_op_attrs *attrs, void *const operand[3])
+                         const sl_op_attrs *attrs, void *const operand[4])
 {
     const sl_kernel_call call = {.attrs = attrs,
-                                 .operand = {operand[0], operand[1], operand[2]},
+                                 .operand = {operand[0], operand[1], operand[2], operand[3]},
                                  .stream = args->stream,
                                  .scalars = {.flags = args->flags}};
     return args->engine->kernels->ranks[which](&call);
@@ -282,7 +292,7 @@ static sl_status convert(const collective_args *args, sl_type from_type, sl_type
 {
     const sl_op_attrs attrs = {
         .type = (uint16_t)from_type, .grad_type = (uint16_t)to_type, .element_count = count};
-    return compute(args, SL_RANK_CONVERT, &attrs, (void *[]){from, to, NULL});
+    return compute(args, SL_RANK_CONVERT, &attrs, (void *[4]){from, to});
 }
 
 static sl_status reduce(const collective_args *args)
@@ -292,12 +302,36 @@ static sl_status reduce(const collective_args *args)
                                    args->operand[0]);
 }
 
+/* Gathers the terms of all ranks, and adds up those of this rank's set, in rank order. So the sets
+ * need no communicators of their own; every rank of a set gets the same bits. */
+static sl_status reduce_sets(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const sl_type type = (sl_type)attrs->type;
+    const uint64_t bytes = attrs->element_count * sl_type_bytes(type);
+    const uint32_t first = args->ranks->rank - attrs->rank_index;
+    char *terms = args->workspace;
+    void *own = args->operand[0];
+    sl_op_attrs sum = *attrs;
+    sum.out = attrs->element_count;
+    if (is_rounded(args->kind, attrs)) {
+        own = terms + args->ranks->size * bytes;
+        SL_TRY(convert(args, (sl_type)attrs->grad_type, type, attrs->element_count,
+                       args->operand[0], own));
+    }
+    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, own, terms));
+    return compute(args, SL_RANK_SUM, &sum,
+                   (void *[4]){terms + first * bytes, args->operand[0], NULL, args->operand[0]});
+}
+
 /* Sums a gradient: rounds to the type on the wire, sums, and converts back. */
 static sl_status reduce_gradient(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
     const sl_type type = (sl_type)attrs->type, stored = (sl_type)attrs->grad_type;
     const uint64_t count = attrs->element_count;
+    if (is_sum_of_sets(args->kind, attrs))
+        return reduce_sets(args);
     if (!is_rounded(args->kind, attrs))
         return reduce(args);
     SL_TRY(convert(args, stored, type, count, args->operand[0], args->workspace));
@@ -324,20 +358,22 @@ static sl_status reduce_stats(const collective_args *args)
     const sl_op_attrs attrs = {.batch = args->ranks->size, .row_count = args->attrs->row_count};
     const uint64_t bytes = count_part_bytes(args->kind, args->attrs);
     SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace));
-    return compute(args, SL_RANK_STATS, &attrs,
-                   (void *[]){args->workspace, args->operand[0], NULL});
+    return compute(args, SL_RANK_STATS, &attrs, (void *[4]){args->workspace, args->operand[0]});
 }
 
-/* Adds up norms over one set of ranks. Each rank's loss travels in words that a norm does not
- * use. */
+/* Adds up norms over one set of ranks. Each rank's loss and the count of its rows in the loss
+ * travel in words that a norm does not use. */
 static sl_status merge_norms(const collective_args *args, const sl_engine_ranks *ranks,
-                             bool keeps_flags, double *loss)
+                             bool keeps_flags, bool merges_loss)
 {
     const sl_op_attrs attrs = {.batch = ranks->size, .adds_output = keeps_flags};
     void *norm = args->operand[0];
-    SL_TRY(compute(args, SL_RANK_NORM_PREPARE, &attrs, (void *[]){norm, loss, NULL}));
+    void *loss = merges_loss ? args->operand[1] : NULL;
+    void *counted = merges_loss ? args->operand[2] : NULL;
+    SL_TRY(compute(args, SL_RANK_NORM_PREPARE, &attrs, (void *[4]){norm, loss, counted}));
     SL_TRY(ranks->all_gather(ranks->user, sizeof(sl_norm_sum), norm, args->workspace));
-    return compute(args, SL_RANK_NORM_MERGE, &attrs, (void *[]){args->workspace, norm, loss});
+    return compute(args, SL_RANK_NORM_MERGE, &attrs,
+                   (void *[4]){args->workspace, norm, loss, counted});
 }
 
 /* The loss is not summed over tensor-parallel ranks, which all have it. Of the stages only the last
@@ -347,11 +383,10 @@ static sl_status reduce_norm(const collective_args *args)
     const bool has_tensor = args->ranks->size > 0, has_data = args->data_ranks->size > 0;
     const sl_engine_ranks *stages = &args->engine->stage_ranks;
     if (has_tensor)
-        SL_TRY(merge_norms(args, args->ranks, false, NULL));
+        SL_TRY(merge_norms(args, args->ranks, false, false));
     if (has_data)
-        SL_TRY(merge_norms(args, args->data_ranks, has_tensor, args->operand[1]));
-    return stages->size > 0 ? merge_norms(args, stages, has_tensor || has_data, args->operand[1])
-                            : SL_OK;
+        SL_TRY(merge_norms(args, args->data_ranks, has_tensor, true));
+    return stages->size > 0 ? merge_norms(args, stages, has_tensor || has_data, true) : SL_OK;
 }
 
 static sl_status sum_chunk(const collective_args *args)
@@ -393,6 +428,14 @@ static sl_status gather_shards(const collective_args *args)
     return ranks->gather_shards(ranks->user, bytes, shard, chunk);
 }
 
+static sl_status take_shard(const collective_args *args)
+{
+    const sl_type type = (sl_type)args->attrs->type;
+    const uint64_t bytes = args->attrs->element_count * sl_type_bytes(type);
+    return convert(args, type, type, args->attrs->row_count,
+                   find_shard(args->data_ranks, args->operand[0], bytes), args->operand[1]);
+}
+
 static sl_status take_rows(const collective_args *args)
 {
     const sl_type type = (sl_type)args->attrs->type;
@@ -419,7 +462,7 @@ static sl_status pack_columns(const collective_args *args, uint32_t first, uint3
     sl_op_attrs attrs = *args->attrs;
     attrs.batch = count;
     attrs.rank_index = (uint16_t)first;
-    return compute(args, SL_RANK_PACK_COLUMNS, &attrs, (void *[]){args->operand[0], parts, NULL});
+    return compute(args, SL_RANK_PACK_COLUMNS, &attrs, (void *[4]){args->operand[0], parts});
 }
 
 static sl_status gather_columns(const collective_args *args)
@@ -429,7 +472,7 @@ static sl_status gather_columns(const collective_args *args)
     attrs.batch = args->ranks->size;
     SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace));
     return compute(args, SL_RANK_JOIN_COLUMNS, &attrs,
-                   (void *[]){args->workspace, args->operand[1], NULL});
+                   (void *[4]){args->workspace, args->operand[1]});
 }
 
 /* Sums in the type on the wire, then overwrites or adds to the stored gradient. */
@@ -442,7 +485,7 @@ static sl_status scatter_columns(const collective_args *args)
     attrs.element_count = count;
     SL_TRY(pack_columns(args, 0, args->ranks->size, parts));
     SL_TRY(args->ranks->reduce_scatter(args->ranks->user, (sl_type)attrs.type, count, parts, sum));
-    return compute(args, SL_RANK_CONVERT, &attrs, (void *[]){sum, args->operand[1], NULL});
+    return compute(args, SL_RANK_CONVERT, &attrs, (void *[4]){sum, args->operand[1]});
 }
 
 static sl_status take_columns(const collective_args *args)
@@ -468,6 +511,7 @@ static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) 
     [SL_OP_SCATTER_COLUMNS] = scatter_columns,
     [SL_OP_TAKE_COLUMNS] = take_columns,
     [SL_OP_EXCHANGE] = exchange,
+    [SL_OP_TAKE_SHARD] = take_shard,
 };
 
 static sl_status run_collective(void *arguments)
@@ -500,7 +544,7 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
         .kind = bound->op_kind,
         .tick = bound->command->tick,
         .flags = call->scalars.flags,
-        .operand = {call->operand[0], call->operand[1]},
+        .operand = {call->operand[0], call->operand[1], call->operand[2]},
         .workspace = call->workspace,
         .engine = engine,
         .stream = engine->ops->stream_native(engine->lanes[SL_LANE_COMM].stream),

@@ -207,7 +207,7 @@ sl_status sl_engine_map_chunk(sl_engine *engine, sl_group group, uint32_t chunk_
 sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                 uint64_t first_byte, uint64_t bytes, const void *data);
 
-/* Sets persistent slots (caches) to zero. Drains first. */
+/* Sets the caches to zero: all persistent slots but the constants. Drains first. */
 sl_status sl_engine_clear_persistent(sl_engine *engine);
 
 /* A copy within a persistent slot. */

@@ -348,8 +348,8 @@ sl_status sl_paint_arenas(sl_engine *engine);
 
 /* ---- boundary.c ---- */
 
-/* Sets homes and persistent slots to zero if the memory is guarded or painted, and writes the flags
- * of blocks. */
+/* Sets homes and caches to zero if the memory is guarded or painted, and writes the constants and
+ * the flags of blocks. */
 sl_status sl_boundary_fill(sl_engine *engine);
 
 /* ---- disk.c ---- */

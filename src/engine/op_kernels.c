@@ -63,23 +63,31 @@ static void move_to_shard(const sl_program *program, const sl_op *op, sl_bound_c
     }
 }
 
-/* Gives an update the block flags in its tier, and BLOCK_NORM the counted flags if there are any.
+/* Gives an update the rates of blocks in its tier, and BLOCK_NORM the counted flags if there are
+ * any.
  */
 static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
     const sl_homes *homes = engine->options.homes;
     sl_tier tier = bound->command->lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
     sl_place place = {tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
+    const sl_layout *layout = engine->options.layout;
     if (op->kind == SL_OP_BLOCK_NORM)
         place = (sl_place){SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
     uint64_t blocks = sl_bits_divide_up(op->attrs.element_count, SL_BLOCK_ELEMENTS);
     uint64_t end;
-    if (__builtin_add_overflow(op->attrs.first_block, blocks, &end) || end > place.bytes)
+    if (__builtin_add_overflow(op->attrs.first_block, blocks, &end) || end > place.bytes ||
+        end > layout->block_count)
         SL_FAIL(SL_ERROR_INTERNAL, "there are no block flags for the op of tick %u",
                 bound->command->tick);
     void *flags;
     SL_TRY(sl_bound_plan_find_address(engine, bound, &place, &flags));
     bound->call.block_flags = flags;
+    if (sl_op_info_of(op->kind)->updates_chunk && layout->draws != NULL)
+        bound->call.block_keys = (const uint64_t *)(const void *)((const uint8_t *)flags +
+                                                                  sl_layout_keys_offset(layout));
+    bound->call.rates = layout->rate_count > 0 ? layout->rates : NULL;
+    bound->call.rate_count = layout->rate_count;
     return SL_OK;
 }
 

@@ -81,15 +81,24 @@ static bool has_records(const text *in, const char *at)
     return false;
 }
 
-bool sl_json_records_start(const char *start, uint64_t bytes)
+static text pass_mark(const char *start, uint64_t bytes)
 {
     static const char mark[] = "\xef\xbb\xbf"; /* of UTF-8 */
     const uint64_t mark_bytes = sizeof mark - 1;
-    if (bytes >= mark_bytes && memcmp(start, mark, mark_bytes) == 0) {
-        start += mark_bytes;
-        bytes -= mark_bytes;
-    }
-    const text in = {start, start + bytes};
+    const bool has_mark = bytes >= mark_bytes && memcmp(start, mark, mark_bytes) == 0;
+    return (text){start + (has_mark ? mark_bytes : 0), start + bytes};
+}
+
+bool sl_json_records_is_array(const char *start, uint64_t bytes)
+{
+    const text in = pass_mark(start, bytes);
+    return pass_records(&in, in.start) != NULL;
+}
+
+bool sl_json_records_start(const char *start, uint64_t bytes)
+{
+    const text in = pass_mark(start, bytes);
+    start = in.start;
     return pass_records(&in, start) || has_records(&in, pass(&in, start, '{'));
 }
 
@@ -98,6 +107,7 @@ sl_status sl_json_records_refuse(const char *path)
     SL_FAIL(SL_ERROR_DATA,
             "%s: is a JSON document of records, neither text nor JSON lines: write a line for each "
             "record, as jq -c '.[]' FILE >FILE.jsonl does (of a member: '.NAME[]'), and say by "
-            "--json-key which key holds the text",
+            "--json-key which key holds the text; to fine-tune on the records of an array, name "
+            "what they hold by --prompt-key and --response-key, or by --messages-key",
             sl_files_show(path).text);
 }

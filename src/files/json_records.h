@@ -17,6 +17,9 @@ enum { SL_JSON_RECORDS_START_BYTES = 8000 }; /* of a file, that are looked at */
 /* Judges by the start of a file; `bytes` <= SL_JSON_RECORDS_START_BYTES are enough. */
 bool sl_json_records_start(const char *start, uint64_t bytes);
 
+/* True of an array of objects alone. */
+bool sl_json_records_is_array(const char *start, uint64_t bytes);
+
 /* Always fails with SL_ERROR_DATA; the message says how to turn such a file into JSON lines. */
 sl_status sl_json_records_refuse(const char *path);
 

@@ -173,11 +173,23 @@ static sl_status refuse_json(const sl_file *file)
     return SL_OK;
 }
 
+/* True of a file that begins as an array of objects. */
+static sl_status find_array(const sl_file *file, bool *out_found)
+{
+    char start[SL_JSON_RECORDS_START_BYTES];
+    uint64_t bytes = file->bytes < sizeof start ? file->bytes : sizeof start;
+    SL_TRY(sl_files_read_at(file, 0, bytes, start));
+    *out_found = sl_json_records_is_array(start, bytes);
+    return SL_OK;
+}
+
 static sl_status set_text(sl_token_file *file, const void *start, uint64_t start_bytes)
 {
     file->is_json = sl_files_name_ends(file->file.path, ".jsonl");
     if (!file->is_json)
         SL_TRY(find_json_line(&file->file, &file->is_json));
+    if (!file->is_json && file->may_be_array)
+        SL_TRY(find_array(&file->file, &file->is_json));
     if (!file->is_json)
         SL_TRY(refuse_json(&file->file));
     file->is_packed = sl_files_packing(start, start_bytes) != SL_PACKING_NONE;
@@ -281,6 +293,7 @@ static sl_status add_paths(sl_tokens *tokens, const char *const *paths, uint32_t
         sl_token_file *file = &tokens->files[i];
         SL_TRY(sl_files_open(AT_FDCWD, NULL, paths[i], SL_LINKS_FOLLOW, &file->file));
         tokens->file_count++; /* from here on, close frees it */
+        file->may_be_array = tokens->takes_arrays;
         SL_TRY(add_file(tokens, file));
         if (i >= kept_open)
             SL_TRY(lay_to_rest(file));
@@ -322,6 +335,22 @@ sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t
     if (!tokens)
         return SL_ERROR_SYSTEM;
     return end_opening(tokens, add_paths(tokens, paths, path_count), vocab_limit, out_tokens);
+}
+
+sl_status sl_tokens_open_examples(const char *const *paths, uint32_t path_count,
+                                  sl_tokens **out_tokens)
+{
+    sl_tokens *tokens = allocate(path_count);
+    if (!tokens)
+        return SL_ERROR_SYSTEM;
+    tokens->takes_arrays = true;
+    return end_opening(tokens, add_paths(tokens, paths, path_count), 0, out_tokens);
+}
+
+void sl_tokens_take_marks(sl_tokens *tokens)
+{
+    for (uint32_t i = 0; i < tokens->file_count; i++)
+        tokens->files[i].has_marks = true;
 }
 
 static void close_file(sl_token_file *file)
@@ -443,13 +472,17 @@ static sl_status check_ids(const sl_tokens *tokens, const sl_token_file *file, u
                            uint64_t count, const uint32_t *ids)
 {
     uint32_t limit = tokens->vocab_limit ? tokens->vocab_limit : (uint32_t)INT32_MAX, largest = 0;
-    for (uint64_t i = 0; i < count; i++)
-        largest = ids[i] > largest ? ids[i] : largest;
-    for (uint64_t i = 0; i < count && largest >= limit; i++)
-        if (ids[i] >= limit)
+    for (uint64_t i = 0; i < count; i++) {
+        const uint32_t id = file->has_marks ? sl_tokens_unmark(ids[i]) : ids[i];
+        largest = id > largest ? id : largest;
+    }
+    for (uint64_t i = 0; i < count && largest >= limit; i++) {
+        const uint32_t id = file->has_marks ? sl_tokens_unmark(ids[i]) : ids[i];
+        if (id >= limit)
             SL_FAIL(SL_ERROR_DATA, "%s: token %llu of the file is %u, not below the vocabulary %u",
-                    sl_files_show(file->file.path).text, (unsigned long long)(first + i), ids[i],
+                    sl_files_show(file->file.path).text, (unsigned long long)(first + i), id,
                     limit);
+    }
     return SL_OK;
 }
 
@@ -525,11 +558,13 @@ static sl_status look_at_piece(const sl_token_file *file, uint64_t first, uint64
     static const sl_tokens any = {0};
     int32_t ids[BUFFER_BYTES];
     SL_TRY(read_stored(&any, file, first, count, ids));
-    for (uint64_t i = 0; i < count; i++)
-        if (largest->looked_at + i == 0 || (uint32_t)ids[i] > largest->id) {
-            largest->id = (uint32_t)ids[i];
+    for (uint64_t i = 0; i < count; i++) {
+        const uint32_t id = file->has_marks ? sl_tokens_unmark((uint32_t)ids[i]) : (uint32_t)ids[i];
+        if (largest->looked_at + i == 0 || id > largest->id) {
+            largest->id = id;
             largest->token = first + i;
         }
+    }
     largest->looked_at += count;
     return SL_OK;
 }

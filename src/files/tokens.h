@@ -24,6 +24,22 @@
 
 typedef struct sl_tokens sl_tokens;
 
+/* An id that has no part in the loss may be marked: it is stored, and read, as -1 - id. */
+static inline uint32_t sl_tokens_mark(uint32_t id)
+{
+    return ~id;
+}
+
+static inline bool sl_tokens_is_marked(uint32_t id)
+{
+    return id > INT32_MAX;
+}
+
+static inline uint32_t sl_tokens_unmark(uint32_t id)
+{
+    return sl_tokens_is_marked(id) ? ~id : id;
+}
+
 enum {
     SL_TOKENS_END_OF_TEXT = 256, /* the token behind each text file */
     SL_TOKENS_BYTE_VOCAB = 257,  /* 256 bytes and end of text */
@@ -38,6 +54,13 @@ enum {
  * SL_ERROR_USAGE: a text file, and a limit below SL_TOKENS_BYTE_VOCAB. */
 sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
                          sl_tokens **out_tokens);
+
+/* The same of files of examples, where an array of objects is welcome. */
+sl_status sl_tokens_open_examples(const char *const *paths, uint32_t path_count,
+                                  sl_tokens **out_tokens);
+
+/* From now on ids may be marked, and are read so. */
+void sl_tokens_take_marks(sl_tokens *tokens);
 
 /* What a file is that starts so: tokens, or another file of llm.c; NULL: neither. */
 const char *sl_tokens_name_start(const void *start, uint64_t bytes);

@@ -24,6 +24,8 @@ typedef struct sl_token_file {
     sl_megatron_index index; /* MEGATRON; else zeros */
     sl_token_kind kind;
     bool is_packed, is_json; /* of text: its bytes are not its tokens */
+    bool may_be_array;       /* of JSON objects; before it is looked at */
+    bool has_marks;          /* ids may be marked */
     bool is_described;       /* a file of tokens with a description beside it */
     sl_token_description description;
     struct timespec written; /* time of the last write before the file was opened */
@@ -36,6 +38,7 @@ struct sl_tokens {
     sl_token_file *files;
     uint32_t file_count;
     uint32_t vocab_limit; /* 0: none */
+    bool takes_arrays;    /* opens arrays of JSON objects */
     uint64_t token_count;
 };
 

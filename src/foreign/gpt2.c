@@ -1,5 +1,5 @@
 /* GPT-2 in the words of Hugging Face, llama.cpp, Megatron-LM and llm.c. */
-#include "gpt2.h"
+#include "model_names.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -64,6 +64,12 @@ static const sl_tensor_kind kinds[SL_LLMC_KIND_COUNT] = {
 static uint64_t find_size(const sl_model_shape *shape, sl_model_size size)
 {
     return (size == SL_SIZE_QKV ? 3ull : 4ull) * shape->width;
+}
+
+static double find_epsilon(const sl_model_shape *shape)
+{
+    (void)shape;
+    return EPSILON;
 }
 
 /* ---- config.json: every key that changes the computation has the value that is computed ---- */
@@ -211,17 +217,17 @@ const sl_model_names sl_gpt2_model_names = {
     .behind_layers = SL_LLMC_LN_F_WEIGHT,
     .layer = "h",
     .size = find_size,
-    .epsilon = EPSILON,
+    .epsilon = find_epsilon,
     .epsilon_text = "1e-5",
     .model_type = "gpt2",
-    .tokenizer_class = "GPT2Tokenizer",
+    .prefix = "transformer.",
     .read_config = read_config,
     .format_config = format_config,
+    .has_start = true,
     .is_buffer = is_buffer,
     .gguf_architecture = "gpt2",
     .gguf_epsilon = "attention.layer_norm_epsilon",
     .gguf_tokenizer = "gpt2",
-    .gguf_pre_tokenizer = "gpt-2",
     .megatron_arguments = arguments,
     .megatron_head_width = 64,
     .is_in_llmc = true,

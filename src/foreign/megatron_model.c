@@ -210,11 +210,12 @@ static sl_status check_epsilon(const piece *self, const sl_model_names *names,
                                const sl_pickle_value *arguments)
 {
     static const char *const keys[] = {"layernorm_epsilon", "norm_epsilon"};
+    const double epsilon = names->epsilon(NULL); /* the same in all shapes */
     char why[KIND_BYTES];
     snprintf(why, sizeof why, "is not %s, as %s's", names->epsilon_text, names->title);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const sl_pickle_value *value = sl_pickle_get(arguments, keys[i]);
-        if (value && value->kind == SL_PICKLE_REAL && fabs(value->real - names->epsilon) > 1e-12)
+        if (value && value->kind == SL_PICKLE_REAL && fabs(value->real - epsilon) > 1e-12)
             return refuse(self, keys[i], why);
     }
     return SL_OK;

@@ -6,14 +6,10 @@
 #include "megatron_model.h"
 #include "tensors/tensor_io.h"
 
-/* What is in memory of a weight: the rows that are laid across, 64 MiB, and what is read at once, a
- * sixteenth of it; less of a smaller model. */
-enum { SL_MEGATRON_PIECES_WINDOW_ELEMENTS = 1 << 24, SL_MEGATRON_PIECES_BANDS = 16 };
-
 /* Copies what the program has of the parameters of `tensors`, those of a model of the pieces' shape
  * or of some layers of it, through `io->write`, group PARAM; padding rows are written as zeros.
- * Linear weights, which are [out, in] in pieces, are laid across in `window_elements`, as those
- * above. SL_ERROR_DATA: the shape is another, or a file was cut. SL_ERROR_IO. */
+ * Linear weights, which are [out, in] in pieces, are laid across in `window_elements`
+ * (tensors/across.h). SL_ERROR_DATA: the shape is another, or a file was cut. SL_ERROR_IO. */
 sl_status sl_megatron_pieces_import(const sl_megatron_model *model, const sl_tensor_spec *tensors,
                                     uint32_t tensor_count, uint64_t window_elements,
                                     const sl_tensor_io *io);

@@ -2,14 +2,15 @@
  * of its sizes. One row for each architecture that they know; readers and writers of their formats
  * ask the row of a shape and know no architecture themselves.
  *
- * To add an architecture, write its row, as gpt2.c has GPT-2's, and list it in model_names.c. What
- * a format does not have is NULL or false there, and the format refuses the model.
+ * To add an architecture, write its row, as gpt2.c has GPT-2's: docs/add-a-model.md. What a format
+ * does not have is NULL or false there, and the format refuses the model.
  */
 #ifndef SL_FOREIGN_MODEL_NAMES_H
 #define SL_FOREIGN_MODEL_NAMES_H
 
 #include <jansson.h>
 
+#include "gguf.h"
 #include "model/architecture.h"
 
 enum { SL_MEGATRON_NAMES_MAX = 4 };
@@ -20,8 +21,11 @@ typedef enum sl_model_size {
     SL_SIZE_VOCAB,
     SL_SIZE_CONTEXT,
     SL_SIZE_WIDTH,
-    SL_SIZE_QKV,  /* features of query, key and value together */
-    SL_SIZE_INNER /* features between the two linears of the MLP */
+    SL_SIZE_QKV,   /* features of query, key and value together */
+    SL_SIZE_QUERY, /* features of the query, of key and value each, of one head */
+    SL_SIZE_KEY,
+    SL_SIZE_HEAD,
+    SL_SIZE_INNER /* features between the linears of the MLP */
 } sl_model_size;
 
 /* How Megatron-LM divides a tensor, [out, in], among tensor-parallel ranks. */
@@ -42,6 +46,9 @@ typedef struct sl_tensor_kind {
     /* Behind "layers.N." of a layer. The last one is that of Megatron Core with TransformerEngine,
      * where norms belong to the linear layer behind them. */
     const char *megatron[SL_MEGATRON_NAMES_MAX];
+    /* Outputs that llama.cpp has in another order: the pairs that it turns by rotary positions
+     * stand beside each other in a head, here half a head apart. */
+    bool is_interleaved;
 } sl_tensor_kind;
 
 /* An argument of Megatron-LM that makes another model where it has another value. */
@@ -53,6 +60,21 @@ typedef struct sl_megatron_argument {
     bool is_near;    /* reading, another value is right, too: it changes little */
 } sl_megatron_argument;
 
+enum { SL_FALSE_KEYS_MAX = 2 };
+
+/* config.json of an architecture with Llama's keys (llama_config.c). */
+typedef struct sl_llama_keys {
+    const char *class_name;                   /* "LlamaForCausalLM" */
+    const char *activation, *activation_more; /* of the gate: hidden_act, and another word for it */
+    bool has_qkv_bias;                        /* so attention_bias may be true */
+    const char *false_keys[SL_FALSE_KEYS_MAX]; /* written as false */
+    /* What an absent key means. */
+    uint32_t head;       /* 0: the width by the heads */
+    bool is_tied;        /* tie_word_embeddings */
+    bool names_kv_heads; /* num_key_value_heads is never absent */
+    double norm_epsilon; /* rms_norm_eps; 0: 1e-6 */
+} sl_llama_keys;
+
 typedef struct sl_model_names {
     const char *title; /* "GPT-2": for people */
 
@@ -60,19 +82,34 @@ typedef struct sl_model_names {
      * llm.c has, they are numbered as sl_llmc_kind is. */
     const sl_tensor_kind *kinds;
     uint32_t kind_count, first_of_layer, behind_layers;
-    const char *layer;                                                 /* "h": in front of ".N." */
-    uint64_t (*size)(const sl_model_shape *shape, sl_model_size size); /* QKV and INNER alone */
-    double epsilon;                                                    /* of norms */
-    const char *epsilon_text;
+    bool has_head;     /* the last kind is a head, which a shape that ties it lacks */
+    const char *layer; /* "h": in front of ".N." */
+    uint64_t (*size)(const sl_model_shape *shape, sl_model_size size); /* from QKV on */
+    double (*epsilon)(const sl_model_shape *shape);                    /* of norms */
+    const char *epsilon_text; /* of one that is the same in all shapes; else NULL */
 
     /* Hugging Face. */
-    const char *model_type, *tokenizer_class;
+    const char *model_type, *other_type; /* the second may be NULL */
+    const char *prefix;                  /* of names in the files of a whole model */
+    /* llama.cpp's name of the pattern that transformers computes of a tokenizer of this model_type,
+     * whatever the files say; NULL: that of the files. */
+    const char *fixed_pattern;
+    const char *bare; /* the name that has none; NULL: all have it */
+    bool is_out_in;   /* linear weights are [out, in] there */
     sl_status (*read_config)(const char *path, const json_t *root, sl_model_shape *out_shape);
     json_t *(*format_config)(const sl_model_shape *shape, const char *dtype, uint32_t end_of_text);
+    const sl_llama_keys *llama_keys;     /* of config.json; NULL: it has others */
+    bool has_start;                      /* the end of text stands in front of a text, too */
     bool (*is_buffer)(const char *name); /* in files, and no parameter */
 
-    /* llama.cpp. */
-    const char *gguf_architecture, *gguf_epsilon, *gguf_tokenizer, *gguf_pre_tokenizer;
+    /* llama.cpp. gguf_architecture NULL: no such file is written. */
+    const char *gguf_architecture, *gguf_epsilon, *gguf_tokenizer;
+    void (*add_gguf)(const sl_model_shape *shape, sl_gguf *gguf); /* further values; NULL: none */
+    /* Writes the divisors of the rotary frequencies, [head / 2], that llama.cpp takes as a tensor.
+     * `out_count`: how many; 0: there is no such tensor. NULL: in no shape. SL_ERROR_DATA: the
+     * shape needs divisors that llama.cpp does not read. */
+    sl_status (*rotary_divisors)(const sl_model_shape *shape, float *out_divisors,
+                                 uint64_t *out_count);
 
     /* Megatron-LM. NULL: not read and not written. */
     const sl_megatron_argument *megatron_arguments; /* up to one without a key */
@@ -80,6 +117,13 @@ typedef struct sl_model_names {
 
     bool is_in_llmc;
 } sl_model_names;
+
+#define SL_MODEL_NAMES_ROW(KIND, name) extern const sl_model_names sl_##name##_model_names;
+SL_ARCHITECTURES(SL_MODEL_NAMES_ROW)
+#undef SL_MODEL_NAMES_ROW
+
+/* So many kinds has the shape. */
+uint32_t sl_model_names_count(const sl_model_names *names, const sl_model_shape *shape);
 
 /* The row of an architecture; NULL: no other program knows it. */
 const sl_model_names *sl_model_names_of(const sl_model_shape *shape);
@@ -91,7 +135,13 @@ sl_architecture_kind sl_model_names_find(const char *model_type);
 sl_architecture_kind sl_model_names_in_llmc(void);
 sl_architecture_kind sl_model_names_in_megatron(void);
 
-/* Writes all model_types, as "\"a\" and \"b\"". */
+/* A key of llama.cpp that begins with the architecture: "gpt2.block_count" of "block_count". */
+typedef struct sl_gguf_key {
+    char text[SL_GGUF_NAME_MAX + 1];
+} sl_gguf_key;
+sl_gguf_key sl_model_names_gguf_key(const sl_model_shape *shape, const char *key);
+
+/* Writes all model_types, as "\"a\", \"b\"". */
 void sl_model_names_list(size_t capacity, char *out_text);
 
 #endif

@@ -2,6 +2,7 @@
 #include "model_tensors.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static uint32_t count_of_layer(const sl_model_names *names)
 {
@@ -41,7 +42,7 @@ static sl_foreign_tensor make_tensor(const sl_model_shape *shape, uint32_t kind,
 uint32_t sl_model_tensors_count(const sl_model_shape *shape)
 {
     const sl_model_names *names = sl_model_names_of(shape);
-    return names->kind_count + (shape->layers - 1) * count_of_layer(names);
+    return sl_model_names_count(names, shape) + (shape->layers - 1) * count_of_layer(names);
 }
 
 sl_foreign_tensor sl_model_tensors_nth(const sl_model_shape *shape, uint32_t index)
@@ -76,6 +77,34 @@ uint32_t sl_model_tensors_index(const sl_model_shape *shape, const sl_foreign_te
     if (sl_model_tensors_is_of_layer(tensor))
         return tensor->layer * kinds + tensor->kind;
     return tensor->kind + (shape->layers - 1) * kinds;
+}
+
+const sl_tensor_kind *sl_model_tensors_named(const sl_model_names *names, const char *name)
+{
+    const size_t length = strlen(names->layer);
+    const bool is_of_layer = strncmp(name, names->layer, length) == 0 && name[length] == '.';
+    const char *rest = name;
+    if (is_of_layer) {
+        rest += length + 1;
+        rest += strspn(rest, "0123456789");
+        rest += *rest == '.';
+    }
+    for (uint32_t kind = 0; kind < names->kind_count; kind++)
+        if (strcmp(names->kinds[kind].name, rest) == 0)
+            return &names->kinds[kind];
+    return NULL;
+}
+
+uint64_t sl_model_tensors_largest_linear(const sl_model_shape *shape)
+{
+    const sl_model_names *names = sl_model_names_of(shape);
+    uint64_t largest = 1;
+    for (uint32_t kind = 0; kind < sl_model_names_count(names, shape); kind++) {
+        const sl_foreign_tensor tensor = make_tensor(shape, kind, 0);
+        if (tensor.is_linear && tensor.rows * tensor.columns > largest)
+            largest = tensor.rows * tensor.columns;
+    }
+    return largest;
 }
 
 uint32_t sl_model_tensors_find(const sl_model_names *names, sl_model_size rows)

@@ -33,6 +33,12 @@ static inline const sl_tensor_kind *sl_model_tensors_kind(const sl_foreign_tenso
     return &tensor->names->kinds[tensor->kind];
 }
 
+/* The kind of a tensor by its name, without a prefix; NULL: there is none. */
+const sl_tensor_kind *sl_model_tensors_named(const sl_model_names *names, const char *name);
+
+/* Elements of the largest linear weight. */
+uint64_t sl_model_tensors_largest_linear(const sl_model_shape *shape);
+
 /* The first kind of a table of that many rows: of ids, or of positions. */
 uint32_t sl_model_tensors_find(const sl_model_names *names, sl_model_size rows);
 

@@ -15,7 +15,7 @@ static uint64_t count_sweeps(const sl_choice *choice)
 static bool has_backward(const sl_blueprint *blueprint, uint32_t chunk_index)
 {
     const sl_program *program = blueprint->programs[0];
-    if (blueprint->task.freeze.count == 0)
+    if (!sl_update_rules_freeze(&blueprint->task.rules))
         return true;
     for (uint32_t o = 0; o < program->op_count; o++)
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {

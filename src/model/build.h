@@ -14,9 +14,10 @@ typedef struct sl_model_tensor {
     uint64_t local;                 /* of this rank; less than `features`: it has some of them */
     char name[SL_MODEL_NAME_BYTES]; /* of the layer that made it, without that of the block */
     uint32_t gathered;              /* the rows of all ranks, once a layer has read them; SL_NONE */
-    bool is_product;                /* sl_linear made it */
-    bool is_read;                   /* by a layer */
-    bool is_taken;                  /* its memory holds a sum now */
+    bool may_take;                  /* sl_drop_add may take its memory: no gradient reads it */
+    bool is_shared; /* several ranks have these features, each for query heads of its own */
+    bool is_read;   /* by a layer */
+    bool is_taken;  /* its memory holds a sum now */
 } sl_model_tensor;
 
 /* A table of token ids. It is divided into panels (runs of rows), so that neither all of it nor all
@@ -64,8 +65,9 @@ struct sl_model {
     uint32_t tied_table;              /* whose embedding and head are tied; SL_NONE: none */
     char prefix[SL_MODEL_NAME_BYTES]; /* of names in the block: "h.3." */
     uint32_t site_count;              /* places where elements may be dropped */
-    uint32_t attention_count;
-    uint32_t tokens, targets, positions; /* inputs; SL_NONE: there is none */
+    uint32_t slot_count;              /* persistent slots of the program */
+    uint32_t constant_values[SL_CONSTANTS_MAX]; /* of the program's constants, in their order */
+    uint32_t tokens, targets, positions;        /* inputs; SL_NONE: there is none */
 };
 
 /* ---- model.c ---- */
@@ -84,6 +86,10 @@ void sl_model_note(sl_model *model, sl_status status);
  * is received or sent. */
 sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor);
 
+/* sl_model_use for a layer that computes head by head: ranks may share the heads. A shared tensor
+ * has all rows. */
+sl_status sl_model_use_heads(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor);
+
 /* Starts the region's segment if none was. After the operands are used, before anything is added.
  */
 sl_status sl_model_open_segment(sl_model *model);
@@ -100,6 +106,9 @@ uint64_t sl_model_share(const sl_model *model, uint64_t features);
 
 /* A place where elements may be dropped: a number that no other place of the model has. */
 uint32_t sl_model_number_site(sl_model *model);
+
+/* The next persistent slot of the program. */
+uint32_t sl_model_number_slot(sl_model *model);
 
 /* True with sequence parallelism: this rank has only some rows of the hidden states. */
 static inline bool sl_model_splits_rows(const sl_model *model)
@@ -125,6 +134,16 @@ static inline bool sl_model_has_targets(const sl_model *model)
 
 /* ---- values.c: what a program is given ---- */
 
+/* A tensor made by layer `name`, with all features on each rank; its value is not made yet. */
+sl_model_tensor sl_layer_describe(const char *name, uint64_t features);
+
+/* For a layer over all features: a rank that has some of them cannot compute it. */
+sl_status sl_layer_check_whole(const char *name, const sl_model_tensor *x);
+
+/* For a layer of two inputs, which have the same features and rows on each rank. */
+sl_status sl_layer_check_alike(const sl_model *model, const char *name, const sl_model_tensor *x,
+                               const sl_model_tensor *z);
+
 /* A parameter tensor of a layer. */
 typedef struct sl_layer_tensor {
     const char *layer, *name;           /* "attn.c_attn", "weight" */
@@ -132,7 +151,10 @@ typedef struct sl_layer_tensor {
     uint64_t whole_rows, whole_columns; /* of the whole tensor; 0: as this rank's */
     sl_split split;                     /* with tp_size > 1 */
     uint64_t split_whole;  /* features of the whole split axis (QKV: of q, k and v each) */
+    uint32_t replicas;     /* COLUMNS: ranks that store the same part; 0: one */
     float mean, deviation; /* of the initial values */
+    float bound;           /* not 0: initial values are uniform in [-bound, bound) */
+    bool is_adapter;       /* of LoRA */
 } sl_layer_tensor;
 
 sl_status sl_layer_add_tensor(sl_model *model, const sl_layer_tensor *tensor, uint32_t *out_value);
@@ -167,6 +189,9 @@ sl_status sl_layer_add_alike(sl_model *model, const sl_model_tensor *x, const ch
 /* sl_model_use for a layer that reads all rows: if this rank has some of them, those of all ranks
  * are gathered, once. */
 sl_status sl_layer_use_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor);
+
+/* Likewise, of sl_model_use_heads. */
+sl_status sl_layer_use_head_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor);
 
 /* Sums `terms` [B, T, features] over the ranks and writes this rank's rows of the sum. */
 sl_status sl_layer_scatter_rows(sl_model *model, const char *name, uint32_t terms,

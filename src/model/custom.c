@@ -68,18 +68,6 @@ static sl_status check_divided(const char *name, const sl_model_tensor *x, const
     return SL_OK;
 }
 
-/* Both inputs are alike. */
-static sl_status check_inputs(const sl_model *model, const char *name, const sl_model_tensor *x,
-                              const sl_model_tensor *z)
-{
-    const bool is_alike = x->features == z->features && x->local == z->local;
-    if (!is_alike ||
-        (sl_model_is_here(model) && sl_layer_count_rows(model, x) != sl_layer_count_rows(model, z)))
-        SL_FAIL(SL_ERROR_USAGE, "%s: %s has %llu features and %s %llu, or other rows", name,
-                x->name, (unsigned long long)x->features, z->name, (unsigned long long)z->features);
-    return SL_OK;
-}
-
 static sl_status add_weight(sl_model *model, const local_custom *it, uint32_t *out_weight)
 {
     const sl_custom_op *op = it->op;
@@ -131,7 +119,7 @@ static sl_status make_custom(sl_model *model, local_custom *it, const sl_tensor 
     SL_TRY(sl_custom_check_features(it->name, it->op, from[0].features));
     SL_TRY(check_divided(it->name, &from[0], it->op));
     if (input_count == 2)
-        SL_TRY(check_inputs(model, it->name, &from[0], &from[1]));
+        SL_TRY(sl_layer_check_alike(model, it->name, &from[0], &from[1]));
     *made =
         (sl_model_tensor){.value = SL_NONE, .features = from[0].features, .local = from[0].local};
     if (it->op->out != 0 && !it->op->is_elementwise)

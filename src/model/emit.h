@@ -4,6 +4,7 @@
 #ifndef SL_MODEL_EMIT_H
 #define SL_MODEL_EMIT_H
 
+#include "lora.h"
 #include "program/program.h"
 #include "sluice/model.h"
 
@@ -39,6 +40,8 @@ typedef struct sl_model_options {
     uint32_t cache_rows; /* CACHED: tokens that the cache holds; 0: the context */
     bool by_document;    /* LOSS and STATS: attention and positions start anew at each document of a
                             row */
+    bool masks; /* LOSS: targets may be below 0 and have no part in the loss; output 2 counts
+                   the others */
     /* LOSS and STATS: outside of attention and MLP each rank holds B*T / tp_size rows of the hidden
      * states (Korthikanti et al. 2022). tp_size divides B*T, and with dropout B. */
     bool sequence_parallel;
@@ -46,16 +49,23 @@ typedef struct sl_model_options {
                                      divides B*T */
     float dropout; /* LOSS: probability of dropping an element, in [0, 1): of attention's weights,
                       and of what sl_drop and sl_drop_add are given */
+    const sl_lora *lora; /* adapters, borrowed; NULL: none */
+    float lora_dropout;  /* LOSS: likewise, of what adapters read */
 } sl_model_options;
 
 /* Emits the forward program of one micro-batch; close it with sl_program_close. SL_ERROR_USAGE:
  * options that do not fit each other, or layers that do not.
  *
- *   LOSS    inputs 0 tokens, 1 targets, and with by_document 2 positions; output 0 the loss
- *   CACHED  input 0 tokens; persistent slot l: the cache of attention l, [2, B, cache_rows,
- * features of this rank's heads]; output p: the logits of panel p, [panel rows], of the last token
- *           or, if T is 1, [B, panel rows]
+ *   LOSS    inputs 0 tokens, 1 targets, and with by_document 2 positions; output 0 the loss, and
+ *           with masks 2 how many tokens have a part in it
+ *   CACHED  input 0 tokens; a persistent slot for each attention: its cache, [2, B, cache_rows,
+ *           features of this rank's key heads]; output p: the logits of panel p, [panel rows], of
+ *           the last token or, if T is 1, [B, panel rows]
  *   STATS   inputs as LOSS; output r: stats of SL_OP_HEAD_STATS, [rows, 4], of row range r
+ *
+ * Tables of rotary positions take persistent slots in every mode. Slots are numbered from 0 in the
+ * order in which layers first ask for them: the same in all programs of one model, stage and mode.
+ * CACHED programs have slots for caches between those of tables, other programs do not.
  *
  * With tp_size 1 and one stage the program has no collectives. With several stages (LOSS alone) the
  * first one has what comes before the blocks, the last one what comes behind them and a copy of the

@@ -3,11 +3,9 @@
 
 #include <math.h>
 
-#include "base/status.h"
+#include "row.h"
 
 static const float weight_deviation = 0.02f;
-
-/* ---- the model ---- */
 
 /* x + attention(norm(x)), then x + mlp(norm(x)). 2 * layers branches are added to the hidden
  * states, so each starts that much smaller (Radford et al. 2019). */
@@ -32,7 +30,7 @@ static sl_tensor build_block(sl_model *model, const sl_model_shape *shape, sl_te
     return sl_drop_add(model, "mlp.dropout", y, x);
 }
 
-sl_status sl_gpt2_build(sl_model *model, const void *user)
+static sl_status build(sl_model *model, const void *user)
 {
     const sl_model_shape *shape = user;
     const sl_embedding embedding = {"wte", shape->vocab,   shape->width,
@@ -47,31 +45,8 @@ sl_status sl_gpt2_build(sl_model *model, const void *user)
     return SL_OK;
 }
 
-/* ---- what GPT-2's shape asks of the options ---- */
-
-static sl_status check_stages(const sl_model_shape *shape, const sl_model_options *options)
-{
-    if (options->stage_count <= 1)
-        return SL_OK;
-    if (options->stage_count > shape->layers)
-        SL_FAIL(SL_ERROR_USAGE, "%u layers are too few for %u stages (--pp): each takes one",
-                shape->layers, options->stage_count);
-    if (options->layer_end > 0 &&
-        (options->layer_end > shape->layers || options->first_layer >= options->layer_end))
-        SL_FAIL(SL_ERROR_INTERNAL, "layers %u to %u of %u on a stage", options->first_layer,
-                options->layer_end, shape->layers);
-    return SL_OK;
-}
-
-sl_status sl_gpt2_check_options(const sl_model_shape *shape, const sl_model_options *options)
-{
-    SL_TRY(sl_gpt2_check(shape, options->tp_size));
-    if (options->batch == 0 || options->seq == 0 || options->seq > shape->context)
-        SL_FAIL(SL_ERROR_USAGE, "%u rows of %u tokens: rows must be positive, tokens 1 to %u",
-                options->batch, options->seq, shape->context);
-    const uint32_t cache_rows = options->cache_rows ? options->cache_rows : shape->context;
-    if (cache_rows < options->seq || cache_rows > shape->context)
-        SL_FAIL(SL_ERROR_USAGE, "a cache of %u tokens: %u to %u", cache_rows, options->seq,
-                shape->context);
-    return check_stages(shape, options);
-}
+const sl_architecture sl_gpt2_architecture = {.check = sl_gpt2_check,
+                                              .parameters = sl_gpt2_parameters,
+                                              .attention_width = sl_gpt2_attention_width,
+                                              .build = build,
+                                              .attention_linears = "c_attn,attn.c_proj"};

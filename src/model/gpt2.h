@@ -1,4 +1,4 @@
-/* GPT-2's row of the table of architectures. Private to the room. */
+/* GPT-2's shapes. Private to the room. */
 #ifndef SL_MODEL_GPT2_H
 #define SL_MODEL_GPT2_H
 
@@ -31,11 +31,7 @@ enum { SL_GPT2_IDS = 50257 };
     X("gpt2-45b", 56, 8192, 16, 1024)                                                              \
     X("gpt3-175b", 96, 12288, 96, 2048)
 sl_status sl_gpt2_check(const sl_model_shape *shape, uint32_t tp_size);
-sl_status sl_gpt2_check_options(const sl_model_shape *shape, const sl_model_options *options);
 uint64_t sl_gpt2_parameters(const sl_model_shape *shape);
 uint64_t sl_gpt2_attention_width(const sl_model_shape *shape);
-
-/* `user` is a sl_model_shape. */
-sl_status sl_gpt2_build(sl_model *model, const void *user);
 
 #endif

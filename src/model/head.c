@@ -116,10 +116,16 @@ typedef struct row_range {
     uint32_t index; /* index of the row range, from 0 */
 } row_range;
 
-/* If `loss` is SL_NONE, the stats are output number `index`. */
+/* Outputs of the head; SL_NONE: absent. */
+typedef struct loss_values {
+    uint32_t loss, counted;
+} loss_values;
+
+/* Without a loss the stats are output number `index`. */
 static sl_status emit_row_range(sl_model *model, const sl_model_table *table, row_range rows,
-                                uint32_t x, uint32_t loss)
+                                uint32_t x, loss_values to)
 {
+    const uint32_t loss = to.loss;
     sl_value value = {.kind = loss == SL_NONE ? SL_VALUE_OUTPUT : SL_VALUE_ACTIVATION,
                       .index = loss == SL_NONE ? rows.index : 0,
                       .name = "softmax stats"};
@@ -134,7 +140,8 @@ static sl_status emit_row_range(sl_model *model, const sl_model_table *table, ro
     if (loss == SL_NONE)
         return SL_OK;
     const sl_op_attrs attrs = {.row_count = row_count, .adds_output = rows.first > 0};
-    return sl_layer_add_op(model, SL_OP_HEAD_LOSS, &attrs, (uint32_t[]){stats, loss}, 2);
+    return sl_layer_add_op(model, SL_OP_HEAD_LOSS, &attrs, (uint32_t[]){stats, loss, to.counted},
+                           3);
 }
 
 static uint64_t count_range_rows(const sl_model *model, const sl_model_table *table)
@@ -173,23 +180,35 @@ static sl_status slice_head_rows(sl_model *model, uint64_t width, uint32_t *x)
     return SL_OK;
 }
 
+static sl_status add_loss_values(sl_model *model, loss_values *out_to)
+{
+    const sl_value loss = {
+        .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
+    const sl_value counted = {.kind = SL_VALUE_OUTPUT,
+                              .index = SL_OUTPUT_COUNTED,
+                              .bytes = sizeof(double),
+                              .name = "counted"};
+    *out_to = (loss_values){SL_NONE, SL_NONE};
+    if (model->options->mode == SL_MODEL_LOSS)
+        SL_TRY(sl_program_add_value(model->program, &loss, &out_to->loss));
+    return model->options->masks ? sl_program_add_value(model->program, &counted, &out_to->counted)
+                                 : SL_OK;
+}
+
 /* The loss, or the stats of each token, over ranges of rows, each range a terminal segment. x: the
  * normalised hidden states. */
 static sl_status emit_loss(sl_model *model, const sl_model_table *table, uint32_t x)
 {
-    const sl_value value = {
-        .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
     const sl_segment segment = {.site = model->program->segment_count, .is_terminal = true};
     const uint64_t range_rows = count_range_rows(model, table);
-    uint32_t loss = SL_NONE;
-    if (model->options->mode == SL_MODEL_LOSS)
-        SL_TRY(sl_program_add_value(model->program, &value, &loss));
+    loss_values to;
+    SL_TRY(add_loss_values(model, &to));
     SL_TRY(slice_head_rows(model, table->width, &x));
     for (row_range rows = {0}; rows.first < model->head_rows;
          rows.first += range_rows, rows.index++) {
         rows.count = sl_bits_min(model->head_rows - rows.first, range_rows);
         SL_TRY(sl_program_add_segment(model->program, &segment));
-        SL_TRY(emit_row_range(model, table, rows, x, loss));
+        SL_TRY(emit_row_range(model, table, rows, x, to));
     }
     return SL_OK;
 }

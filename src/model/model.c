@@ -83,21 +83,28 @@ static sl_status receive(sl_model *model, sl_model_tensor *tensor)
     return sl_layer_add_op(model, SL_OP_EXCHANGE, &attrs, (uint32_t[]){SL_NONE, tensor->value}, 2);
 }
 
+/* Adds an output of one double that is 0. */
+static sl_status clear_output(sl_model *model, uint32_t index, const char *name)
+{
+    sl_value none = {.kind = SL_VALUE_OUTPUT, .index = index, .bytes = sizeof(double)};
+    const sl_op_attrs attrs = {.element_count = sizeof(double) / sizeof(float),
+                               .type = SL_TYPE_FP32};
+    uint32_t value;
+    snprintf(none.name, sizeof none.name, "%s", name);
+    SL_TRY(sl_program_add_value(model->program, &none, &value));
+    return sl_program_add_op(model->program, SL_OP_CLEAR, &attrs, &value, 1);
+}
+
 /* Sends the tensor, and sets the loss to 0: only the last stage has one, but every stage has the
  * output. */
 static sl_status send(sl_model *model, const sl_model_tensor *tensor)
 {
     const sl_segment segment = {.site = model->program->segment_count};
-    const sl_value none = {
-        .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
     const sl_op_attrs attrs = exchange_attrs(model, tensor, model->options->stage_index + 1);
-    const sl_op_attrs of_loss = {.element_count = sizeof(double) / sizeof(float),
-                                 .type = SL_TYPE_FP32};
-    uint32_t loss;
     SL_TRY(sl_program_add_segment(model->program, &segment));
     SL_TRY(sl_layer_add_op(model, SL_OP_EXCHANGE, &attrs, (uint32_t[]){tensor->value, SL_NONE}, 2));
-    SL_TRY(sl_program_add_value(model->program, &none, &loss));
-    return sl_program_add_op(model->program, SL_OP_CLEAR, &of_loss, &loss, 1);
+    SL_TRY(clear_output(model, SL_OUTPUT_LOSS, "loss"));
+    return model->options->masks ? clear_output(model, SL_OUTPUT_COUNTED, "counted") : SL_OK;
 }
 
 /* Notes that a tensor crosses a border: the first one of this kind, or the same again. */
@@ -126,7 +133,7 @@ static sl_status cross(sl_model *model, uint32_t index)
     return send(model, tensor);
 }
 
-sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
+sl_status sl_model_use_heads(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
 {
     if (model->status != SL_OK)
         return model->status;
@@ -140,6 +147,18 @@ sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_t
     SL_TRY(cross(model, handle.index));
     *out_tensor = *tensor;
     tensor->is_read = true;
+    return SL_OK;
+}
+
+sl_status sl_model_use(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
+{
+    SL_TRY(sl_model_use_heads(model, handle, out_tensor));
+    if (out_tensor->is_shared)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the heads of %s are fewer than the %u tensor-parallel ranks, which share them: "
+                "sl_rms_norm of heads, sl_rotary and sl_attend read such a tensor, other layers do "
+                "not",
+                out_tensor->name, model->options->tp_size);
     return SL_OK;
 }
 
@@ -210,6 +229,11 @@ uint64_t sl_model_share(const sl_model *model, uint64_t features)
 uint32_t sl_model_number_site(sl_model *model)
 {
     return model->site_count++;
+}
+
+uint32_t sl_model_number_slot(sl_model *model)
+{
+    return model->slot_count++;
 }
 
 const sl_model_options *sl_model_options_of(const sl_model *model)
@@ -364,6 +388,8 @@ static sl_status check_options(const sl_model_options *options)
                 (double)options->dropout);
     if (options->mode == SL_MODEL_CACHED && (options->by_document || options->dropout != 0))
         SL_FAIL(SL_ERROR_USAGE, "decoding neither drops anything nor has documents to keep apart");
+    if (options->masks && options->mode != SL_MODEL_LOSS)
+        SL_FAIL(SL_ERROR_INTERNAL, "masks without a loss");
     if (options->stage_count > 1 &&
         (options->stage_index >= options->stage_count || options->mode != SL_MODEL_LOSS))
         SL_FAIL(SL_ERROR_INTERNAL, "stage %u of %u, mode %d", options->stage_index,
@@ -381,6 +407,7 @@ static sl_status open_program(sl_model *model)
     model->program->tp_rank = options->tp_rank;
     model->program->stage_count = options->stage_count;
     model->program->stage_index = options->stage_index;
+    model->program->mask_rows = options->masks ? model->rows : 0;
     model->program->head_ranks = model->head_rows < model->rows ? options->tp_size : 1;
     return SL_OK;
 }

@@ -12,6 +12,35 @@
 #include "base/status.h"
 #include "build.h"
 
+/* ---- tensors of layers ---- */
+
+sl_model_tensor sl_layer_describe(const char *name, uint64_t features)
+{
+    sl_model_tensor made = {.value = SL_NONE, .features = features, .local = features};
+    snprintf(made.name, sizeof made.name, "%s", name);
+    return made;
+}
+
+sl_status sl_layer_check_whole(const char *name, const sl_model_tensor *x)
+{
+    if (x->local != x->features)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s: each rank has only some features of %s; a linear split by rows comes between",
+                name, x->name);
+    return SL_OK;
+}
+
+sl_status sl_layer_check_alike(const sl_model *model, const char *name, const sl_model_tensor *x,
+                               const sl_model_tensor *z)
+{
+    const bool is_alike = x->features == z->features && x->local == z->local;
+    if (!is_alike ||
+        (sl_model_is_here(model) && sl_layer_count_rows(model, x) != sl_layer_count_rows(model, z)))
+        SL_FAIL(SL_ERROR_USAGE, "%s: %s has %llu features and %s %llu, or other rows", name,
+                x->name, (unsigned long long)x->features, z->name, (unsigned long long)z->features);
+    return SL_OK;
+}
+
 /* ---- parameters ---- */
 
 /* Sets this rank's range of the split axis, without the padding at its end. */
@@ -23,8 +52,8 @@ static void set_local_range(const sl_model *model, const sl_layer_tensor *tensor
         is_matrix && spec->split != SL_SPLIT_ROWS ? tensor->columns : tensor->rows;
     if (spec->split == SL_SPLIT_QKV)
         local_features /= 3;
-    const uint64_t first =
-        sl_bits_min(model->options->tp_rank * local_features, tensor->split_whole);
+    const uint32_t part = model->options->tp_rank / (uint32_t)sl_bits_max(tensor->replicas, 1);
+    const uint64_t first = sl_bits_min(part * local_features, tensor->split_whole);
     const uint64_t valid = sl_bits_min(local_features, tensor->split_whole - first);
     if (spec->split == SL_SPLIT_ROWS) {
         spec->first_row = first;
@@ -60,10 +89,16 @@ sl_status sl_layer_add_tensor(sl_model *model, const sl_layer_tensor *tensor, ui
         .decay = is_matrix,
         .init_mean = tensor->mean,
         .init_deviation = tensor->deviation,
+        .init_bound = tensor->bound,
+        .is_adapter = tensor->is_adapter,
     };
     char name[sizeof spec.name];
     if (spec.split != SL_SPLIT_NONE)
         set_local_range(model, tensor, &spec);
+    if (tensor->replicas > 1) {
+        spec.replica_count = tensor->replicas;
+        spec.replica_index = model->options->tp_rank % tensor->replicas;
+    }
     SL_TRY(write_name(sizeof name, name, tensor->layer, ".", tensor->name));
     SL_TRY(write_name(sizeof spec.name, spec.name, model->prefix, name, ""));
     SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));
@@ -139,18 +174,30 @@ sl_status sl_layer_add_alike(sl_model *model, const sl_model_tensor *x, const ch
         model, name, note, model->program->type, elements, out_value);
 }
 
-sl_status sl_layer_use_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
+/* Of `tensor`, which the handle stands for. */
+static sl_status take_all_rows(sl_model *model, sl_tensor handle, sl_model_tensor *tensor)
 {
-    SL_TRY(sl_model_use(model, handle, out_tensor));
-    if (!sl_model_is_here(model) || sl_layer_count_rows(model, out_tensor) == model->rows)
+    if (!sl_model_is_here(model) || sl_layer_count_rows(model, tensor) == model->rows)
         return SL_OK;
     SL_TRY(sl_model_open_segment(model));
     sl_model_tensor *kept = &model->tensors[handle.index];
     if (kept->gathered == SL_NONE)
         SL_TRY(
             sl_layer_gather_rows(model, kept->name, kept->value, kept->features, &kept->gathered));
-    out_tensor->value = kept->gathered;
+    tensor->value = kept->gathered;
     return SL_OK;
+}
+
+sl_status sl_layer_use_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
+{
+    SL_TRY(sl_model_use(model, handle, out_tensor));
+    return take_all_rows(model, handle, out_tensor);
+}
+
+sl_status sl_layer_use_head_rows(sl_model *model, sl_tensor handle, sl_model_tensor *out_tensor)
+{
+    SL_TRY(sl_model_use_heads(model, handle, out_tensor));
+    return take_all_rows(model, handle, out_tensor);
 }
 
 sl_status sl_layer_scatter_rows(sl_model *model, const char *name, uint32_t terms,

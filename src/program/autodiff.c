@@ -230,7 +230,7 @@ static sl_status differentiate(sl_autodiff *diff)
     SL_TRY(allocate_tape(diff->forward, diff->tape));
     SL_TRY(allocate_values(diff));
     diff->tape->program->type = diff->forward->type;
-    sl_program_copy_customs(diff->forward, diff->tape->program);
+    sl_program_copy_lists(diff->forward, diff->tape->program);
     SL_TRY(find_last_sites(diff));
     SL_TRY(add_tensors(diff));
     sl_backward_open(diff);

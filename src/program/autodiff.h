@@ -102,6 +102,10 @@ sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
  * yet and `may_alias`, `term` itself becomes the gradient. */
 sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool may_alias);
 
+/* Likewise, where each tensor-parallel rank has one term of what is added; `term` itself may become
+ * the gradient. */
+sl_status sl_gradient_add_terms(sl_autodiff *diff, uint32_t forward_value, uint32_t term);
+
 /* Makes tape value `gradient` the gradient of a forward value. SL_ERROR_INTERNAL: the forward value
  * has a gradient already. */
 sl_status sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient);

@@ -111,37 +111,73 @@ static sl_status emit_embed_tokens(sl_autodiff *diff, uint32_t op_index)
                             (uint32_t[]){tokens, dx, dpanel});
 }
 
-static sl_status emit_layernorm(sl_autodiff *diff, uint32_t op_index)
+/* LAYERNORM and RMSNORM, which has no beta: its later operands are one place nearer. */
+static sl_status emit_norm(sl_autodiff *diff, uint32_t op_index)
 {
-    enum { X, GAMMA, BETA, Y, STATS };
+    enum { X, GAMMA, BETA };
     const sl_op *op = forward_op(diff, op_index);
+    const bool has_beta = op->kind == SL_OP_LAYERNORM;
+    const uint32_t y = GAMMA + 1 + has_beta, stats_of = y + 1;
     const bool is_partial = op->attrs.row_count < op->attrs.batch * op->attrs.seq;
     const sl_contribution all_rows = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
     sl_op_attrs attrs = op->attrs;
-    uint32_t x, gamma, stats, dy, dx = SL_NONE, dgamma, dbeta;
-    SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
+    uint32_t x, gamma, stats, dy, dx = SL_NONE, dgamma, dbeta = SL_NONE;
+    SL_TRY(sl_gradient_take(diff, op->operand[y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
     SL_TRY(sl_recompute_need(diff, op->operand[X], &x));
-    SL_TRY(sl_recompute_need(diff, op->operand[STATS], &stats));
+    SL_TRY(sl_recompute_need(diff, op->operand[stats_of], &stats));
     SL_TRY(sl_autodiff_find(diff, op->operand[GAMMA], &gamma));
     SL_TRY(sl_autodiff_find_grad(diff, op->operand[GAMMA], is_partial, &dgamma));
-    SL_TRY(sl_autodiff_find_grad(diff, op->operand[BETA], is_partial, &dbeta));
+    if (has_beta)
+        SL_TRY(sl_autodiff_find_grad(diff, op->operand[BETA], is_partial, &dbeta));
     if (wants_gradient(diff, op->operand[X]))
         SL_TRY(sl_gradient_contribute(diff, op->operand[X], &all_rows, &dx, &attrs.adds_output));
-    return sl_autodiff_emit(diff, SL_OP_LAYERNORM_BACKWARD, &attrs,
-                            (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta});
+    return sl_autodiff_emit(diff, has_beta ? SL_OP_LAYERNORM_BACKWARD : SL_OP_RMSNORM_BACKWARD,
+                            &attrs, (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta});
 }
 
 enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS, LINEAR_RESIDUAL, LINEAR_Y };
+
+/* True if each tensor-parallel rank has all of the weight, as of one of the two that make up an
+ * adapter. What the ranks multiply it with differs: x is a term of a sum over them, or y is what
+ * each of them reads for features of its own. */
+static bool has_whole_weight(const sl_autodiff *diff, const sl_op *op)
+{
+    const sl_value *value = &diff->forward->values[op->operand[LINEAR_WEIGHT]];
+    return diff->forward->tp_size > 1 && value->kind == SL_VALUE_TENSOR &&
+           diff->forward->tensors[value->index].split == SL_SPLIT_NONE;
+}
+
+/* Ranks that store the same columns use them for different query heads, so each computes one term
+ * of the gradient; so does each rank that has a whole weight. */
+static sl_status find_linear_grad(sl_autodiff *diff, const sl_op *op, uint32_t parameter,
+                                  uint32_t *out_grad)
+{
+    const bool is_partial =
+        parameter != SL_NONE &&
+        ((parameter == op->operand[LINEAR_WEIGHT] && has_whole_weight(diff, op)) ||
+         diff->forward->tensors[diff->forward->values[parameter].index].replica_count > 1);
+    return sl_autodiff_find_grad(diff, parameter, is_partial, out_grad);
+}
+
+/* A term of the gradient of y makes terms of those of x and of a whole weight: so the terms are not
+ * summed here. */
+static sl_status take_linear_gradient(sl_autodiff *diff, const sl_op *op, uint32_t *out_dy)
+{
+    const uint32_t y = op->operand[LINEAR_Y];
+    return has_whole_weight(diff, op) && diff->values[y].gradient_is_partial
+               ? sl_gradient_take_terms(diff, y, out_dy)
+               : sl_gradient_take(diff, y, out_dy);
+}
 
 static sl_status emit_linear_weight(sl_autodiff *diff, uint32_t op_index, uint32_t dy)
 {
     const sl_op *op = forward_op(diff, op_index);
     sl_op_attrs attrs = op->attrs;
     uint32_t x = SL_NONE, dweight, dbias;
-    SL_TRY(sl_autodiff_find_grad(diff, op->operand[LINEAR_WEIGHT], false, &dweight));
-    SL_TRY(sl_autodiff_find_grad(diff, op->operand[LINEAR_BIAS], false, &dbias));
+    SL_TRY(find_linear_grad(diff, op, op->operand[LINEAR_WEIGHT], &dweight));
+    SL_TRY(find_linear_grad(diff, op, op->operand[LINEAR_BIAS], &dbias));
     if (dweight == SL_NONE && dbias == SL_NONE)
         return SL_OK;
     if (dweight == SL_NONE)
@@ -192,7 +228,8 @@ static sl_status emit_linear_input(sl_autodiff *diff, uint32_t op_index, uint32_
         return SL_OK;
     const sl_contribution all_rows = {
         0, UINT64_MAX, (sl_type)attrs.type,
-        makes_partial(diff, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
+        makes_partial(diff, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS) ||
+            diff->values[op->operand[LINEAR_Y]].gradient_is_partial};
     const sl_op *gelu = all_rows.is_partial ? NULL : find_gelu_before(diff, op_index);
     if (gelu != NULL) {
         x = gelu->operand[GELU_X];
@@ -209,7 +246,7 @@ static sl_status emit_linear(sl_autodiff *diff, uint32_t op_index)
 {
     const sl_op *op = forward_op(diff, op_index);
     uint32_t dy;
-    SL_TRY(sl_gradient_take(diff, op->operand[LINEAR_Y], &dy));
+    SL_TRY(take_linear_gradient(diff, op, &dy));
     if (dy == SL_NONE)
         return SL_OK;
     SL_TRY(emit_linear_weight(diff, op_index, dy));
@@ -219,24 +256,97 @@ static sl_status emit_linear(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_add(diff, op->operand[LINEAR_RESIDUAL], dy, true);
 }
 
+/* Adds a value for the gradient of a forward value, which an op is to write. */
+static sl_status add_gradient(sl_autodiff *diff, uint32_t forward_value, uint32_t *out_gradient)
+{
+    const sl_value *value = &diff->forward->values[forward_value];
+    return sl_autodiff_add(diff, "d ", value->name, value->bytes, value->type, out_gradient);
+}
+
+/* The operands of ATTENTION and of its backward. */
+enum { QKV, MIX, LSE, DOCUMENTS, K, V };
+enum { OF_QKV, OF_Y, OF_LSE, OF_DY, OF_DQKV, OF_POSITIONS, OF_K, OF_V, OF_DK, OF_DV, OF_COUNT };
+
+/* q, k and v, or all in one; each with its gradient. */
+static const struct {
+    uint32_t forward, operand, gradient;
+} attention_inputs[] = {{QKV, OF_QKV, OF_DQKV}, {K, OF_K, OF_DK}, {V, OF_V, OF_DV}};
+
+enum { ATTENTION_INPUTS = sizeof attention_inputs / sizeof attention_inputs[0] };
+
+/* Finds what the backward op reads beside dy, and adds what it writes. */
+static sl_status find_attention(sl_autodiff *diff, const sl_op *op, uint32_t operands[OF_COUNT])
+{
+    for (int i = 0; i < ATTENTION_INPUTS; i++)
+        if (op->operand[attention_inputs[i].forward] != SL_NONE)
+            SL_TRY(sl_recompute_need(diff, op->operand[attention_inputs[i].forward],
+                                     &operands[attention_inputs[i].operand]));
+    SL_TRY(sl_recompute_need(diff, op->operand[MIX], &operands[OF_Y]));
+    SL_TRY(sl_recompute_need(diff, op->operand[LSE], &operands[OF_LSE]));
+    if (op->operand[DOCUMENTS] != SL_NONE)
+        SL_TRY(sl_autodiff_find(diff, op->operand[DOCUMENTS], &operands[OF_POSITIONS]));
+    for (int i = 0; i < ATTENTION_INPUTS; i++)
+        if (op->operand[attention_inputs[i].forward] != SL_NONE)
+            SL_TRY(add_gradient(diff, op->operand[attention_inputs[i].forward],
+                                &operands[attention_inputs[i].gradient]));
+    return SL_OK;
+}
+
 static sl_status emit_attention(sl_autodiff *diff, uint32_t op_index)
 {
-    enum { QKV, Y, LSE, POSITIONS };
     const sl_op *op = forward_op(diff, op_index);
-    const sl_value *qkv_value = &diff->forward->values[op->operand[QKV]];
-    uint32_t qkv, y, lse, dy, dqkv, positions = SL_NONE;
+    uint32_t operands[OF_COUNT];
+    for (int i = 0; i < OF_COUNT; i++)
+        operands[i] = SL_NONE;
+    SL_TRY(sl_gradient_take(diff, op->operand[MIX], &operands[OF_DY]));
+    if (operands[OF_DY] == SL_NONE)
+        return SL_OK;
+    SL_TRY(find_attention(diff, op, operands));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_ATTENTION_BACKWARD, &op->attrs, operands));
+    for (int i = 0; i < ATTENTION_INPUTS; i++) {
+        const uint32_t input = op->operand[attention_inputs[i].forward];
+        if (wants_gradient(diff, input))
+            SL_TRY(sl_gradient_add(diff, input, operands[attention_inputs[i].gradient], true));
+    }
+    return SL_OK;
+}
+
+/* Turns the gradient back. */
+static sl_status emit_rotary(sl_autodiff *diff, uint32_t op_index)
+{
+    enum { X, TABLE, Y, POSITIONS };
+    const sl_op *op = forward_op(diff, op_index);
+    sl_op_attrs attrs = op->attrs;
+    uint32_t table, dy, dx, positions = SL_NONE;
     SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_recompute_need(diff, op->operand[QKV], &qkv));
-    SL_TRY(sl_recompute_need(diff, op->operand[Y], &y));
-    SL_TRY(sl_recompute_need(diff, op->operand[LSE], &lse));
+    attrs.negates = !attrs.negates;
+    SL_TRY(sl_autodiff_find(diff, op->operand[TABLE], &table));
     if (op->operand[POSITIONS] != SL_NONE)
         SL_TRY(sl_autodiff_find(diff, op->operand[POSITIONS], &positions));
-    SL_TRY(sl_autodiff_add(diff, "d ", qkv_value->name, qkv_value->bytes, qkv_value->type, &dqkv));
-    SL_TRY(sl_autodiff_emit(diff, SL_OP_ATTENTION_BACKWARD, &op->attrs,
-                            (uint32_t[]){qkv, y, lse, dy, dqkv, positions}));
-    return sl_gradient_add(diff, op->operand[QKV], dqkv, true);
+    SL_TRY(add_gradient(diff, op->operand[X], &dx));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_ROTARY, &attrs, (uint32_t[]){dy, table, dx, positions}));
+    return sl_gradient_add(diff, op->operand[X], dx, true);
+}
+
+/* True if the terms of the gradient of y make terms of that of x, which are summed later: where the
+ * gradient of x is a sum of terms already, and where a whole weight makes x, which leaves the sum
+ * to others, too. */
+static bool passes_terms(const sl_autodiff *diff, uint32_t op_index, uint32_t x, uint32_t y)
+{
+    const sl_op *maker = find_maker(diff, op_index, x);
+    const bool is_of_terms =
+        diff->values[x].gradient != SL_NONE && diff->values[x].gradient_is_partial;
+    return diff->values[y].gradient_is_partial &&
+           (is_of_terms ||
+            (maker != NULL && maker->kind == SL_OP_LINEAR && has_whole_weight(diff, maker)));
+}
+
+static sl_status add_or_pass(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool passes)
+{
+    return passes ? sl_gradient_add_terms(diff, forward_value, term)
+                  : sl_gradient_add(diff, forward_value, term, true);
 }
 
 /* Drops the same elements of the gradient. The residual comes last, as in emit_linear. */
@@ -244,19 +354,35 @@ static sl_status emit_dropout(sl_autodiff *diff, uint32_t op_index)
 {
     enum { X, RESIDUAL, Y };
     const sl_op *op = forward_op(diff, op_index);
-    const sl_value *x_value = &diff->forward->values[op->operand[X]];
+    const bool passes = op->operand[RESIDUAL] == SL_NONE &&
+                        passes_terms(diff, op_index, op->operand[X], op->operand[Y]);
     uint32_t dy, dx;
-    SL_TRY(sl_gradient_take(diff, op->operand[Y], &dy));
+    SL_TRY((passes ? sl_gradient_take_terms : sl_gradient_take)(diff, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
     if (wants_gradient(diff, op->operand[X])) {
-        SL_TRY(sl_autodiff_add(diff, "d ", x_value->name, x_value->bytes, x_value->type, &dx));
+        SL_TRY(add_gradient(diff, op->operand[X], &dx));
         SL_TRY(sl_autodiff_emit(diff, SL_OP_DROPOUT, &op->attrs, (uint32_t[]){dy, SL_NONE, dx}));
-        SL_TRY(sl_gradient_add(diff, op->operand[X], dx, true));
+        SL_TRY(add_or_pass(diff, op->operand[X], dx, passes));
     }
     if (!wants_gradient(diff, op->operand[RESIDUAL]))
         return SL_OK;
     return sl_gradient_add(diff, op->operand[RESIDUAL], dy, true);
+}
+
+/* A product with the same number. */
+static sl_status emit_scale(sl_autodiff *diff, uint32_t op_index)
+{
+    enum { X, Y };
+    const sl_op *op = forward_op(diff, op_index);
+    const bool passes = passes_terms(diff, op_index, op->operand[X], op->operand[Y]);
+    uint32_t dy, dx;
+    SL_TRY((passes ? sl_gradient_take_terms : sl_gradient_take)(diff, op->operand[Y], &dy));
+    if (dy == SL_NONE || !wants_gradient(diff, op->operand[X]))
+        return SL_OK;
+    SL_TRY(add_gradient(diff, op->operand[X], &dx));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_SCALE, &op->attrs, (uint32_t[]){dy, dx}));
+    return add_or_pass(diff, op->operand[X], dx, passes);
 }
 
 static sl_status emit_gelu(sl_autodiff *diff, uint32_t op_index)
@@ -271,14 +397,34 @@ static sl_status emit_gelu(sl_autodiff *diff, uint32_t op_index)
     return sl_gradient_add(diff, op->operand[GELU_X], d, true);
 }
 
+/* The gradient of y becomes that of up, in place. */
+static sl_status emit_swiglu(sl_autodiff *diff, uint32_t op_index)
+{
+    enum { GATE, UP, Y };
+    const sl_op *op = forward_op(diff, op_index);
+    uint32_t gate, up, d, dgate;
+    SL_TRY(sl_gradient_take(diff, op->operand[Y], &d));
+    if (d == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_recompute_need(diff, op->operand[GATE], &gate));
+    SL_TRY(sl_recompute_need(diff, op->operand[UP], &up));
+    SL_TRY(add_gradient(diff, op->operand[GATE], &dgate));
+    SL_TRY(sl_autodiff_emit(diff, SL_OP_SWIGLU_BACKWARD, &op->attrs,
+                            (uint32_t[]){gate, up, d, dgate}));
+    if (wants_gradient(diff, op->operand[UP]))
+        SL_TRY(sl_gradient_add(diff, op->operand[UP], d, true));
+    if (!wants_gradient(diff, op->operand[GATE]))
+        return SL_OK;
+    return sl_gradient_add(diff, op->operand[GATE], dgate, true);
+}
+
 /* The gradient of input `i` of a custom op, for the op to write; SL_NONE: it is not needed. */
 static sl_status add_custom_gradient(sl_autodiff *diff, const sl_op *op, uint32_t i, uint32_t *out)
 {
     *out = SL_NONE;
     if (!wants_gradient(diff, op->operand[i]))
         return SL_OK;
-    const sl_value *value = &diff->forward->values[op->operand[i]];
-    return sl_autodiff_add(diff, "d ", value->name, value->bytes, value->type, out);
+    return add_gradient(diff, op->operand[i], out);
 }
 
 static sl_status emit_custom(sl_autodiff *diff, uint32_t op_index)
@@ -446,9 +592,8 @@ static sl_status exchange_gradient(sl_autodiff *diff, uint32_t op_index, sl_op_k
                                    uint32_t dy)
 {
     const sl_op *op = forward_op(diff, op_index);
-    const sl_value *x = &diff->forward->values[op->operand[ROWS_X]];
     uint32_t dx;
-    SL_TRY(sl_autodiff_add(diff, "d ", x->name, x->bytes, x->type, &dx));
+    SL_TRY(add_gradient(diff, op->operand[ROWS_X], &dx));
     sl_op_attrs attrs = op->attrs;
     attrs.grad_type = kind == SL_OP_SCATTER_COLUMNS ? attrs.type : 0;
     SL_TRY(sl_autodiff_emit(diff, kind, &attrs, (uint32_t[]){dy, dx}));
@@ -523,8 +668,7 @@ static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
             SL_FAIL(SL_ERROR_INTERNAL, "no gradient to send to stage %u", op->attrs.rank_index);
         return sl_autodiff_emit(diff, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){gradient, SL_NONE});
     }
-    const sl_value *given = &diff->forward->values[op->operand[GIVEN]];
-    SL_TRY(sl_autodiff_add(diff, "d ", given->name, given->bytes, given->type, &gradient));
+    SL_TRY(add_gradient(diff, op->operand[GIVEN], &gradient));
     SL_TRY(sl_autodiff_emit(diff, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){SL_NONE, gradient}));
     return sl_gradient_add(diff, op->operand[GIVEN], gradient, true);
 }
@@ -535,11 +679,15 @@ static sl_status emit_exchange(sl_autodiff *diff, uint32_t op_index)
 static const rule rules[SL_OP_COUNT] = {
     [SL_OP_EMBED_POSITION] = {emit_embed_position, 1u << 0},
     [SL_OP_EMBED_TOKENS] = {emit_embed_tokens, 1u << 1},
-    [SL_OP_LAYERNORM] = {emit_layernorm, 1u << 1 | 1u << 2},
+    [SL_OP_LAYERNORM] = {emit_norm, 1u << 1 | 1u << 2},
+    [SL_OP_RMSNORM] = {emit_norm, 1u << 1},
     [SL_OP_LINEAR] = {emit_linear, 1u << LINEAR_WEIGHT | 1u << LINEAR_BIAS},
     [SL_OP_ATTENTION] = {emit_attention, 0},
+    [SL_OP_ROTARY] = {emit_rotary, 0},
     [SL_OP_DROPOUT] = {emit_dropout, 0},
     [SL_OP_GELU] = {emit_gelu, 0},
+    [SL_OP_SWIGLU] = {emit_swiglu, 0},
+    [SL_OP_SCALE] = {emit_scale, 0},
     [SL_OP_CUSTOM] = {emit_custom, 1u << 2},
     [SL_OP_HEAD_LOGITS] = {emit_head_logits, 1u << 1},
     [SL_OP_HEAD_STATS] = {emit_head_stats, 0},

@@ -87,8 +87,8 @@ sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
     if (it->gradient_is_partial != contribution->is_partial)
         SL_FAIL(
             SL_ERROR_USAGE,
-            "%s is read by a linear that is split over ranks and by other layers: put a norm in "
-            "front of that linear",
+            "%s is read by a linear that is split over ranks and by other layers: put a norm, or "
+            "sl_scale by 1, in front of that linear",
             value->name);
     if (contribution->type == value->type)
         SL_TRY(round_gradient(diff, forward_value));
@@ -101,16 +101,32 @@ sl_status sl_gradient_contribute(sl_autodiff *diff, uint32_t forward_value,
     return extend_rows(it, value->name, contribution, out_adds);
 }
 
-sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool may_alias)
+static sl_status add_all_rows(sl_autodiff *diff, uint32_t forward_value, uint32_t term,
+                              bool is_partial)
 {
-    if (may_alias && diff->values[forward_value].gradient == SL_NONE)
-        return sl_gradient_set(diff, forward_value, term);
     uint32_t gradient = SL_NONE, adds = 0;
-    const sl_contribution all_rows = {0, UINT64_MAX, diff->tape->program->values[term].type, false};
+    const sl_contribution all_rows = {0, UINT64_MAX, diff->tape->program->values[term].type,
+                                      is_partial};
     SL_TRY(sl_gradient_contribute(diff, forward_value, &all_rows, &gradient, &adds));
     if (!adds)
         SL_TRY(emit_elementwise(diff, SL_OP_CLEAR, gradient, &gradient));
     return emit_elementwise(diff, SL_OP_ADD, term, (uint32_t[]){term, gradient});
+}
+
+sl_status sl_gradient_add(sl_autodiff *diff, uint32_t forward_value, uint32_t term, bool may_alias)
+{
+    if (may_alias && diff->values[forward_value].gradient == SL_NONE)
+        return sl_gradient_set(diff, forward_value, term);
+    return add_all_rows(diff, forward_value, term, false);
+}
+
+sl_status sl_gradient_add_terms(sl_autodiff *diff, uint32_t forward_value, uint32_t term)
+{
+    if (diff->values[forward_value].gradient != SL_NONE)
+        return add_all_rows(diff, forward_value, term, true);
+    SL_TRY(sl_gradient_set(diff, forward_value, term));
+    diff->values[forward_value].gradient_is_partial = true;
+    return SL_OK;
 }
 
 sl_status sl_gradient_set(sl_autodiff *diff, uint32_t forward_value, uint32_t gradient)

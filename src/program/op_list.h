@@ -15,26 +15,31 @@
  * else written whole. GRADIENT, of a parameter: with attrs.adds_gradient an fp32 sum that is added
  * to, else written whole and stored as attrs.grad_type, rounded once.
  *
- * how: OPTIONAL: may be absent (NULL). IF_NEEDED: absent (NULL) only if no trained tensor needs it;
- * the op then leaves out the work for it. MASTER: absent in fp32. FROM_MASTER: updated in fp32; in
- * half precision written and not read. AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows
- * only the R rows from first_row on; ranges of one value are written in row order, the one at row 0
- * defines the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: the
- * op touches at most as many bytes of it as its smallest LOOKUP operand has, unless it writes the
- * operand whole. PADDING: of a chunk's E elements only those R that belong to no tensor; each
- * tensor of the chunk is undefined until an op writes all of it (sl_plan_verify).
+ * how: OPTIONAL: may be absent (NULL). SEPARATE: there with attrs.is_separate, else absent.
+ * IF_NEEDED: absent (NULL) only if no trained tensor needs it; the op then leaves out the work for
+ * it. MASTER: absent in fp32. FROM_MASTER: updated in fp32; in half precision written and not read.
+ * AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows only the R rows from first_row on;
+ * ranges of one value are written in row order, the one at row 0 defines the value, and no row is
+ * read before a range has written it (sl_plan_verify). LOOKUP: the op touches at most as many bytes
+ * of it as its smallest LOOKUP operand has, unless it writes the operand whole. PADDING: of a
+ * chunk's E elements only those R that belong to no tensor; each tensor of the chunk is undefined
+ * until an op writes all of it (sl_plan_verify).
  *
  * element: TYPE: attrs.type, the compute type of parameters and activations. GRAD:
  * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,
  * so both ways of storing it give the same bits. F32, I32, F64: fixed types.
- * NORM_SUM, CONTROL: an sl_norm_sum, an sl_step_control.
+ * NORM_SUM, CONTROL: an sl_norm_sum, an sl_step_control. STATE: the states of a rule as
+ * attrs.state_type stores them (sl_states_bytes), in whole blocks.
  *
  * dimensions: numbers, or fields of sl_op_attrs: B = batch, T = seq, R = row_count, I = in, O =
  * out, H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count, K =
- * cache_rows, F = row_flops, Q = I + 2 O.
+ * cache_rows, F = row_flops, S = O with attrs.is_separate, else 0, Q = I + 2 (O - S). In FLOPS also
+ * N: of five Newton-Schulz steps of a matrix [I, O], each two products of the shorter side squared
+ * by the longer one, and one of the shorter side alone.
  *
  * flags: CHEAP: `recompute selective` recomputes what it writes. UPDATES: updates a chunk by its
- * rule (rule.h); reads the decay flags of blocks; may run on the host lane, next to the states.
+ * rule (rule.h); reads which rate each block has (sl_rate); may run on the host lane, next to the
+ * states.
  * ON_COMM, ON_INPUT: runs on that lane.
  */
 #ifndef SL_PROGRAM_OP_LIST_H
@@ -61,6 +66,14 @@
       OP(READ, beta, 0, TYPE, I), \
       OP(WRITE, y, 0, TYPE, R, I), \
       OP(WRITE, stats, 0, F32, R, 2)) \
+    /* y = x / sqrt(mean(x^2) + attrs.epsilon) * (attrs.gamma_offset + gamma) (Zhang and Sennrich */ \
+    /* 2019); stats: 1 / sqrt of each row. A row may be one head of a token: then B counts the */ \
+    /* rows of one position on all ranks. */ \
+    X(RMSNORM, rmsnorm, CHEAP, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, gamma, 0, TYPE, I), \
+      OP(WRITE, y, 0, TYPE, R, I), \
+      OP(WRITE, stats, 0, F32, R)) \
     /* y = x * weight + bias + residual */ \
     X(LINEAR, linear, 0, FLOPS(2, R, I, O), \
       OP(READ, x, 0, TYPE, R, I), \
@@ -74,14 +87,36 @@
     /* of exponentials (FlashAttention, Dao et al. 2022). FLOPS: half of each of the two */ \
     /* products is masked. */ \
     /* positions: of each token in its document, from 0; a token sees no token before its */ \
-    /* document. attrs.dropout: of the attention weights. */ \
+    /* document. attrs.dropout: of the attention weights. attrs.is_separate: qkv is q alone, */ \
+    /* and k and v are operands of their own. */ \
     X(ATTENTION, attention, CHEAP, FLOPS(2, B, T, T, I), \
       OP(READ, qkv, 0, TYPE, B, T, Q), \
       OP(WRITE, y, 0, TYPE, B, T, I), \
       OP(WRITE, lse, 0, F32, B, H, T), \
-      OP(READ, positions, OPTIONAL, I32, B, T)) \
+      OP(READ, positions, OPTIONAL, I32, B, T), \
+      OP(READ, k, SEPARATE, TYPE, B, T, S), \
+      OP(READ, v, SEPARATE, TYPE, B, T, S)) \
     /* The tanh form. */ \
     X(GELU, gelu, CHEAP, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, E), \
+      OP(WRITE, y, 0, TYPE, E)) \
+    /* Rotary positions (Su et al. 2021): of each head of n features the pair x[i], x[i + n/2] is */ \
+    /* turned by angle i of the token's position, backward (attrs.negates) the other way. table: */ \
+    /* n = O numbers for each position: n/2 cosines, then n/2 sines. positions: of each token; */ \
+    /* absent: scalars.position + t. attrs.cache_rows: positions of the table. */ \
+    X(ROTARY, rotary, CHEAP, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, B, T, I), \
+      OP(READ, table, AT_LEAST, F32, T, O), \
+      OP(WRITE, y, 0, TYPE, B, T, I), \
+      OP(READ, positions, OPTIONAL, I32, B, T)) \
+    /* y = gate / (1 + exp(-gate)) * up; with attrs.is_gelu gelu(gate) * up, in the tanh form */ \
+    /* (Shazeer 2020) */ \
+    X(SWIGLU, swiglu, CHEAP, NO_FLOPS, \
+      OP(READ, gate, 0, TYPE, E), \
+      OP(READ, up, 0, TYPE, E), \
+      OP(WRITE, y, 0, TYPE, E)) \
+    /* y = x * attrs.scale */ \
+    X(SCALE, scale, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, E), \
       OP(WRITE, y, 0, TYPE, E)) \
     /* y = x * f + residual; f of an element is 0 or, if it is kept, 1 / (1 - attrs.dropout). */ \
@@ -97,18 +132,20 @@
       OP(READ, panel, 0, TYPE, P, I), \
       OP(WRITE, logits, 0, TYPE, R, P)) \
     /* stats of each row: the largest logit m, the sum of exp(logit - m), the target's logit, */ \
-    /* 0. ADD combines them with those of other panels (Milakov and Gimelshein 2018). Ids >= */ \
-    /* valid_id_count are padding. */ \
+    /* 1 if the target is masked (below 0), else 0. ADD combines them with those of other panels */ \
+    /* (Milakov and Gimelshein 2018). Ids >= valid_id_count are padding. */ \
     X(HEAD_STATS, head_stats, 0, NO_FLOPS, \
       OP(READ, logits, 0, TYPE, R, P), \
       OP(READ, targets, ROW_RANGE, I32, B, T), \
       OP(ADD, stats, 0, F32, R, 4)) \
-    /* The sum over rows of -log p(target), in row order. */ \
+    /* The sum of -log p(target) over the rows whose target is not masked, in row order. counted: */ \
+    /* how many these rows are. */ \
     X(HEAD_LOSS, head_loss, 0, NO_FLOPS, \
       OP(READ, stats, 0, F32, R, 4), \
-      OP(ADD, loss, 0, F64, 1)) \
+      OP(ADD, loss, 0, F64, 1), \
+      OP(ADD, counted, OPTIONAL, F64, 1)) \
     /* In place (softmax - one hot) * attrs.scale * scalars.loss_scale; 0 at ids >= */ \
-    /* valid_id_count. */ \
+    /* valid_id_count, and in rows whose target is masked. */ \
     X(HEAD_LOGITS_BACKWARD, head_logits_backward, 0, NO_FLOPS, \
       OP(READ, targets, ROW_RANGE, I32, B, T), \
       OP(READ, stats, 0, F32, R, 4), \
@@ -142,14 +179,24 @@
     X(GELU_BACKWARD, gelu_backward, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, E), \
       OP(UPDATE, d, 0, TYPE, E)) \
-    /* FLOPS: five products, half of each masked. */ \
+    /* d: in, the gradient of y; out, that of up. */ \
+    X(SWIGLU_BACKWARD, swiglu_backward, 0, NO_FLOPS, \
+      OP(READ, gate, 0, TYPE, E), \
+      OP(READ, up, 0, TYPE, E), \
+      OP(UPDATE, d, 0, TYPE, E), \
+      OP(WRITE, dgate, 0, TYPE, E)) \
+    /* FLOPS: five products, half of each masked. With attrs.is_separate dqkv is dq alone. */ \
     X(ATTENTION_BACKWARD, attention_backward, 0, FLOPS(5, B, T, T, I), \
       OP(READ, qkv, 0, TYPE, B, T, Q), \
       OP(READ, y, 0, TYPE, B, T, I), \
       OP(READ, lse, 0, F32, B, H, T), \
       OP(READ, dy, 0, TYPE, B, T, I), \
       OP(WRITE, dqkv, 0, TYPE, B, T, Q), \
-      OP(READ, positions, OPTIONAL, I32, B, T)) \
+      OP(READ, positions, OPTIONAL, I32, B, T), \
+      OP(READ, k, SEPARATE, TYPE, B, T, S), \
+      OP(READ, v, SEPARATE, TYPE, B, T, S), \
+      OP(WRITE, dk, SEPARATE, TYPE, B, T, S), \
+      OP(WRITE, dv, SEPARATE, TYPE, B, T, S)) \
     /* dgamma and dbeta are sums over rows. */ \
     X(LAYERNORM_BACKWARD, layernorm_backward, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, I), \
@@ -159,6 +206,14 @@
       OP(ADD, dx, IF_NEEDED, TYPE, R, I), \
       OP(GRADIENT, dgamma, IF_NEEDED, GRAD, I), \
       OP(GRADIENT, dbeta, IF_NEEDED, GRAD, I)) \
+    /* dgamma is a sum over rows. */ \
+    X(RMSNORM_BACKWARD, rmsnorm_backward, 0, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, gamma, 0, TYPE, I), \
+      OP(READ, stats, 0, F32, R), \
+      OP(READ, dy, 0, TYPE, R, I), \
+      OP(ADD, dx, IF_NEEDED, TYPE, R, I), \
+      OP(GRADIENT, dgamma, IF_NEEDED, GRAD, I)) \
     /* The rows of one token are summed in row order, and the sum is added once. */ \
     X(EMBED_TOKENS_BACKWARD, embed_tokens_backward, 0, NO_FLOPS, \
       OP(READ, tokens, 0, I32, B, T), \
@@ -176,7 +231,7 @@
     X(CLEAR, clear, 0, NO_FLOPS, \
       OP(WRITE, y, 0, TYPE, E)) \
     /* Of a chunk of gradients: zeros in the elements that belong to no tensor, which BLOCK_NORM and */ \
-    /* ADAMW read with the others. */ \
+    /* the updates read with the others. */ \
     X(CLEAR_PADDING, clear_padding, 0, NO_FLOPS, \
       OP(WRITE, gradient, PADDING, TYPE, E)) \
     /* y = x, rounded */ \
@@ -188,19 +243,37 @@
     X(BLOCK_NORM, block_norm, 0, NO_FLOPS, \
       OP(READ, gradient, 0, GRAD, E), \
       OP(ADD, norm, 0, NORM_SUM, 1)) \
-    /* Makes the control of the updates from the sum of squares. */ \
+    /* Makes the control of the updates from the sum of squares. With counted, gradients are */ \
+    /* those of a mean over row_count rows, and the norm and the factor of the updates are those */ \
+    /* of the mean over the rows that count; if none counts, the control says skip. */ \
     X(NORM_FINISH, norm_finish, 0, NO_FLOPS, \
       OP(READ, norm, 0, NORM_SUM, 1), \
-      OP(WRITE, control, 0, CONTROL, 1)) \
-    /* Of a chunk; decoupled weight decay (Loshchilov and Hutter 2019) on blocks whose flag is */ \
-    /* set. fp32: updates param. Half precision: updates master and writes param = master, */ \
+      OP(WRITE, control, 0, CONTROL, 1), \
+      OP(READ, counted, OPTIONAL, F64, 1)) \
+    /* Of a chunk, with the rates of its blocks; decoupled weight decay (Loshchilov and Hutter */ \
+    /* 2019). fp32: updates param. Half precision: updates master and writes param = master, */ \
     /* rounded; if control says skip, only param is written. Of a shard: gradient and param are */ \
     /* the whole chunk, and the shard begins at attrs.first_element. */ \
     X(ADAMW, adamw, UPDATES, NO_FLOPS, \
       OP(READ, control, 0, CONTROL, 1), \
       OP(READ, gradient, AT_LEAST, GRAD, E), \
-      OP(UPDATE, moment1, 0, F32, E), \
-      OP(UPDATE, moment2, 0, F32, E), \
+      OP(UPDATE, moment1, 0, STATE, E), \
+      OP(UPDATE, moment2, 0, STATE, E), \
+      OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
+      OP(UPDATE, master, MASTER, F32, E)) \
+    /* The same by stochastic gradient descent, as torch.optim.SGD computes it: weight decay is a */ \
+    /* part of the gradient. momentum: the sum that scalars.momentum decays. */ \
+    X(SGD, sgd, UPDATES, NO_FLOPS, \
+      OP(READ, control, 0, CONTROL, 1), \
+      OP(READ, gradient, AT_LEAST, GRAD, E), \
+      OP(UPDATE, momentum, OPTIONAL, STATE, E), \
+      OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
+      OP(UPDATE, master, MASTER, F32, E)) \
+    /* The same by Lion (Chen et al. 2023): by the sign of a mean of moment and gradient. */ \
+    X(LION, lion, UPDATES, NO_FLOPS, \
+      OP(READ, control, 0, CONTROL, 1), \
+      OP(READ, gradient, AT_LEAST, GRAD, E), \
+      OP(UPDATE, moment, 0, STATE, E), \
       OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
       OP(UPDATE, master, MASTER, F32, E)) \
     /* cache: keys and values of K tokens. Writes T of each at scalars.position; a token */ \
@@ -208,7 +281,9 @@
     X(ATTENTION_CACHED, attention_cached, 0, FLOPS(4, B, T, K, I), \
       OP(READ, qkv, 0, TYPE, B, T, Q), \
       OP(UPDATE, cache, 0, TYPE, 2, B, K, O), \
-      OP(WRITE, y, 0, TYPE, B, T, I)) \
+      OP(WRITE, y, 0, TYPE, B, T, I), \
+      OP(READ, k, SEPARATE, TYPE, B, T, S), \
+      OP(READ, v, SEPARATE, TYPE, B, T, S)) \
     /* An op of the model's own, attrs.custom of the program's (sluice/custom.h): rows of y from */ \
     /* rows of x and z. */ \
     X(CUSTOM, custom, 0, FLOPS(R, F), \
@@ -234,11 +309,12 @@
     /* kernel. */ \
     X(INPUT, input, ON_INPUT, NO_FLOPS, \
       OP(WRITE, value, 0, I32, E)) \
-    /* norm: the exact sum over all ranks, and the union of their scalars.flags. loss: the sum */ \
-    /* over the data-parallel ranks, in rank order, and over the stages. */ \
+    /* norm: the exact sum over all ranks, and the union of their scalars.flags. loss and */ \
+    /* counted: the sum over the data-parallel ranks, in rank order, and over the stages. */ \
     X(ALL_REDUCE_NORM, all_reduce_norm, ON_COMM, NO_FLOPS, \
       OP(UPDATE, norm, 0, NORM_SUM, 1), \
-      OP(UPDATE, loss, OPTIONAL, F64, 1)) \
+      OP(UPDATE, loss, OPTIONAL, F64, 1), \
+      OP(UPDATE, counted, OPTIONAL, F64, 1)) \
     /* Of a chunk, the sum over the data-parallel ranks: each element is rounded to TYPE, */ \
     /* whatever its stored type; the sum in rank order and fp32 is rounded to TYPE once. */ \
     X(ALL_REDUCE_GRADIENT, all_reduce_gradient, ON_COMM, NO_FLOPS, \
@@ -260,7 +336,8 @@
       OP(READ, x, 0, TYPE, B, T, I), \
       OP(WRITE, y, 0, TYPE, R, I)) \
     /* The sum of a stored gradient over the tensor-parallel ranks: each term and the sum are */ \
-    /* rounded to TYPE. */ \
+    /* rounded to TYPE. attrs.batch: 0, or the ranks of a set: attrs.heads sets of consecutive */ \
+    /* ranks have a sum each, and this rank is number attrs.rank_index of its set. */ \
     X(ALL_REDUCE_TENSOR, all_reduce_tensor, ON_COMM, NO_FLOPS, \
       OP(UPDATE, gradient, 0, GRAD, E)) \
     /* y: this tensor-parallel rank's rows of x, which all ranks have. Exchanges nothing. */ \
@@ -293,7 +370,29 @@
     /* present. */ \
     X(EXCHANGE, exchange, ON_COMM, NO_FLOPS, \
       OP(READ, sent, OPTIONAL, TYPE, R, I), \
-      OP(WRITE, received, OPTIONAL, TYPE, R, I))
+      OP(WRITE, received, OPTIONAL, TYPE, R, I)) \
+    /* Muon's direction (Jordan et al. 2024, as torch.optim.Muon), of a chunk or a shard as ADAMW: */ \
+    /* the mean of gradients and, one step ahead, the direction in the gradient's place, times */ \
+    /* scalars.loss_scale. If control says skip, nothing is written. */ \
+    X(MOMENTUM, momentum, UPDATES, NO_FLOPS, \
+      OP(READ, control, 0, CONTROL, 1), \
+      OP(UPDATE, gradient, AT_LEAST, GRAD, E), \
+      OP(UPDATE, mean, 0, F32, E)) \
+    /* In place the nearest matrix with orthogonal rows or columns, by five Newton-Schulz steps, */ \
+    /* times attrs.scale. Products in TYPE. */ \
+    X(ORTHOGONALISE, orthogonalise, 0, FLOPS(N), \
+      OP(UPDATE, matrix, 0, GRAD, I, O)) \
+    /* Of a chunk, as ADAMW: by a direction that other ops made. */ \
+    X(APPLY, apply, UPDATES, NO_FLOPS, \
+      OP(READ, control, 0, CONTROL, 1), \
+      OP(READ, direction, AT_LEAST, GRAD, E), \
+      OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
+      OP(UPDATE, master, MASTER, F32, E)) \
+    /* shard: this data-parallel rank's R elements of a chunk that all ranks have. Exchanges */ \
+    /* nothing. */ \
+    X(TAKE_SHARD, take_shard, ON_COMM, NO_FLOPS, \
+      OP(READ, chunk, 0, TYPE, E), \
+      OP(WRITE, shard, 0, TYPE, R))
 /* clang-format on */
 
 typedef enum sl_op_kind {
@@ -304,7 +403,7 @@ typedef enum sl_op_kind {
 } sl_op_kind;
 
 enum {
-    SL_OPERAND_MAX = 7,      /* operands of one op */
+    SL_OPERAND_MAX = 10,     /* operands of one op */
     SL_BLOCK_ELEMENTS = 2048 /* every tensor of a chunk starts on a block; the unit of norms */
 };
 
@@ -314,6 +413,34 @@ typedef enum sl_type { SL_TYPE_FP32, SL_TYPE_BF16, SL_TYPE_FP16, SL_TYPE_COUNT }
 static inline uint64_t sl_type_bytes(sl_type type)
 {
     return type == SL_TYPE_FP32 ? 4 : 2;
+}
+
+/* How the states of update rules are stored. INT8: a block holds a code of 8 bits for each element
+ * and behind them a scale in fp32 for each SL_CODES_GROUP elements (base/dynamic_codes.h). */
+typedef enum sl_states {
+    SL_STATES_FP32,
+    SL_STATES_BF16, /* rounded stochastically (base/stochastic.h) */
+    SL_STATES_INT8,
+    SL_STATES_COUNT
+} sl_states;
+
+/* Bytes of a block. */
+static inline uint64_t sl_states_block_bytes(sl_states states)
+{
+    static const uint16_t bytes[] = {4 * SL_BLOCK_ELEMENTS, 2 * SL_BLOCK_ELEMENTS,
+                                     SL_BLOCK_ELEMENTS + SL_BLOCK_ELEMENTS / 256 * 4};
+    return bytes[states];
+}
+
+/* Chunks are stored in multiples of this, which direct I/O needs. Only those of INT8 are not of
+ * such a length already. */
+enum { SL_CHUNK_ALIGNMENT = 4096 };
+
+/* Bytes of a chunk of `blocks` blocks; no overflow where the blocks of all chunks have none. */
+static inline uint64_t sl_chunk_bytes(uint64_t blocks, uint64_t block_bytes)
+{
+    return (blocks * block_bytes + SL_CHUNK_ALIGNMENT - 1) / SL_CHUNK_ALIGNMENT *
+           SL_CHUNK_ALIGNMENT;
 }
 
 /* The sizes of one op. Only those that its shapes name are set; the rest are 0. */
@@ -329,7 +456,8 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
         uint64_t first_row;     /* first of the B*T rows */
         uint64_t first_element; /* update of a shard: where it begins in the chunk */
     };
-    uint64_t row_count; /* rows handled; CLEAR_PADDING: elements of padding */
+    uint64_t row_count; /* rows handled; CLEAR_PADDING: elements of padding; NORM_FINISH: rows of
+                           the step, with masks */
     uint64_t first_id;  /* first token id of a panel */
     uint64_t id_count;  /* token ids of a panel, padding included */
     union {
@@ -338,11 +466,17 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
     };
     uint64_t element_count; /* elements of an elementwise or chunk op; CUSTOM: of the weight */
     uint64_t first_block;   /* updates, CLEAR_PADDING, and BLOCK_NORM with several ranks: index of
-                               the chunk's first block, for the flags of blocks */
-    uint64_t cache_rows;    /* ATTENTION_CACHED: tokens the cache holds */
+                               the chunk's first block, for what is said of blocks */
+    uint64_t cache_rows;    /* ATTENTION_CACHED: tokens the cache holds; ROTARY: positions of the
+                               table */
     union {
-        float scale;       /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-        float row_seconds; /* CUSTOM: of a row, forward; 0: as fast as its bytes */
+        float scale;          /* SCALE, ORTHOGONALISE; HEAD_LOGITS_BACKWARD: 1 / tokens of the
+                                 step */
+        float epsilon;        /* RMSNORM */
+        uint32_t is_gelu;     /* SWIGLU: the function of the gate */
+        uint32_t is_separate; /* attention: q, k and v are three operands */
+        uint32_t negates;     /* ROTARY: the angles */
+        float row_seconds;    /* CUSTOM: of a row, forward; 0: as fast as its bytes */
     };
     uint32_t adds_output;   /* mode ADD adds instead of writing */
     uint16_t type;          /* an sl_type, of TYPE operands */
@@ -350,13 +484,20 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
     uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, EMBED_POSITION and EMBED_TOKENS all that
      * they add: the sum over the ranks that follows must hold them once. ATTENTION with dropout:
-     * the first head is number rank_index * heads. EXCHANGE: the other stage. */
+     * the first head is number rank_index * heads. EXCHANGE: the other stage. ALL_REDUCE_TENSOR:
+     * this rank within its set. */
     uint16_t rank_index;
-    /* ATTENTION, DROPOUT: the probability of dropping an element, in [0, 1). Whether an element is
-     * dropped depends on scalars.dropout_seed, dropout_site, the element's row among all rows of
-     * the run, and its position in the row (kernels/dropout.h). */
-    float dropout;
-    uint32_t dropout_site;
+    union {
+        /* ATTENTION, DROPOUT: the probability of dropping an element, in [0, 1). Whether an element
+         * is dropped depends on scalars.dropout_seed, dropout_site, the element's row among all
+         * rows of the run, and its position in the row (kernels/dropout.h). */
+        float dropout;
+        float gamma_offset; /* RMSNORM */
+    };
+    union {
+        uint32_t dropout_site;
+        uint32_t state_type; /* updates: an sl_states */
+    };
 } sl_op_attrs;
 
 #ifndef __cplusplus
@@ -368,35 +509,60 @@ typedef struct sl_padding {
     uint64_t first, count;
 } sl_padding;
 
+/* How fast the elements of a block change. An update finds the rate of a block by the block's byte,
+ * an index into a table of rates that the model's tensors share. */
+typedef struct sl_rate {
+    float factor;       /* of scalars.learning_rate */
+    float weight_decay; /* SL_RATE_DECAY_OF_STEP: scalars.weight_decay */
+} sl_rate;
+
+#define SL_RATE_DECAY_OF_STEP (-1.0f)
+
+enum {
+    SL_RATE_PLAIN,  /* factor 1, no weight decay */
+    SL_RATE_DECAYS, /* factor 1, the weight decay of the step */
+    SL_RATE_FIRST,  /* of those that differ */
+    SL_RATES_MAX = 128
+};
+
 /* What changes from step to step; passed to every op by value. */
 typedef struct sl_step_scalars {
     float learning_rate;
     float weight_decay;
-    float beta1, beta2, epsilon;
-    float bias1;       /* 1 - beta1^t */
-    float bias2_root;  /* sqrt(1 - beta2^t) */
-    float clip;        /* largest gradient norm; 0: no clipping */
-    float loss_scale;  /* 1 without half precision */
-    uint32_t position; /* tokens already in the cache; 0 in training */
+    float beta1, beta2, epsilon; /* ADAMW */
+    float bias1;                 /* 1 - beta1^t */
+    float bias2_root;            /* sqrt(1 - beta2^t) */
+    float lion_beta1, lion_beta2;
+    float momentum;       /* SGD */
+    float muon_momentum;  /* MOMENTUM: what the mean before weighs */
+    uint32_t is_nesterov; /* SGD with momentum: it looks ahead */
+    float clip;           /* largest gradient norm; 0: no clipping */
+    float loss_scale;     /* 1 without half precision */
+    uint32_t position;    /* tokens already in the cache; 0 in training */
     uint64_t dropout_seed;
+    uint64_t step;      /* of the run, from 0: stochastic rounding draws by it */
     uint64_t first_row; /* of the step's micro-batch 0, among all rows of the run */
     uint32_t flags;     /* with several ranks: what this one asks of all, such as to stop */
     uint32_t row_gap; /* rows of other data-parallel ranks between two micro-batches of this one */
 } sl_step_scalars;
 
+enum { SL_COUNTED_MAX = INT32_MAX }; /* rows of a step with masks */
+
 /* The exact sum of fp32 block sums: a fixed-point number of 384 bits, least word first, whose bit 0
  * is worth 2^-149. A non-finite block sum sets `nonfinite` for good. */
 typedef struct sl_norm_sum {
     uint64_t word[6];
-    uint32_t nonfinite;
-    uint32_t flags; /* of ALL_REDUCE_NORM; else 0 */
-    uint32_t reserved[2];
+    uint32_t nonfinite : 1;
+    uint32_t counted : 31; /* of ALL_REDUCE_NORM, while it exchanges: a rank's rows that count in
+                              the loss; else 0 */
+    uint32_t flags;        /* of ALL_REDUCE_NORM; else 0 */
+    uint32_t reserved[2];  /* of ALL_REDUCE_NORM: a rank's loss */
 } sl_norm_sum;
 
 /* What the update needs to know of the whole gradient. Gradients are unscaled by loss_scale. */
 typedef struct sl_step_control {
     float grad_norm;  /* before clipping, NaN if a gradient is not finite */
-    float clip_scale; /* min(1, clip / (grad_norm + 1e-6)) / loss_scale */
+    float clip_scale; /* min(1, clip / (grad_norm + 1e-6)) / loss_scale; see NORM_FINISH */
     uint32_t skip;    /* the update must write nothing */
     uint32_t flags;   /* the union of all ranks' scalars.flags; 0 with one rank */
 } sl_step_control;

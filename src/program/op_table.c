@@ -5,28 +5,30 @@
  */
 #include <stddef.h>
 
+#include "base/bits.h"
 #include "build.h"
 
 /* The words that rows of op_list.h use. */
 enum { CHEAP = 1, UPDATES = 2, ON_COMM = 4, ON_INPUT = 8 };
 enum { OPTIONAL = 1, MASTER = 2, FROM_MASTER = 4, AT_LEAST = 8, ROW_RANGE = 16, LOOKUP = 32 };
-enum { PADDING = 64, IF_NEEDED = 128 };
+enum { PADDING = 64, IF_NEEDED = 128, SEPARATE = 256 };
 enum {
     TYPE = 0,
     GRAD = UINT16_MAX,
+    STATE = UINT16_MAX - 1,
     F32 = 4,
     I32 = 4,
     F64 = 8,
     NORM_SUM = sizeof(sl_norm_sum),
     CONTROL = sizeof(sl_step_control)
 };
-enum { B = 16, T, R, I, O, H, P, E, K, F, Q }; /* dimensions; a number below 16 is a size */
+enum { B = 16, T, R, I, O, H, P, E, K, F, Q, S, N }; /* dimensions; a number below 16 is a size */
 
 enum { DIMENSION_MAX = 5 };
 
 typedef struct operand {
-    uint8_t how;
-    uint16_t element;                 /* bytes of an element, or TYPE or GRAD */
+    uint16_t how;
+    uint16_t element;                 /* bytes of an element, or TYPE, GRAD or STATE */
     uint8_t dimension[DIMENSION_MAX]; /* up to the first 0 */
 } operand;
 
@@ -39,7 +41,7 @@ typedef struct row {
 #define OP(mode_, name_, how_, ...) \
     {.name = #name_, \
      .mode = SL_MODE_##mode_, \
-     .is_optional = ((how_) & (OPTIONAL | IF_NEEDED | MASTER)) != 0}
+     .is_optional = ((how_) & (OPTIONAL | IF_NEEDED | MASTER | SEPARATE)) != 0}
 #define X(NAME, name_, flags_, flops_, ...) \
     [SL_OP_##NAME] = { \
         .name = #name_, \
@@ -74,7 +76,7 @@ const sl_op_info *sl_op_info_of(sl_op_kind kind)
 
 bool sl_op_reads(const sl_op *op, uint32_t operand_index)
 {
-    const uint8_t how = table[op->kind].operands[operand_index].how;
+    const uint16_t how = table[op->kind].operands[operand_index].how;
     switch (infos[op->kind].operand[operand_index].mode) {
     case SL_MODE_READ:
         return true;
@@ -96,6 +98,14 @@ bool sl_op_writes(const sl_op *op, uint32_t operand_index)
     return infos[op->kind].operand[operand_index].mode != SL_MODE_READ;
 }
 
+bool sl_op_has(const sl_op *op, uint32_t operand_index)
+{
+    const uint16_t how = table[op->kind].operands[operand_index].how;
+    if (how & SEPARATE)
+        return op->attrs.is_separate;
+    return op->operand[operand_index] != SL_NONE;
+}
+
 /* ---- sizes ---- */
 
 static uint64_t multiply_saturated(uint64_t a, uint64_t b)
@@ -108,6 +118,14 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
 {
     uint64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+/* Of five steps: A = X X^T, A A, and B X, each multiply-add 2 (the head of op_list.h: N). */
+static uint64_t count_newton_schulz(uint64_t in, uint64_t out)
+{
+    const uint64_t least = in < out ? in : out, most = in < out ? out : in;
+    const uint64_t sides = add_saturated(multiply_saturated(2, most), least);
+    return multiply_saturated(multiply_saturated(10, sides), multiply_saturated(least, least));
 }
 
 static uint64_t find_dimension(uint8_t dimension, const sl_op_attrs *attrs)
@@ -133,8 +151,14 @@ static uint64_t find_dimension(uint8_t dimension, const sl_op_attrs *attrs)
         return attrs->cache_rows;
     case F:
         return attrs->row_flops;
+    case S:
+        return attrs->is_separate ? attrs->out : 0;
     case Q:
+        if (attrs->is_separate)
+            return attrs->in;
         return add_saturated(attrs->in, multiply_saturated(2, attrs->out));
+    case N:
+        return count_newton_schulz(attrs->in, attrs->out);
     default:
         return dimension;
     }
@@ -155,9 +179,24 @@ static uint64_t find_element_bytes(uint16_t element, const sl_op_attrs *attrs)
     return element == GRAD ? sl_type_bytes((sl_type)attrs->grad_type) : element;
 }
 
+/* In fp32 also of elements that are not whole blocks: bench has such. */
+static uint64_t find_state_bytes(const sl_op_attrs *attrs)
+{
+    const uint64_t blocks = sl_bits_divide_up(attrs->element_count, SL_BLOCK_ELEMENTS);
+    uint64_t unused;
+    if (attrs->state_type == SL_STATES_FP32)
+        return multiply_saturated(4, attrs->element_count);
+    const uint64_t block_bytes = sl_states_block_bytes((sl_states)attrs->state_type);
+    return __builtin_mul_overflow(blocks + 2, block_bytes, &unused)
+               ? UINT64_MAX
+               : sl_chunk_bytes(blocks, block_bytes);
+}
+
 uint64_t sl_op_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t operand_index)
 {
     const operand *it = &table[kind].operands[operand_index];
+    if (it->element == STATE)
+        return find_state_bytes(attrs);
     return multiply_dimensions(find_element_bytes(it->element, attrs), it->dimension, attrs);
 }
 
@@ -208,7 +247,7 @@ static uint64_t find_lookup_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
  * PADDING. */
 static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t i)
 {
-    const uint8_t how = table[kind].operands[i].how;
+    const uint16_t how = table[kind].operands[i].how;
     sl_op_attrs touched = *attrs;
     const bool is_made = infos[kind].operand[i].mode == SL_MODE_ADD && !attrs->adds_output;
     if ((how & LOOKUP) && !is_made)
@@ -241,5 +280,8 @@ uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
         if (sl_op_writes(&op, i))
             total = add_saturated(total, bytes);
     }
+    /* Sets of ranks gather N terms, where a sum of all sends what two of N terms take. */
+    if (kind == SL_OP_ALL_REDUCE_TENSOR && attrs->batch > 0)
+        total = multiply_saturated(total, attrs->batch * attrs->heads) / 2;
     return total;
 }

@@ -140,10 +140,21 @@ sl_status sl_program_add_custom(sl_program *program, const sl_custom_op *op, uin
     return SL_OK;
 }
 
-void sl_program_copy_customs(const sl_program *from, sl_program *to)
+sl_status sl_program_add_constant(sl_program *program, const sl_constant *constant)
+{
+    if (program->constant_count == SL_CONSTANTS_MAX)
+        SL_FAIL(SL_ERROR_USAGE, "a model has at most %d tables of rotary positions",
+                SL_CONSTANTS_MAX);
+    program->constants[program->constant_count++] = *constant;
+    return SL_OK;
+}
+
+void sl_program_copy_lists(const sl_program *from, sl_program *to)
 {
     memcpy(to->customs, from->customs, sizeof to->customs);
     to->custom_count = from->custom_count;
+    memcpy(to->constants, from->constants, sizeof to->constants);
+    to->constant_count = from->constant_count;
 }
 
 static sl_status check_operand(const sl_program *program, const sl_op *op, uint32_t operand_index)
@@ -151,7 +162,8 @@ static sl_status check_operand(const sl_program *program, const sl_op *op, uint3
     const sl_op_info *info = sl_op_info_of(op->kind);
     const char *operand_name = info->operand[operand_index].name;
     uint32_t value_index = op->operand[operand_index];
-    if (value_index == SL_NONE && info->operand[operand_index].is_optional)
+    if (value_index == SL_NONE && info->operand[operand_index].is_optional &&
+        !sl_op_has(op, operand_index))
         return SL_OK;
     if (value_index >= program->value_count)
         SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s is missing", info->name, operand_name);
@@ -212,6 +224,36 @@ sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_at
     if (has_segment)
         program->segments[program->segment_count - 1].op_count++;
     return SL_OK;
+}
+
+/* ---- the table of tokens ---- */
+
+/* Whether an op of another kind reads a tensor or a panel of that name. */
+static bool is_read_by_others(const sl_program *program, const char *name, sl_op_kind kind)
+{
+    for (uint32_t o = 0; o < program->op_count; o++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            const sl_op *op = &program->ops[o];
+            const sl_value *value =
+                op->operand[i] == SL_NONE ? NULL : &program->values[op->operand[i]];
+            if (op->kind != kind && value != NULL && value->kind == SL_VALUE_TENSOR &&
+                strcmp(program->tensors[value->index].name, name) == 0)
+                return true;
+        }
+    return false;
+}
+
+const char *sl_program_lookup_table(const sl_program *program)
+{
+    enum { PANEL = 1 };
+    for (uint32_t o = 0; o < program->op_count; o++) {
+        const sl_op *op = &program->ops[o];
+        if (op->kind != SL_OP_EMBED_TOKENS)
+            continue;
+        const char *name = program->tensors[program->values[op->operand[PANEL]].index].name;
+        return is_read_by_others(program, name, SL_OP_EMBED_TOKENS) ? "" : name;
+    }
+    return "";
 }
 
 /* ---- names, in messages, files and options ---- */

@@ -15,13 +15,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "program/constant.h"
 #include "program/op_list.h"
 #include "rules/rule.h"
 #include "sluice/custom.h"
 
 #define SL_NONE UINT32_MAX /* no value, no tensor, no chunk */
 
-enum { SL_CUSTOMS_MAX = 16 }; /* ops of a model's own */
+enum { SL_CUSTOMS_MAX = 16 };  /* ops of a model's own */
+enum { SL_CONSTANTS_MAX = 8 }; /* persistent slots that are filled once */
 
 /* "fp32", "bf16" or "fp16"; valid for ever. */
 const char *sl_type_name(sl_type type);
@@ -35,7 +37,8 @@ typedef enum sl_value_kind {
      * iteration. */
     SL_VALUE_INPUT,
     SL_VALUE_OUTPUT,     /* output slot `index`, for the caller after each iteration */
-    SL_VALUE_PERSISTENT, /* slot `index` of device memory that outlives iterations and plans */
+    SL_VALUE_PERSISTENT, /* slot `index` of device memory that outlives iterations and plans: a
+                            cache, or a constant of the program */
     /* Tensor `index` of `group` where ranks keep shards of its chunk: lives inside activation
      * `whole`, which is as long as the chunk and holds it for a time. */
     SL_VALUE_PART
@@ -50,7 +53,7 @@ typedef struct sl_value {
     uint64_t bytes;       /* of one instance */
     sl_type type;         /* of the elements; FP32 for values without elements */
     uint32_t whole;       /* PART: the value that it is a part of */
-    char name[40];        /* for people */
+    char name[48];        /* for people */
 } sl_value;
 
 /* How a tensor is split over the ranks of a tensor-parallel group. */
@@ -75,11 +78,18 @@ typedef struct sl_tensor_spec {
     /* COLUMNS and QKV: this rank's columns of the whole tensor's last axis (QKV: within each of q,
      * k and v). Stored columns behind valid_columns are padding. */
     uint64_t first_column, valid_columns;
+    /* COLUMNS: this many consecutive tensor-parallel ranks store the same columns, and each one
+     * computes one term of their gradient; 0: a single rank stores them. This rank is number
+     * replica_index of the set. */
+    uint32_t replica_count, replica_index;
     sl_rule_id rule; /* how the tensor is updated */
-    bool decay;      /* weight decay applies */
+    bool decay;      /* weight decay applies, if it has no rate of its own */
+    uint8_t rate;    /* of its own: from SL_RATE_FIRST on, in the program's rates; 0: none */
     bool is_tied;    /* the first and the last pipeline stage hold it and sum its gradient */
     float init_mean; /* initial value: init_mean + init_deviation * normal */
     float init_deviation;
+    float init_bound; /* not 0: initial values are uniform in [-init_bound, init_bound) */
+    bool is_adapter;  /* of LoRA */
 } sl_tensor_spec;
 
 /* Which elements of the whole tensor a rank stores: `count` ranges of `length` elements. Range k
@@ -152,6 +162,12 @@ static inline uint32_t sl_section_micro_batches(const sl_section *section, uint3
     return repetition * (section->micro_batches > 0 ? section->micro_batches : 1);
 }
 
+/* What a matrix of Muon's directions is multiplied by; rows and columns as torch has them. */
+typedef enum sl_muon_scale {
+    SL_MUON_MATCH_RMS, /* 0.2 sqrt(max(rows, columns)): as large as AdamW's (Liu et al. 2025) */
+    SL_MUON_ORIGINAL   /* sqrt(max(1, rows / columns)) (Jordan et al. 2024) */
+} sl_muon_scale;
+
 typedef struct sl_program {
     sl_value *values;
     uint32_t value_count, value_capacity;
@@ -166,6 +182,7 @@ typedef struct sl_program {
     uint32_t micro_batch_count;
     sl_type type;      /* compute type: of parameters and activations; set before building */
     sl_type grad_type; /* of the grad group: fp32, or `type`; likewise */
+    sl_states states;  /* how the states of rules are stored, of a forward program */
     /* Tensor-parallel ranks, and the rank of this program; size 0 or 1: tensors are not split. The
      * programs of the ranks differ only in attributes and specs. */
     uint32_t tp_size, tp_rank;
@@ -186,10 +203,19 @@ typedef struct sl_program {
                                        chunks */
     uint32_t head_ranks;            /* tensor-parallel ranks that share the rows of the head; 0 or
                                        1: each rank computes all rows */
+    uint64_t mask_rows;             /* rows of a micro-batch, where targets may be masked (op
+                                       HEAD_STATS): the loss is the mean over the others; else 0 */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
     /* Ops of the model's own. Names, functions and `user` are the model's. */
     sl_custom_op customs[SL_CUSTOMS_MAX];
     uint32_t custom_count;
+    sl_constant constants[SL_CONSTANTS_MAX];
+    uint32_t constant_count;
+    /* The rates of tensors in updates, of a forward program; the first two are those of `decay`.
+     * rate_count 0: there are no others. */
+    sl_rate rates[SL_RATES_MAX];
+    uint32_t rate_count;
+    sl_muon_scale muon_scale; /* of a forward program */
 } sl_program;
 
 static inline uint32_t sl_program_section_count(const sl_program *program)
@@ -245,11 +271,19 @@ static inline sl_section sl_program_section(const sl_program *program, uint32_t 
     return program->section_count > 0 ? program->sections[index] : whole;
 }
 
-/* How elements of a group are stored: parameters in the compute type, states in fp32. */
+static inline sl_stored_types sl_program_stored_types(const sl_program *program)
+{
+    return (sl_stored_types){program->type, program->grad_type, program->states};
+}
+
+/* How elements of a group are stored: parameters in the compute type, master weights in fp32. What
+ * the codes of states stand for is fp32. */
 static inline sl_type sl_program_group_type(const sl_program *program, sl_group group)
 {
     if (group == SL_GROUP_PARAM)
         return program->type;
+    if (group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2)
+        return program->states == SL_STATES_BF16 ? SL_TYPE_BF16 : SL_TYPE_FP32;
     return group == SL_GROUP_GRAD ? program->grad_type : SL_TYPE_FP32;
 }
 
@@ -276,8 +310,15 @@ sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment)
  * SL_ERROR_USAGE: there are too many, or two of one name differ. */
 sl_status sl_program_add_custom(sl_program *program, const sl_custom_op *op, uint64_t *out_index);
 
-/* Takes over the ops of another program's model. */
-void sl_program_copy_customs(const sl_program *from, sl_program *to);
+/* Appends a copy of a constant. SL_ERROR_USAGE: there are too many. */
+sl_status sl_program_add_constant(sl_program *program, const sl_constant *constant);
+
+/* The name of the table in which a forward program looks tokens up, if no other op reads the table;
+ * "" if one does, such as a tied head, or if there is no such table. */
+const char *sl_program_lookup_table(const sl_program *program);
+
+/* Takes over the ops and the constants of another program's model. */
+void sl_program_copy_lists(const sl_program *from, sl_program *to);
 
 /* Appends an op of `kind` to the current segment; `operands` in op_list.h's order, without optional
  * ones at the end if need be. Checks the number of operands and the bytes of each against the op's
@@ -331,9 +372,10 @@ typedef struct sl_step_options {
 
 /* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. POSITIONS: of
  * each token in its document, from 0; read only where documents are kept apart. Output slots of a
- * step: 0 the loss (double, summed over tokens), 1 the sl_step_control. */
+ * step: 0 the loss (double, summed over tokens), 1 the sl_step_control, 2 how many tokens that is
+ * (double; only of a program with masks). */
 enum { SL_INPUT_TOKENS = 0, SL_INPUT_TARGETS = 1, SL_INPUT_POSITIONS = 2, SL_INPUT_COUNT = 3 };
-enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
+enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1, SL_OUTPUT_COUNTED = 2 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
  * micro-batches in the given order, exact gradient norm, one update a chunk. The new program owns
@@ -406,6 +448,9 @@ bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 /* True if `op` writes operand i (all but READ). */
 bool sl_op_writes(const sl_op *op, uint32_t operand_index);
 
+/* True if operand i is there: by the attributes where they say so, else by the operand itself. */
+bool sl_op_has(const sl_op *op, uint32_t operand_index);
+
 /* The rows [*out_first, *out_end) of operand i that `op` uses: its row range where op_list.h says
  * ROW_RANGE, else all. *out_end UINT64_MAX: up to the last row.
  */
@@ -424,12 +469,12 @@ uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);
 /* The fewest bytes that the op reads and writes in memory: the cost of a memory-bound op. */
 uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
-/* True for ops that exchange data with other ranks. TAKE_ROWS and TAKE_COLUMNS run on the comm lane
- * too, but copy within a rank's own memory. */
+/* True for ops that exchange data with other ranks. TAKE_ROWS, TAKE_COLUMNS and TAKE_SHARD run on
+ * the comm lane too, but copy within a rank's own memory. */
 static inline bool sl_op_exchanges(sl_op_kind kind)
 {
     return sl_op_info_of(kind)->is_collective && kind != SL_OP_TAKE_ROWS &&
-           kind != SL_OP_TAKE_COLUMNS;
+           kind != SL_OP_TAKE_COLUMNS && kind != SL_OP_TAKE_SHARD;
 }
 
 static inline bool sl_op_is_custom(sl_op_kind kind)

@@ -333,8 +333,8 @@ static sl_status copy_rows(sl_step *step)
 /* 0: the chunk's rule stores nothing in the group. */
 static uint64_t find_block_bytes(const sl_step *step, sl_group group, uint32_t chunk_index)
 {
-    return sl_rule_block_bytes(step->map->chunks[chunk_index].rule, group, step->program->type,
-                               step->program->grad_type);
+    const sl_stored_types types = sl_program_stored_types(step->program);
+    return sl_rule_block_bytes(step->map->chunks[chunk_index].rule, group, &types);
 }
 
 static sl_status add_tensor_values(sl_step *step, sl_group group)
@@ -393,8 +393,8 @@ static sl_status add_chunk_values(sl_step *step, sl_group group)
         const uint64_t block_bytes = find_block_bytes(step, group, c);
         if (block_bytes == 0)
             continue;
-        SL_TRY(sl_bits_multiply(step->map->chunks[c].elements / shard_count / SL_BLOCK_ELEMENTS,
-                                block_bytes, "chunk", &value.bytes));
+        value.bytes = sl_chunk_bytes(
+            step->map->chunks[c].elements / shard_count / SL_BLOCK_ELEMENTS, block_bytes);
         step->program->has_state[group] = true;
         snprintf(value.name, sizeof value.name, "%s chunk %u", sl_group_name(group), c);
         SL_TRY(sl_program_add_value(step->program, &value, &step->chunks[c].value[group]));
@@ -465,8 +465,9 @@ static sl_status copy_frame(sl_step *step)
     sl_program *to = step->program;
     to->micro_batch_count = step->options->micro_batch_count;
     to->type = forward->type;
-    sl_program_copy_customs(forward, to);
+    sl_program_copy_lists(forward, to);
     to->grad_type = forward->grad_type;
+    to->states = forward->states;
     to->tp_size = forward->tp_size;
     to->tp_rank = forward->tp_rank;
     to->dp_size = forward->dp_size;
@@ -477,6 +478,7 @@ static sl_status copy_frame(sl_step *step)
     to->stages_before_are_frozen = forward->stages_before_are_frozen;
     to->has_whole_gradients = forward->has_whole_gradients;
     to->head_ranks = forward->head_ranks;
+    to->mask_rows = forward->mask_rows;
     for (uint32_t t = 0; t < forward->tensor_count; t++)
         SL_TRY(sl_build_append_tensor(to, &forward->tensors[t]));
     for (uint32_t s = 0; s < forward->segment_count; s++)
@@ -547,6 +549,12 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
             SL_FAIL(SL_ERROR_INTERNAL, "tensor %s is in a chunk of another rule",
                     forward->tensors[t].name);
     SL_TRY(check_types(forward, options));
+    const uint64_t ranks = forward->dp_size > 1 ? forward->dp_size : 1;
+    if (forward->mask_rows > SL_COUNTED_MAX / ranks / options->micro_batch_count)
+        SL_FAIL(SL_ERROR_USAGE, "a step of more than %d tokens cannot count those of responses",
+                SL_COUNTED_MAX);
+    if (forward->mask_rows > 0 && options->update_early)
+        SL_FAIL(SL_ERROR_INTERNAL, "with masks no chunk is updated before all losses are known");
     if (forward->stage_count > 1 && options->accumulation == SL_ACCUMULATE_LAYER &&
         options->schedule != SL_SCHEDULE_GPIPE)
         SL_FAIL(SL_ERROR_USAGE, "stages that take micro-batches back before all are sent have no "

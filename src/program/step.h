@@ -107,8 +107,19 @@ sl_status sl_sums_close(sl_step *step);
  * update_early, the update. */
 sl_status sl_update_consume_complete(sl_step *step);
 
+/* The operands of an op that a rule names, for a chunk (rule.h). */
+void sl_update_list_operands(const uint8_t rule_operand[SL_OPERAND_MAX], const sl_step_chunk *chunk,
+                             uint32_t control, uint32_t operands[SL_OPERAND_MAX]);
+
 /* After the last backward op: gradients of tied tensors, the norm of all chunks, and the updates
  * that were not early. */
 sl_status sl_update_finish(sl_step *step);
+
+/* ---- direction.c ---- */
+
+/* Before the update of a chunk whose rule has a direction: turns its gradient into the direction.
+ * `attrs`: of the update. SL_ERROR_USAGE: a tensor is no matrix that this rank can turn. */
+sl_status sl_direction_emit(sl_step *step, uint32_t chunk_index, uint32_t control,
+                            const sl_op_attrs *attrs);
 
 #endif

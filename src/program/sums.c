@@ -273,9 +273,15 @@ static sl_status round_sum(sl_step *step, uint32_t tensor)
     return sl_step_emit_elementwise(step, SL_OP_ROUND, it->grad, (uint32_t[]){it->sum, it->grad});
 }
 
+/* Over all tensor-parallel ranks, or those that store the same part of the tensor. */
 static sl_status sum_over_ranks(sl_step *step, uint32_t tensor)
 {
-    const sl_op_attrs attrs = {.element_count = step->forward->tensors[tensor].element_count,
+    const sl_tensor_spec *spec = &step->forward->tensors[tensor];
+    const uint32_t replicas = spec->replica_count;
+    const sl_op_attrs attrs = {.batch = replicas,
+                               .heads = replicas ? step->forward->tp_size / replicas : 0,
+                               .rank_index = (uint16_t)spec->replica_index,
+                               .element_count = spec->element_count,
                                .type = (uint16_t)step->program->type,
                                .grad_type = (uint16_t)step->program->grad_type};
     return sl_step_emit(step, SL_OP_ALL_REDUCE_TENSOR, &attrs, &step->tensors[tensor].grad);

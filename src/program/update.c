@@ -8,6 +8,10 @@
  * With update_early, each chunk is updated at once, with the norm of the chunks so far. This
  * needs a run without clipping: then the norm says only whether gradients are finite, and a run
  * with update_early stops at a step with a gradient that is not finite.
+ *
+ * With masks gradients are those of the mean over all rows of the step. How many rows count is
+ * known when the last micro-batch had its loss, and the updates scale by all rows / rows that
+ * count.
  */
 #include "base/status.h"
 #include "step.h"
@@ -60,22 +64,27 @@ static bool merges_loss(const sl_step *step)
     return step->program->dp_size > 1 || step->program->stage_count > 1;
 }
 
-/* The step's loss; SL_NONE: there is none. */
-static uint32_t find_loss(const sl_step *step)
+/* The step's loss or its counted rows; SL_NONE: there is none. */
+static uint32_t find_output(const sl_step *step, uint32_t index)
 {
     const sl_program *program = step->program;
     for (uint32_t v = 0; v < program->value_count; v++)
-        if (program->values[v].kind == SL_VALUE_OUTPUT &&
-            program->values[v].index == SL_OUTPUT_LOSS)
+        if (program->values[v].kind == SL_VALUE_OUTPUT && program->values[v].index == index)
             return v;
     return SL_NONE;
 }
 
-/* Adds up the norms of all ranks, and the losses of data-parallel ranks and stages. */
+/* Adds up the norms of all ranks, and the losses and counted rows of data-parallel ranks and
+ * stages.
+ */
 static sl_status emit_norm_merge(sl_step *step)
 {
     const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
-    const uint32_t operands[] = {step->norm, merges_loss(step) ? find_loss(step) : SL_NONE};
+    uint32_t operands[] = {step->norm, SL_NONE, SL_NONE};
+    if (merges_loss(step)) {
+        operands[1] = find_output(step, SL_OUTPUT_LOSS);
+        operands[2] = find_output(step, SL_OUTPUT_COUNTED);
+    }
     return sl_program_counts_blocks(step->program)
                ? sl_step_emit(step, SL_OP_ALL_REDUCE_NORM, &attrs, operands)
                : SL_OK;
@@ -83,8 +92,12 @@ static sl_status emit_norm_merge(sl_step *step)
 
 static sl_status emit_norm_finish(sl_step *step, uint32_t control)
 {
-    const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
-    return sl_step_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){step->norm, control});
+    const sl_program *program = step->program;
+    const uint32_t ranks = program->dp_size > 1 ? program->dp_size : 1;
+    const sl_op_attrs attrs = {.row_count = program->mask_rows * program->micro_batch_count * ranks,
+                               .type = (uint16_t)program->type};
+    const uint32_t operands[] = {step->norm, control, find_output(step, SL_OUTPUT_COUNTED)};
+    return sl_step_emit(step, SL_OP_NORM_FINISH, &attrs, operands);
 }
 
 /* Gathers the updated shards of a chunk, if each rank stores the whole chunk of parameters. */
@@ -108,19 +121,18 @@ static void cut_shard(const sl_step *step, sl_op_attrs *attrs)
     attrs->first_block += attrs->first_element / SL_BLOCK_ELEMENTS;
 }
 
-/* The operands of a rule's op. */
-static void list_operands(const sl_rule *rule, const uint32_t *values, uint32_t control,
-                          uint32_t operands[SL_OPERAND_MAX])
+void sl_update_list_operands(const uint8_t rule_operand[SL_OPERAND_MAX], const sl_step_chunk *chunk,
+                             uint32_t control, uint32_t operands[SL_OPERAND_MAX])
 {
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-        const uint32_t operand = rule->operand[i];
+        const uint32_t operand = rule_operand[i];
         operands[i] = operand == SL_RULE_CONTROL ? control : SL_NONE;
         if (operand >= SL_RULE_GROUP)
-            operands[i] = values[operand - SL_RULE_GROUP];
+            operands[i] = chunk->value[operand - SL_RULE_GROUP];
     }
 }
 
-/* The op of the chunk's rule; a frozen chunk has none. */
+/* The ops of the chunk's rule; a frozen chunk has none. */
 static sl_status emit_update(sl_step *step, uint32_t chunk_index, uint32_t control)
 {
     const sl_chunk *chunk = &step->map->chunks[chunk_index];
@@ -130,8 +142,12 @@ static sl_status emit_update(sl_step *step, uint32_t chunk_index, uint32_t contr
     if (rule->update == SL_OP_COUNT)
         return SL_OK;
     attrs.first_block = chunk->first_block;
+    if (sl_rule_stores(chunk->rule, SL_GROUP_STATE1))
+        attrs.state_type = step->program->states;
     cut_shard(step, &attrs);
-    list_operands(rule, step->chunks[chunk_index].value, control, operands);
+    if (sl_rule_direction_of(chunk->rule) != NULL)
+        SL_TRY(sl_direction_emit(step, chunk_index, control, &attrs));
+    sl_update_list_operands(rule->operand, &step->chunks[chunk_index], control, operands);
     SL_TRY(sl_step_emit(step, rule->update, &attrs, operands));
     return emit_gather(step, chunk_index);
 }

@@ -263,23 +263,31 @@ void sl_explain_plan(const sl_blueprint *blueprint, const sl_account *account,
 
 /* ---- rules of thumb ---- */
 
-void sl_explain_thumbs(const sl_blueprint *blueprint, const sl_account *account,
-                       sl_thumb out_thumbs[SL_EXPLAIN_THUMBS])
+int sl_explain_thumbs(const sl_blueprint *blueprint, const sl_account *account,
+                      sl_thumb out_thumbs[SL_EXPLAIN_THUMBS])
 {
     const sl_model_shape *shape = &blueprint->task.shape;
+    const bool is_gpt2 = shape->architecture == SL_ARCHITECTURE_GPT2;
     double l = shape->layers, h = shape->width, a = shape->heads, s = blueprint->task.seq;
     double b = blueprint->choice.micro_batch, state = 0;
     double parameters = (double)sl_model_shape_parameters(shape);
     double kept = (double)account->tier[SL_TIER_DEVICE].kind_bytes[SL_MEMORY_ACTIVATION];
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         state += count_home_bytes(blueprint, (sl_tier)tier);
-    out_thumbs[0] = (sl_thumb){"parameters: 12 l h²", 12 * l * h * h, parameters, false};
-    out_thumbs[1] = (sl_thumb){"model and states: 20 bytes for each of 12 l h² parameters",
-                               240 * l * h * h, state, true};
-    out_thumbs[2] = (sl_thumb){"ZeRO's model states: 16 bytes a parameter (2 + 2 + K, K = 12)",
-                               16 * parameters, state, true};
-    out_thumbs[3] = (sl_thumb){
-        "activations without recomputation, half precision: l (34 b s h + 5 b s² a); the plan: "
-        "activations at the device's peak",
-        l * (34 * b * s * h + 5 * b * s * s * a), kept, true};
+    int count = 0;
+    if (is_gpt2) {
+        out_thumbs[count++] = (sl_thumb){"parameters: 12 l h²", 12 * l * h * h, parameters, false};
+        out_thumbs[count++] =
+            (sl_thumb){"model and states: 20 bytes for each of 12 l h² parameters", 240 * l * h * h,
+                       state, true};
+    }
+    out_thumbs[count++] =
+        (sl_thumb){"ZeRO's model states: 16 bytes a parameter (2 + 2 + K, K = 12)", 16 * parameters,
+                   state, true};
+    if (is_gpt2)
+        out_thumbs[count++] = (sl_thumb){
+            "activations without recomputation, half precision: l (34 b s h + 5 b s² a); the "
+            "plan: activations at the device's peak",
+            l * (34 * b * s * h + 5 * b * s * s * a), kept, true};
+    return count;
 }

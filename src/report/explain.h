@@ -29,8 +29,8 @@ void sl_explain_plan(const sl_blueprint *blueprint, const sl_account *account,
 void sl_explain_bound(const sl_blueprint *blueprint, const sl_account *account,
                       char out_line[SL_EXPLAIN_BYTES]);
 
-/* Of a training step. */
-void sl_explain_thumbs(const sl_blueprint *blueprint, const sl_account *account,
-                       sl_thumb out_thumbs[SL_EXPLAIN_THUMBS]);
+/* Of a training step. Returns how many there are: some rules are of GPT-2's blocks alone. */
+int sl_explain_thumbs(const sl_blueprint *blueprint, const sl_account *account,
+                      sl_thumb out_thumbs[SL_EXPLAIN_THUMBS]);
 
 #endif

@@ -32,17 +32,17 @@ static void describe(const sl_blueprint *blueprint, char title[160], char subtit
     const sl_choice *choice = &blueprint->choice;
     const sl_task *task = &blueprint->task;
     snprintf(title, 160, "GPT-2 of %.1f M parameters, policy %s",
-             1e-6 * (double)sl_model_shape_parameters(&task->shape),
+             1e-6 * (double)sl_blueprint_count_parameters(blueprint),
              sl_search_policy_name(choice->placement.policy));
     snprintf(subtitle, 256,
              "%u layers, %u wide; a step of %u × %u rows of %u tokens in %s on %s; recompute %s, "
-             "accumulation %s; %u chunks of %s%" PRIu64 " elements",
+             "accumulation %s; %u chunks of at most %" PRIu64 " elements",
              task->shape.layers, task->shape.width, choice->accumulate, choice->micro_batch,
              task->seq, sl_type_name(task->type),
              task->target.device == SL_DEVICE_CPU ? "cpu" : "cuda",
              sl_search_recompute_name(choice->recompute),
              sl_search_accumulation_name(choice->accumulation), blueprint->layout->chunk_count,
-             task->freeze.count > 0 ? "at most " : "", blueprint->layout->chunk_elements);
+             blueprint->layout->largest_elements);
 }
 
 static json_t *make_explanation(const sl_blueprint *blueprint, const sl_account *account)
@@ -62,8 +62,8 @@ static json_t *make_thumbs(const sl_blueprint *blueprint, const sl_account *acco
 {
     sl_thumb thumbs[SL_EXPLAIN_THUMBS];
     json_t *array = json_array();
-    sl_explain_thumbs(blueprint, account, thumbs);
-    for (int i = 0; i < SL_EXPLAIN_THUMBS; i++)
+    const int count = sl_explain_thumbs(blueprint, account, thumbs);
+    for (int i = 0; i < count; i++)
         if (json_array_append_new(array,
                                   json_pack("[s,I,I,s]", thumbs[i].rule, (json_int_t)thumbs[i].says,
                                             (json_int_t)thumbs[i].planned,

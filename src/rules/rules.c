@@ -1,7 +1,10 @@
 /* The rows of rule.h. */
 #include "rules/rule.h"
 
+#include <stddef.h>
+
 enum {
+    NOTHING = SL_RULE_NOTHING,
     CONTROL = SL_RULE_CONTROL,
     PARAM = SL_RULE_GROUP + SL_GROUP_PARAM,
     GRAD = SL_RULE_GROUP + SL_GROUP_GRAD,
@@ -16,9 +19,21 @@ static const sl_rule rules[SL_RULE_COUNT] = {
 #undef X
 };
 
+static const sl_rule_direction directions[SL_RULE_COUNT] = {
+#define X(NAME, make_, turn_, ...)                                                                 \
+    [SL_RULE_##NAME] = {.make = (make_), .turn = (turn_), .operand = {__VA_ARGS__}},
+    SL_RULE_DIRECTION_LIST(X)
+#undef X
+};
+
 const sl_rule *sl_rule_of(sl_rule_id rule)
 {
     return &rules[rule];
+}
+
+const sl_rule_direction *sl_rule_direction_of(sl_rule_id rule)
+{
+    return directions[rule].operand[0] == NOTHING ? NULL : &directions[rule];
 }
 
 const char *sl_group_name(sl_group group)
@@ -31,19 +46,22 @@ const char *sl_group_name(sl_group group)
 bool sl_rule_stores(sl_rule_id rule, sl_group group)
 {
     for (int i = 0; i < SL_OPERAND_MAX; i++)
-        if (rules[rule].operand[i] == SL_RULE_GROUP + (int)group)
+        if (rules[rule].operand[i] == SL_RULE_GROUP + (int)group ||
+            directions[rule].operand[i] == SL_RULE_GROUP + (int)group)
             return true;
     return false;
 }
 
-uint64_t sl_rule_block_bytes(sl_rule_id rule, sl_group group, sl_type type, sl_type grad_type)
+uint64_t sl_rule_block_bytes(sl_rule_id rule, sl_group group, const sl_stored_types *types)
 {
     sl_type stored = SL_TYPE_FP32;
-    if (!sl_rule_stores(rule, group) || (group == SL_GROUP_MASTER && type == SL_TYPE_FP32))
+    if (!sl_rule_stores(rule, group) || (group == SL_GROUP_MASTER && types->param == SL_TYPE_FP32))
         return 0;
+    if (group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2)
+        return sl_states_block_bytes(types->states);
     if (group == SL_GROUP_PARAM)
-        stored = type;
+        stored = types->param;
     if (group == SL_GROUP_GRAD)
-        stored = grad_type;
+        stored = types->grad;
     return SL_BLOCK_ELEMENTS * sl_type_bytes(stored);
 }

@@ -98,13 +98,16 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                 .stage_index = task->stage_index,
                                 .type = task->type,
                                 .grad_type = sl_blueprint_grad_type(task, choice),
-                                .by_document = task->by_document};
+                                .by_document = task->by_document,
+                                .masks = task->masks};
     if (task->stage_count > 1 && task->stage_ends[0] > 0) {
         options.first_layer = task->stage_index > 0 ? task->stage_ends[task->stage_index - 1] : 0;
         options.layer_end = task->stage_ends[task->stage_index];
     }
-    if (task->work == SL_WORK_TRAIN && program_index == 0)
+    if (task->work == SL_WORK_TRAIN && program_index == 0) {
         options.dropout = task->dropout;
+        options.lora_dropout = task->lora_dropout;
+    }
     options.split_layout = task->split_layout;
     options.sequence_parallel = shares_rows(task, options.batch, program_index);
     if (task->target.device == SL_DEVICE_CUDA)
@@ -123,8 +126,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     (*out_program)->dp_rank = task->dp_rank;
     (*out_program)->zero = task->zero;
     (*out_program)->has_whole_gradients = !rounds_at_once(task, choice);
-    sl_freeze_apply(&task->freeze, *out_program);
-    return SL_OK;
+    return sl_update_rules_apply(&task->rules, *out_program);
 }
 
 /* Writes the training step made of forward program *program in its place. */
@@ -182,18 +184,26 @@ static const sl_program *find_whole(const sl_blueprint *blueprint)
     return blueprint->whole ? blueprint->whole : blueprint->programs[0];
 }
 
+uint64_t sl_blueprint_count_parameters(const sl_blueprint *blueprint)
+{
+    return sl_model_shape_parameters(&blueprint->task.shape) +
+           sl_freeze_count_adapters(find_whole(blueprint));
+}
+
 uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint)
 {
-    return blueprint->task.freeze.count > 0 ? sl_freeze_count_trained(find_whole(blueprint))
-                                            : sl_model_shape_parameters(&blueprint->task.shape);
+    return sl_update_rules_freeze(&blueprint->task.rules)
+               ? sl_freeze_count_trained(find_whole(blueprint))
+               : sl_model_shape_parameters(&blueprint->task.shape);
 }
 
 /* Of forward programs: a step has the ops of several micro-batches. */
 static double count_token_flops(const sl_blueprint *blueprint)
 {
     const sl_task *task = &blueprint->task;
-    return task->freeze.count > 0 ? sl_freeze_token_flops(find_whole(blueprint), task->seq)
-                                  : sl_model_shape_token_flops(&task->shape, task->seq);
+    return sl_update_rules_freeze(&task->rules)
+               ? sl_freeze_token_flops(find_whole(blueprint), task->seq)
+               : sl_model_shape_token_flops(&task->shape, task->seq);
 }
 
 static void mark_frozen_stages(sl_blueprint *blueprint)

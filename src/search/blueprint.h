@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "config/freeze.h"
 #include "config/stages.h"
+#include "config/update_rules.h"
 #include "engine/engine.h"
 #include "model/architecture.h"
 
@@ -36,8 +37,10 @@ typedef struct sl_task {
     bool by_token;             /* EVALUATE: what the loss of each token is made of, not their sum */
     bool with_evaluation;      /* TRAIN: builds program 1 too */
     bool by_document;          /* programs of a loss: see sl_model_options */
+    bool masks;                /* TRAIN, EVALUATE: likewise */
     float dropout;             /* TRAIN: likewise, of program 0 */
-    sl_config_list freeze;     /* TRAIN: patterns of names, see config/freeze.h; borrowed */
+    float lora_dropout;        /* TRAIN: likewise */
+    sl_update_rules rules;     /* TRAIN: of tensors */
     uint32_t tail_rows;        /* rows of the last program of an evaluation; 0: it is left out */
     uint32_t test_tail_rows;   /* TRAIN: the same of the evaluation on test data */
     bool update_early;         /* TRAIN: see sl_step_options */
@@ -127,6 +130,9 @@ uint32_t sl_blueprint_tail_program(const sl_task *task, bool is_test);
 
 /* Verifies the plans of a blueprint that was built as a probe. */
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
+
+/* Parameters of the whole model, without padding; adapters are counted. */
+uint64_t sl_blueprint_count_parameters(const sl_blueprint *blueprint);
 
 /* Parameters that are trained: all, but for frozen tensors. */
 uint64_t sl_blueprint_count_trained(const sl_blueprint *blueprint);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "candidates.h"
 #include "config/config.h"
+#include "config/lora.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "machine/disk.h"
@@ -151,15 +152,19 @@ static sl_status init_machine(const sl_config *config, sl_search *search)
     return check_description(config, &search->task.machine);
 }
 
-sl_status sl_search_check_freeze(const sl_config *config, const sl_model_shape *shape)
+sl_status sl_search_check_rules(const sl_config *config, const sl_model_shape *shape)
 {
     const sl_model_options options = {.batch = 1, .seq = 1, .tp_size = 1};
     sl_program *whole;
-    if (config->freeze.count == 0)
+    const sl_update_rules rules = sl_update_rules_of(config);
+    if (!sl_update_rules_are_given(&rules))
         return SL_OK;
     SL_TRY(sl_model_shape_emit(shape, &options, &whole)); /* for the names of its tensors */
-    sl_freeze_apply(&config->freeze, whole);
-    const sl_status status = sl_freeze_check(&config->freeze, whole);
+    sl_status status = sl_lora_check(&shape->lora, whole);
+    if (status == SL_OK)
+        status = sl_update_rules_apply(&rules, whole);
+    if (status == SL_OK)
+        status = sl_update_rules_check(&rules, whole);
     sl_program_close(whole);
     return status;
 }
@@ -167,14 +172,17 @@ sl_status sl_search_check_freeze(const sl_config *config, const sl_model_shape *
 static void init_training(const sl_config *config, sl_search *search)
 {
     search->task.with_evaluation = config->eval_data.count > 0;
-    /* Only then is no update ever taken back, and none has to wait for the norm. */
+    /* Only then is no update ever taken back, and none has to wait for the norm or, with masks, for
+     * how many tokens count. */
     search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP &&
-                                !sl_config_scales_dynamically(config);
+                                !sl_config_scales_dynamically(config) &&
+                                !sl_config_has_examples(config);
     search->task.sequence_parallel = config->sequence_parallel;
     search->task.split_layout = (sl_split_layout)config->split_layout;
     search->task.partition_activations = config->partition_activations;
     search->task.dropout = (float)config->dropout;
-    search->task.freeze = config->freeze;
+    search->task.lora_dropout = (float)config->lora_dropout;
+    search->task.rules = sl_update_rules_of(config);
     search->fixed.disk_activations = config->nvme_activations;
     search->fixed.host_activations = config->offload_activations;
     /* On the cpu device both places are the same cores. */
@@ -278,6 +286,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_model_s
     search.fixed.host_memory = config->host_memory;
     search.auto_policy = config->policy == SL_CONFIG_POLICY_AUTO;
     search.fixed.placement = read_placement(config);
+    search.task.masks = work != SL_WORK_GENERATE && sl_config_has_examples(config);
     search.task.by_document = work != SL_WORK_GENERATE && config->documents == SL_CONFIG_RESET;
     if (work != SL_WORK_GENERATE)
         search.task.seq = (uint32_t)config->seq;

@@ -58,8 +58,8 @@ typedef struct sl_search {
     sl_search_candidates *candidates; /* filled by sl_search_find; the caller's, or NULL */
 } sl_search;
 
-/* Holds --freeze to the tensors of the model; sl_freeze_check. */
-sl_status sl_search_check_freeze(const sl_config *config, const sl_model_shape *shape);
+/* Holds --rule, --freeze and the like to the tensors of the model; sl_update_rules_check. */
+sl_status sl_search_check_rules(const sl_config *config, const sl_model_shape *shape);
 
 /* The search that a checked configuration asks for. `task` is filled in but for `seq`,
  * `piece` and `cache_rows` of GENERATE and `by_token`.

@@ -20,9 +20,21 @@ typedef struct fill_job {
     float *data;
 } fill_job;
 
+static void draw_uniform(const fill_job *job, const sl_run_piece *piece, float *data)
+{
+    const double bound = job->tensor->init_bound;
+    for (uint64_t i = 0; i < piece->count; i++)
+        data[i] =
+            (float)(bound * (2 * sl_rng_uniform(job->seed, job->stream, piece->whole + i) - 1));
+}
+
 static void draw_piece(const fill_job *job, const sl_run_piece *piece, float *data)
 {
     const sl_tensor_spec *tensor = job->tensor;
+    if (tensor->init_bound != 0 && !piece->is_padding) {
+        draw_uniform(job, piece, data);
+        return;
+    }
     if (piece->is_padding || tensor->init_deviation == 0.0f)
         memset(data, 0, piece->count * sizeof *data);
     else
@@ -85,7 +97,7 @@ static sl_status initialise_tensor(const sl_runtime *runtime, uint32_t tensor_in
     return SL_OK;
 }
 
-sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed)
+sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed, sl_initialise what)
 {
     sl_workers *workers = NULL;
     fill_job job = {.seed = seed, .data = malloc(BUFFER_ELEMENTS * sizeof(float))};
@@ -93,7 +105,8 @@ sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to initialise parameters");
     sl_status status = sl_workers_open(runtime->blueprint->task.target.worker_count, &workers);
     for (uint32_t i = 0; i < runtime->tensor_count && status == SL_OK; i++)
-        status = initialise_tensor(runtime, i, &job, workers);
+        if (what == SL_INITIALISE_ALL || runtime->tensors[i].is_adapter)
+            status = initialise_tensor(runtime, i, &job, workers);
     sl_workers_close(workers);
     free(job.data);
     return status;

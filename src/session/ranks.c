@@ -422,9 +422,10 @@ static void add_plan(sl_hash_stream *stream, const sl_plan *plan)
     sl_hash_update(stream, plan->peak_bytes, sizeof plan->peak_bytes);
 }
 
-/* Addresses differ from process to process, names do not. */
-static void add_customs(sl_hash_stream *stream, const sl_program *program)
+/* Of custom ops addresses differ from process to process, names do not. */
+static void add_lists(sl_hash_stream *stream, const sl_program *program)
 {
+    sl_hash_update(stream, program->constants, program->constant_count * sizeof(sl_constant));
     for (uint32_t i = 0; i < program->custom_count; i++)
         sl_hash_update(stream, program->customs[i].name, strlen(program->customs[i].name) + 1);
 }
@@ -439,7 +440,7 @@ static sl_status hash_plans(const sl_blueprint *blueprint, char out_text[FACT_BY
         sl_hash_update(stream, words, sizeof words);
     }
     for (uint32_t i = 0; i < blueprint->program_count; i++) {
-        add_customs(stream, blueprint->programs[i]);
+        add_lists(stream, blueprint->programs[i]);
         add_plan(stream, blueprint->plans[i]);
     }
     const sl_hash_value hash = sl_hash_digest(stream);
@@ -493,7 +494,7 @@ static bool is_of_stage(uint32_t row)
 
 static bool is_place(uint32_t row)
 {
-    return row == SL_CONFIG_ROW_init || row == SL_CONFIG_ROW_save;
+    return row == SL_CONFIG_ROW_init || row == SL_CONFIG_ROW_adapter || row == SL_CONFIG_ROW_save;
 }
 
 /* "2:,1:": what stands before the paths. */
@@ -520,6 +521,13 @@ static void describe_words(const json_t *list, char text[OPTION_BYTES])
     snprintf(text, OPTION_BYTES, "%016" PRIx64, all);
 }
 
+/* Options whose words are patterns of names. */
+static bool names_tensors(uint32_t row)
+{
+    return row == SL_CONFIG_ROW_freeze || row == SL_CONFIG_ROW_rule || row == SL_CONFIG_ROW_lr_of ||
+           row == SL_CONFIG_ROW_decay_of || row == SL_CONFIG_ROW_lora_targets;
+}
+
 /* Of what is a place, whether there is one: the same bytes may lie elsewhere on another machine. */
 static void describe_option(const json_t *options, uint32_t row, char text[OPTION_BYTES])
 {
@@ -527,7 +535,7 @@ static void describe_option(const json_t *options, uint32_t row, char text[OPTIO
     sl_config_format_key(row, key, sizeof key);
     const json_t *value = json_object_get(options, key);
     text[0] = '\0';
-    if (json_is_array(value) && row == SL_CONFIG_ROW_freeze)
+    if (json_is_array(value) && names_tensors(row))
         describe_words(value, text);
     else if (json_is_array(value))
         describe_weights(value, text);
@@ -668,7 +676,7 @@ static sl_status gather_lists(const sl_ranks *ranks, const sl_exchange_order_op 
     SL_TRY(sl_comm_all_gather(ranks->world, sizeof count, &count, counts));
     for (uint32_t rank = 0; rank < size; rank++)
         most = counts[rank] > most ? counts[rank] : most;
-    sl_exchange_order_op *all = calloc((uint64_t)size * most, sizeof *all);
+    sl_exchange_order_op *all = calloc((uint64_t)size * most + 1, sizeof *all);
     sl_exchange_order_op *own = calloc(most, sizeof *own);
     sl_status status = SL_OK;
     if (all == NULL || own == NULL) {

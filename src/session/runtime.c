@@ -6,9 +6,12 @@
 
 #include "base/log.h"
 #include "device/device.h"
+#include "state_codes.h"
 #include "tensors/elements.h"
 
 enum { BUFFER_ELEMENTS = 1 << 19 }; /* in half precision, 1 MiB: a multiple of direct I/O */
+
+_Static_assert(SL_STATE_CODES_BYTES <= BUFFER_ELEMENTS * 2, "a batch of codes fits the buffer");
 
 /* A run of elements of one tensor, in a chunk. */
 typedef struct run {
@@ -51,11 +54,32 @@ static uint64_t next_part(uint64_t count, uint64_t done)
     return count - done < BUFFER_ELEMENTS ? count - done : BUFFER_ELEMENTS;
 }
 
+/* True if the group is stored in codes of 8 bits. */
+static bool has_codes(const sl_runtime *runtime, sl_group group)
+{
+    const bool is_state = group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2;
+    return is_state && runtime->blueprint->layout->states == SL_STATES_INT8;
+}
+
+static sl_state_run make_state_run(const sl_runtime *runtime, sl_group group, const run *where,
+                                   uint64_t count)
+{
+    return (sl_state_run){.engine = runtime->engine,
+                          .group = group,
+                          .chunk_index = where->chunk_index,
+                          .first = where->first_element,
+                          .count = count,
+                          .buffer = runtime->half};
+}
+
 static sl_status read_run(const sl_runtime *runtime, sl_group group, const run *from,
                           uint64_t count, float *data)
 {
     sl_type type = runtime->blueprint->layout->group_type[group];
     uint64_t size = sl_type_bytes(type);
+    const sl_state_run states = make_state_run(runtime, group, from, count);
+    if (has_codes(runtime, group))
+        return sl_state_codes_read(&states, data);
     if (type == SL_TYPE_FP32)
         return sl_engine_read_chunk(runtime->engine, group, from->chunk_index,
                                     from->first_element * size, count * size, data);
@@ -74,6 +98,9 @@ static sl_status write_run(const sl_runtime *runtime, sl_group group, const run 
 {
     sl_type type = runtime->blueprint->layout->group_type[group];
     uint64_t size = sl_type_bytes(type);
+    const sl_state_run states = make_state_run(runtime, group, to, count);
+    if (has_codes(runtime, group))
+        return sl_state_codes_write(&states, data);
     if (type == SL_TYPE_FP32)
         return sl_engine_write_chunk(runtime->engine, group, to->chunk_index,
                                      to->first_element * size, count * size, data);
@@ -178,6 +205,8 @@ sl_status sl_runtime_view_elements(sl_runtime *runtime, sl_group group, uint32_t
     const uint64_t size = sl_type_bytes(type);
     if (own.count < element_count || !is_stored(runtime, exact, from.chunk_index))
         SL_FAIL(SL_ERROR_USAGE, "is spread over ranks");
+    if (has_codes(runtime, exact))
+        SL_FAIL(SL_ERROR_USAGE, "is stored in codes of 8 bits");
     out_view->type = type;
     return sl_engine_map_chunk(runtime->engine, exact, own.run.chunk_index,
                                own.run.first_element * size, element_count * size,
@@ -200,7 +229,8 @@ static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_in
         &runtime->blueprint->programs[0]->tensors[runtime->own[tensor_index]];
     if (own_spec->is_tied && task->stage_index > 0)
         return 0;
-    if (runtime->tensors[tensor_index].split == SL_SPLIT_NONE && task->tp_rank > 0)
+    const sl_tensor_spec *spec = &runtime->tensors[tensor_index];
+    if (spec->replica_index > 0 || (spec->split == SL_SPLIT_NONE && task->tp_rank > 0))
         return 0;
     const sl_group exact = find_exact(runtime, group, all.chunk_index);
     if (runtime->blueprint->layout->shard_count[exact] <= 1)
@@ -282,12 +312,12 @@ static sl_status find_own_tensors(sl_runtime *runtime)
 static void find_states(sl_runtime *runtime)
 {
     const sl_program *program = runtime->blueprint->programs[0];
+    const sl_stored_types types = sl_program_stored_types(program);
     memcpy(runtime->has_state, program->has_state, sizeof runtime->has_state);
     for (uint32_t t = 0; runtime->blueprint->whole && t < runtime->tensor_count; t++)
         for (int group = 0; group < SL_GROUP_COUNT; group++)
             runtime->has_state[group] |=
-                sl_rule_block_bytes(runtime->tensors[t].rule, (sl_group)group, program->type,
-                                    program->grad_type) > 0;
+                sl_rule_block_bytes(runtime->tensors[t].rule, (sl_group)group, &types) > 0;
 }
 
 sl_status sl_runtime_open(sl_blueprint *blueprint, const sl_runtime_hooks *hooks,

@@ -58,8 +58,11 @@ sl_status sl_runtime_view_elements(sl_runtime *runtime, sl_group group, uint32_t
                                    uint64_t first_element, uint64_t element_count,
                                    sl_runtime_view *out_view);
 
-/* Sets every parameter to its initial value: normal numbers that depend on the seed, the name of
- * the full tensor and the element's position in it, and on nothing else. */
-sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed);
+typedef enum sl_initialise { SL_INITIALISE_ALL, SL_INITIALISE_ADAPTERS } sl_initialise;
+
+/* Sets every parameter, or every adapter, to its initial value: normal or uniform numbers that
+ * depend on the seed, the name of the full tensor and the element's position in it, and on nothing
+ * else. */
+sl_status sl_runtime_initialise(sl_runtime *runtime, uint64_t seed, sl_initialise what);
 
 #endif

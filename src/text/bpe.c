@@ -9,6 +9,7 @@
 
 #include "base/bits.h"
 #include "base/hash.h"
+#include "pretokenizer.h"
 #include "words.h"
 
 enum {
@@ -35,6 +36,8 @@ typedef struct candidate {
 
 struct sl_bpe {
     const sl_vocabulary *vocabulary;
+    sl_pieces *pieces; /* NULL: words are GPT-2's */
+    bool ignores_merges;
     cached_word *cache;
     uint32_t cache_slots;
     uint32_t symbol_room; /* of both arrays; the heap has three times as much */
@@ -54,6 +57,13 @@ sl_status sl_bpe_open(const sl_vocabulary *vocabulary, uint32_t cache_slots, sl_
     }
     self->vocabulary = vocabulary;
     self->cache_slots = cache_slots;
+    const sl_pretokenizer *pretokenizer = sl_vocabulary_pretokenizer(vocabulary);
+    sl_status status = pretokenizer ? sl_pieces_open(pretokenizer, &self->pieces) : SL_OK;
+    if (status != SL_OK) {
+        sl_bpe_close(self);
+        return status;
+    }
+    self->ignores_merges = pretokenizer && pretokenizer->ignores_merges;
     *out_bpe = self;
     return SL_OK;
 }
@@ -62,6 +72,7 @@ void sl_bpe_close(sl_bpe *bpe)
 {
     if (!bpe)
         return;
+    sl_pieces_close(bpe->pieces);
     free(bpe->cache);
     free(bpe->symbols);
     free(bpe->heap);
@@ -165,10 +176,24 @@ static void start_word(sl_bpe *self, const char *text, uint32_t bytes)
         offer(self, i);
 }
 
+static bool is_token(const sl_bpe *self, const char *text, uint64_t bytes, uint32_t *out_id)
+{
+    int32_t id = SL_VOCABULARY_NONE;
+    if (self->ignores_merges && bytes <= UINT32_MAX)
+        id = sl_vocabulary_find_word(self->vocabulary, text, (uint32_t)bytes);
+    *out_id = (uint32_t)id;
+    return id != SL_VOCABULARY_NONE;
+}
+
 static sl_status merge_word(sl_bpe *self, const char *text, uint64_t bytes, sl_ids *ids)
 {
+    uint32_t whole;
     SL_TRY(make_room(self, bytes));
     SL_TRY(sl_ids_reserve(ids, bytes));
+    if (is_token(self, text, bytes, &whole)) {
+        ids->items[ids->count++] = whole;
+        return SL_OK;
+    }
     start_word(self, text, (uint32_t)bytes);
     while (self->heap_count > 0) {
         candidate chosen = pop(self);
@@ -214,8 +239,28 @@ static sl_status encode_word(sl_bpe *self, const char *text, uint64_t bytes, sl_
     return SL_OK;
 }
 
+static sl_status encode_pieces(sl_bpe *self, const char *text, uint64_t bytes, sl_ids *ids)
+{
+    sl_text_piece piece;
+    bool is_there;
+    sl_pieces_start(self->pieces, text, bytes);
+    for (;;) {
+        SL_TRY(sl_pieces_next(self->pieces, &piece, &is_there));
+        if (!is_there)
+            return SL_OK;
+        if (piece.text) {
+            SL_TRY(encode_word(self, piece.text, piece.bytes, ids));
+            continue;
+        }
+        SL_TRY(sl_ids_reserve(ids, 1));
+        ids->items[ids->count++] = piece.id;
+    }
+}
+
 sl_status sl_bpe_encode(sl_bpe *bpe, const char *text, uint64_t bytes, sl_ids *ids)
 {
+    if (bpe->pieces)
+        return encode_pieces(bpe, text, bytes, ids);
     for (uint64_t at = 0, end; at < bytes; at = end) {
         end = sl_words_end(text, bytes, at);
         SL_TRY(encode_word(bpe, text + at, end - at, ids));

@@ -2,7 +2,9 @@
  * of equal ones the leftmost, until none applies. n log n in the length of a word.
  *
  * The ids of a valid UTF-8 text are those of the tokenizers library for the same vocabulary; for
- * any bytes, the bytes of its ids are the text. "<|endoftext|>" in a text is text.
+ * any bytes, the bytes of its ids are the text, or, where the vocabulary asks for it, the text in
+ * the normalization form C. "<|endoftext|>" in a text is text where all else is GPT-2's
+ * (vocabulary.h).
  */
 #ifndef SL_TEXT_BPE_H
 #define SL_TEXT_BPE_H
@@ -21,7 +23,8 @@ sl_status sl_bpe_open(const sl_vocabulary *vocabulary, uint32_t cache_slots, sl_
 /* NULL is fine. */
 void sl_bpe_close(sl_bpe *bpe);
 
-/* Appends the ids of a text. SL_ERROR_SYSTEM. SL_ERROR_DATA: a word above 64 MiB. */
+/* Appends the ids of a text. SL_ERROR_SYSTEM. SL_ERROR_DATA: a word above 64 MiB, a pattern that
+ * takes too many steps. */
 sl_status sl_bpe_encode(sl_bpe *bpe, const char *text, uint64_t bytes, sl_ids *ids);
 
 #endif

@@ -27,6 +27,7 @@ typedef struct walk {
     uint32_t entry_count, entry_room;
     group groups[SL_CORPUS_GROUPS_MAX];
     uint32_t group_count;
+    bool has_examples;
 } walk;
 
 static sl_status no_memory(void)
@@ -106,12 +107,40 @@ static sl_status fill_batch(walk *self)
 
 /* ---- visiting ---- */
 
+/* Where a part is visited. */
+typedef struct place {
+    uint32_t group, worker;
+} place;
+
+static sl_status visit_example(const walk *self, const sl_piece *piece, sl_corpus_part *part,
+                               place where)
+{
+    sl_example example;
+    sl_status status = sl_documents_parse_example(self->documents, piece, &example);
+    *part = (sl_corpus_part){.text = example.text,
+                             .bytes = example.bytes,
+                             .group = where.group,
+                             .worker = where.worker,
+                             .example = &example,
+                             .is_json = true,
+                             .ends_document = true,
+                             .end_counts = example.end_counts};
+    if (status == SL_OK)
+        status = self->visitor->visit(self->visitor->user, part);
+    part->text = NULL;
+    part->example = NULL;
+    sl_example_free(&example);
+    return status;
+}
+
 static sl_status visit_piece(walk *self, uint32_t index, uint32_t group_index, uint32_t worker)
 {
     sl_piece piece = self->entries[index].piece;
     sl_corpus_part *part = &self->parts[index];
     char *parsed = NULL;
     piece.text = self->text + self->entries[index].offset;
+    if (self->has_examples)
+        return visit_example(self, &piece, part, (place){group_index, worker});
     *part = (sl_corpus_part){.text = piece.text,
                              .bytes = piece.bytes,
                              .group = group_index,
@@ -174,6 +203,7 @@ sl_status sl_corpus_walk(const sl_documents_args *args, sl_workers *workers,
     if (!self)
         return no_memory();
     self->visitor = visitor;
+    self->has_examples = args->form != NULL;
     sl_status status = sl_documents_open(args, &self->documents);
     if (status == SL_OK)
         status = walk_batches(self, workers);

@@ -23,7 +23,9 @@ typedef struct sl_corpus_part {
     uint32_t worker; /* which one */
     uint64_t id_count;
     sl_hash_value hash;
+    const sl_example *example; /* when visited, of examples: whose text it is; else NULL */
     bool is_json, is_empty, ends_document;
+    bool end_counts; /* of an example: its end of text has a part in the loss */
 } sl_corpus_part;
 
 typedef struct sl_corpus_visitor {

@@ -111,12 +111,15 @@ typedef struct tree {
     sl_file_list files;
     unsigned char *contents; /* [files.count], each a content */
     uint32_t counts[CONTENT_COUNT];
-    bool takes_tokens;
+    sl_text_kinds kinds;
 } tree;
 
 static bool is_data(const tree *self, content what)
 {
-    bool may_be_tokens = self->takes_tokens && self->counts[CONTENT_TEXT] == 0;
+    const bool takes_tokens = self->kinds == SL_TEXT_OR_TOKENS;
+    const bool may_be_tokens = takes_tokens && self->counts[CONTENT_TEXT] == 0;
+    if (what == CONTENT_RECORDS)
+        return self->kinds == SL_TEXT_EXAMPLES;
     return what == CONTENT_TEXT || what == CONTENT_TOKENS ||
            (what == CONTENT_UNKNOWN && may_be_tokens);
 }
@@ -192,12 +195,12 @@ static sl_status append_pair(sl_file_list *list, const char *name)
     return status;
 }
 
-sl_status sl_text_files_add(sl_file_list *list, const char *path, bool takes_tokens)
+sl_status sl_text_files_add(sl_file_list *list, const char *path, sl_text_kinds kinds)
 {
     struct stat info;
-    tree self = {.takes_tokens = takes_tokens};
+    tree self = {.kinds = kinds};
     const bool is_there = stat(path, &info) == 0;
-    if (!is_there && takes_tokens)
+    if (!is_there && kinds == SL_TEXT_OR_TOKENS)
         return append_pair(list, path);
     if (!is_there || !S_ISDIR(info.st_mode))
         return sl_file_list_append(list, path);

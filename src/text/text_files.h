@@ -15,9 +15,15 @@
 
 #include "files/file_list.h"
 
-/* Appends what a path stands for; reads the start of each file below a directory. `takes_tokens`:
- * files of tokens may be among them. Statuses of sl_file_list_add and sl_text_stream_read.
- * SL_ERROR_DATA: no file below a directory is data. */
-sl_status sl_text_files_add(sl_file_list *list, const char *path, bool takes_tokens);
+/* What the files may be. */
+typedef enum sl_text_kinds {
+    SL_TEXT_ALONE,
+    SL_TEXT_OR_TOKENS,
+    SL_TEXT_EXAMPLES /* JSON lines, and arrays of objects */
+} sl_text_kinds;
+
+/* Appends what a path stands for; reads the start of each file below a directory. Statuses of
+ * sl_file_list_add and sl_text_stream_read. SL_ERROR_DATA: no file below a directory is data. */
+sl_status sl_text_files_add(sl_file_list *list, const char *path, sl_text_kinds kinds);
 
 #endif

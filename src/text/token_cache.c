@@ -26,6 +26,7 @@ enum { BLOCK_BYTES = 1 << 20, SUMS_BYTES = 256, MAKE_TRIES = 16 };
 
 /* Changes when the ids or the layout of an entry do. */
 static const char cache_version[] = "sluice token cache 1";
+static const char example_version[] = "examples 1"; /* likewise, of examples */
 
 /* ---- hashes ---- */
 
@@ -84,6 +85,25 @@ static uint64_t add_sizes(int directory, const char *const *names, uint32_t coun
     return bytes;
 }
 
+static void hash_text(const char *text, sl_hash_stream *stream)
+{
+    const char *known = text ? text : "";
+    sl_hash_update(stream, known, strlen(known) + 1);
+}
+
+/* Without a form nothing is added: entries of text keep their names. */
+static void hash_form(const sl_example_form *form, sl_hash_stream *stream)
+{
+    if (!form)
+        return;
+    hash_text(example_version, stream);
+    hash_text(form->prompt_key, stream);
+    hash_text(form->response_key, stream);
+    hash_text(form->messages_key, stream);
+    hash_text(form->template_text, stream);
+    hash_text(form->counts_all ? "all" : "response", stream);
+}
+
 static sl_status hash_all(const sl_token_cache_args *args, sl_hash_stream *stream)
 {
     char name[SL_VOCABULARY_NAME_BYTES] = "";
@@ -94,7 +114,8 @@ static sl_status hash_all(const sl_token_cache_args *args, sl_hash_stream *strea
     sl_hash_update(stream, cache_version, sizeof cache_version);
     sl_hash_update(stream, name, sizeof name);
     sl_hash_update(stream, facts, sizeof facts);
-    sl_hash_update(stream, documents->json_key, strlen(documents->json_key) + 1);
+    hash_text(documents->json_key, stream);
+    hash_form(documents->form, stream);
     reading of = {args, 0, add_sizes(AT_FDCWD, documents->paths, documents->path_count)};
     for (uint32_t i = 0; i < documents->path_count; i++)
         SL_TRY(hash_path(documents->paths[i], &of, stream));

@@ -3,6 +3,8 @@
  *   DIR/tokens-HASH/tokens.bin, tokens.idx    Megatron's pair (token_writer.h)
  *   DIR/tokens-HASH/sums                      XXH3-128 and size of both
  *
+ * Of examples the ids are of 32 bits, and those without a part in the loss marked (files/tokens.h).
+ *
  * HASH is of the vocabulary, of what makes documents, and of every byte of the files in their
  * order, so an entry can only be that of this text. It is made beside its name, in a directory of a
  * run's own, and renamed when it is whole and synced: two runs that make the same entry at once

@@ -147,7 +147,7 @@ static sl_status choose_width(sl_token_writer *self)
     const sl_token_writer_args *args = &self->args;
     uint32_t limit =
         args->format == SL_TOKEN_FORMAT_MEGATRON ? MEGATRON_UINT16_VOCAB - 1 : UINT16_VOCAB;
-    self->id_bytes = args->vocab <= limit ? 2 : 4;
+    self->id_bytes = args->vocab <= limit && !args->has_marks ? 2 : 4;
     self->ids_per_file = args->ids_per_file ? args->ids_per_file : INT32_MAX;
     if (args->format != SL_TOKEN_FORMAT_NANOGPT)
         return SL_OK;

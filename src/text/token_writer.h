@@ -16,6 +16,7 @@
 #ifndef SL_TEXT_TOKEN_WRITER_H
 #define SL_TEXT_TOKEN_WRITER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -34,6 +35,7 @@ typedef struct sl_token_writer_args {
     uint64_t ids_per_file; /* of llmc at most; 0: 2^31 - 1 */
     const char *tokenizer; /* its name; borrowed; NULL: no descriptions are written */
     uint32_t end_of_text;  /* the id behind each document; for the descriptions */
+    bool has_marks;        /* ids may be marked (files/tokens.h): megatron with ids of 32 bits */
 } sl_token_writer_args;
 
 typedef struct sl_token_writer sl_token_writer;

@@ -70,16 +70,48 @@ typedef struct encoding {
     uint64_t taken[SL_CORPUS_GROUPS_MAX]; /* of them, by the writer */
     uint64_t document_ids, document_bytes;
     sl_hash_stream *document_hash; /* of its text so far; NULL: of JSON lines */
+    bool end_is_marked;            /* of the example that is written, its end of text */
     sl_hash_value whole_hash;      /* of a document that came as one part */
     seen seen;
 } encoding;
+
+static sl_status encode_span(const encoding *self, sl_bpe *encoder, const char *text,
+                             const sl_example_span *span, sl_ids *ids)
+{
+    const uint64_t first = ids->count;
+    SL_TRY(sl_bpe_encode(encoder, text, span->bytes, ids));
+    if (span->ends) {
+        SL_TRY(sl_ids_reserve(ids, 1));
+        ids->items[ids->count++] = self->end_of_text;
+    }
+    for (uint64_t i = first; i < ids->count && !span->counts; i++)
+        ids->items[i] = sl_tokens_mark(ids->items[i]);
+    return SL_OK;
+}
+
+/* Nothing predicts the first id, so it never counts. */
+static sl_status encode_example(const encoding *self, const sl_corpus_part *part, sl_ids *ids)
+{
+    const uint64_t first = ids->count;
+    const char *text = part->text;
+    for (uint32_t i = 0; i < part->example->span_count; i++) {
+        const sl_example_span *span = &part->example->spans[i];
+        SL_TRY(encode_span(self, self->encoders[part->worker], text, span, ids));
+        text += span->bytes;
+    }
+    if (ids->count > first && !sl_tokens_is_marked(ids->items[first]))
+        ids->items[first] = sl_tokens_mark(ids->items[first]);
+    return SL_OK;
+}
 
 static sl_status encode_part(void *user, sl_corpus_part *part)
 {
     encoding *self = user;
     sl_ids *ids = &self->ids[part->group];
     uint64_t first = ids->count;
-    SL_TRY(sl_bpe_encode(self->encoders[part->worker], part->text, part->bytes, ids));
+    SL_TRY(part->example
+               ? encode_example(self, part, ids)
+               : sl_bpe_encode(self->encoders[part->worker], part->text, part->bytes, ids));
     part->id_count = ids->count - first;
     if (self->args->cleans && part->is_json)
         part->hash = sl_hash_128(part->text, part->bytes);
@@ -135,12 +167,14 @@ static sl_status note_writing(encoding *self, sl_status status)
 static sl_status end_document(encoding *self)
 {
     bool is_kept;
+    const uint32_t end =
+        self->end_is_marked ? sl_tokens_mark(self->end_of_text) : self->end_of_text;
     uint64_t id_count = self->document_ids, bytes = self->document_bytes;
     SL_TRY(judge_document(self, &is_kept));
     self->document_ids = self->document_bytes = 0;
     if (!is_kept)
         return note_writing(self, sl_token_writer_drop(self->writer));
-    SL_TRY(note_writing(self, sl_token_writer_add(self->writer, &self->end_of_text, 1)));
+    SL_TRY(note_writing(self, sl_token_writer_add(self->writer, &end, 1)));
     self->report->ids += id_count + 1;
     self->report->kept_bytes += bytes;
     self->report->documents++;
@@ -157,6 +191,7 @@ static sl_status write_part(void *user, const sl_corpus_part *part)
     self->document_ids += part->id_count;
     self->document_bytes += part->bytes;
     self->report->text_bytes += part->bytes;
+    self->end_is_marked = self->args->documents.form && (!part->end_counts || part->id_count == 0);
     SL_TRY(hash_part(self, part));
     return part->ends_document ? end_document(self) : SL_OK;
 }
@@ -210,9 +245,12 @@ static sl_status run_encoding(encoding *self, const sl_token_writer_args *output
                                        .user = self};
     sl_token_writer_args completed = *output;
     completed.end_of_text = self->end_of_text;
+    completed.has_marks = self->args->documents.form != NULL;
     SL_TRY(open_encoders(self));
     SL_TRY(note_writing(self, sl_token_writer_open(&completed, &self->writer)));
-    SL_TRY(sl_corpus_walk(&self->args->documents, workers, &visitor));
+    sl_documents_args documents = self->args->documents;
+    documents.cuts = sl_vocabulary_cuts(self->vocabulary);
+    SL_TRY(sl_corpus_walk(&documents, workers, &visitor));
     if (self->report->ids == 0)
         SL_FAIL(SL_ERROR_DATA, "%s%s: no document is left to write",
                 sl_files_show(self->args->documents.paths[0]).text,
@@ -229,10 +267,11 @@ static sl_status choose_end(const sl_tokenize_args *args, const sl_vocabulary *v
     int32_t end =
         args->end_of_text >= 0 ? args->end_of_text : sl_vocabulary_end_of_text(vocabulary);
     if (end == SL_VOCABULARY_NONE)
-        SL_FAIL(SL_ERROR_USAGE,
-                "the vocabulary has no token %s to stand between documents: name an id of it with "
-                "--end-of-text ID",
-                SL_VOCABULARY_END_OF_TEXT);
+        SL_FAIL(
+            SL_ERROR_USAGE,
+            "the vocabulary has no token %s and no eos_token to stand between documents: name an "
+            "id of it with --end-of-text ID",
+            SL_VOCABULARY_END_OF_TEXT);
     *out_end = (uint32_t)end;
     if (*out_end >= sl_vocabulary_count(vocabulary))
         SL_FAIL(SL_ERROR_USAGE, "--end-of-text %u is not below the %u tokens of the vocabulary",
@@ -325,7 +364,7 @@ typedef struct decoding {
 static sl_status decode_id(const decoding *self, int32_t id)
 {
     static const char end_of_text[] = SL_VOCABULARY_END_OF_TEXT;
-    if (id == self->end_of_text)
+    if (id == self->end_of_text && id != sl_vocabulary_end_of_text(self->vocabulary))
         return self->sink(self->user, end_of_text, sizeof end_of_text - 1);
     const sl_token_bytes token = sl_vocabulary_token(self->vocabulary, (uint32_t)id);
     return self->sink(self->user, token.text, token.bytes);

@@ -34,7 +34,8 @@ typedef struct sl_tokenize_report {
     bool failed_writing; /* it was the files of tokens that failed */
 } sl_tokenize_report;
 
-/* Writes the ids of all documents, an end of text behind each. `output` need not name the id of the
+/* Writes the ids of all documents, an end of text behind each; of examples marked ids
+ * (files/tokens.h) in place of those that do not count. `output` need not name the id of the
  * end of text. Equal files for any number of workers. SL_ERROR_USAGE: the vocabulary has no end of
  * text, or not the one that is asked for. */
 sl_status sl_tokenize_run(const sl_tokenize_args *args, const sl_vocabulary *vocabulary,

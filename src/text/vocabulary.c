@@ -11,6 +11,10 @@
 
 static const uint32_t FREE = UINT32_MAX; /* an empty slot */
 
+typedef struct token_facts {
+    uint8_t kind, is_added;
+} token_facts;
+
 typedef struct merge_slot {
     uint32_t left, right, rank, made; /* rank FREE: empty */
 } merge_slot;
@@ -20,11 +24,13 @@ struct sl_vocabulary {
     int32_t end_of_text;
     char *text;      /* of all tokens, one behind the other */
     uint64_t *first; /* [count + 1]: where the bytes of each start */
+    token_facts *facts;
     sl_merge *merges;
     uint32_t *ids; /* [id_slots]: by the hash of their bytes */
     merge_slot *pairs;
     uint64_t id_slots, pair_slots; /* powers of two */
     uint32_t byte_ids[256];
+    sl_pretokenizer *pretokenizer; /* or NULL */
 };
 
 /* ---- tables ---- */
@@ -70,10 +76,11 @@ static sl_status take_memory(sl_vocabulary *self, uint64_t text_bytes)
     self->pair_slots = slots_for(self->merge_count);
     self->text = malloc(text_bytes + 1);
     self->first = malloc(((uint64_t)self->count + 1) * sizeof *self->first);
+    self->facts = malloc(((uint64_t)self->count + 1) * sizeof *self->facts);
     self->merges = malloc(((uint64_t)self->merge_count + 1) * sizeof *self->merges);
     self->ids = malloc(self->id_slots * sizeof *self->ids);
     self->pairs = malloc(self->pair_slots * sizeof *self->pairs);
-    if (!self->text || !self->first || !self->merges || !self->ids || !self->pairs)
+    if (!self->text || !self->first || !self->facts || !self->merges || !self->ids || !self->pairs)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a vocabulary of %u tokens", self->count);
     memset(self->ids, 0xff, self->id_slots * sizeof *self->ids);
     memset(self->pairs, 0xff, self->pair_slots * sizeof *self->pairs);
@@ -87,13 +94,16 @@ static sl_status add_tokens(sl_vocabulary *self, const sl_token_bytes *tokens)
         if (tokens[id].bytes == 0)
             SL_FAIL(SL_ERROR_DATA, "token %u is empty", id);
         uint32_t *slot = find_id(self, tokens[id].text, tokens[id].bytes);
-        if (*slot != FREE)
-            SL_FAIL(SL_ERROR_DATA, "tokens %u and %u are the same", *slot, id);
+        const uint32_t other = *slot;
+        if (other != FREE && tokens[id].is_added == tokens[other].is_added)
+            SL_FAIL(SL_ERROR_DATA, "tokens %u and %u are the same", other, id);
         memcpy(self->text + at, tokens[id].text, tokens[id].bytes);
         self->first[id] = at;
+        self->facts[id] = (token_facts){(uint8_t)tokens[id].kind, tokens[id].is_added};
         at += tokens[id].bytes;
         self->first[id + 1] = at;
-        *slot = id;
+        if (other == FREE || (tokens[other].is_added && !tokens[id].is_added))
+            *slot = id;
     }
     return SL_OK;
 }
@@ -187,15 +197,34 @@ void sl_vocabulary_close(sl_vocabulary *vocabulary)
 {
     if (!vocabulary)
         return;
+    sl_pretokenizer_close(vocabulary->pretokenizer);
     free(vocabulary->text);
     free(vocabulary->first);
+    free(vocabulary->facts);
     free(vocabulary->merges);
     free(vocabulary->ids);
     free(vocabulary->pairs);
     free(vocabulary);
 }
 
+void sl_vocabulary_adopt(sl_vocabulary *vocabulary, sl_pretokenizer *pretokenizer)
+{
+    vocabulary->pretokenizer = pretokenizer;
+}
+
 /* ---- looking ---- */
+
+const sl_pretokenizer *sl_vocabulary_pretokenizer(const sl_vocabulary *vocabulary)
+{
+    return vocabulary->pretokenizer;
+}
+
+sl_words_cuts sl_vocabulary_cuts(const sl_vocabulary *vocabulary)
+{
+    if (!vocabulary->pretokenizer)
+        return SL_WORDS_CUTS_GPT2;
+    return vocabulary->pretokenizer->allows_cuts ? SL_WORDS_CUTS_KNOWN : SL_WORDS_CUTS_NONE;
+}
 
 uint32_t sl_vocabulary_count(const sl_vocabulary *vocabulary)
 {
@@ -225,13 +254,20 @@ uint32_t sl_vocabulary_byte(const sl_vocabulary *vocabulary, unsigned char byte)
 sl_token_bytes sl_vocabulary_token(const sl_vocabulary *vocabulary, uint32_t id)
 {
     uint64_t first = vocabulary->first[id];
-    return (sl_token_bytes){vocabulary->text + first,
-                            (uint32_t)(vocabulary->first[id + 1] - first)};
+    return (sl_token_bytes){vocabulary->text + first, (uint32_t)(vocabulary->first[id + 1] - first),
+                            vocabulary->facts[id].is_added,
+                            (sl_token_kind)vocabulary->facts[id].kind};
 }
 
 int32_t sl_vocabulary_find(const sl_vocabulary *vocabulary, const char *text, uint32_t bytes)
 {
     return (int32_t)*find_id(vocabulary, text, bytes); /* FREE is SL_VOCABULARY_NONE */
+}
+
+int32_t sl_vocabulary_find_word(const sl_vocabulary *vocabulary, const char *text, uint32_t bytes)
+{
+    const int32_t id = sl_vocabulary_find(vocabulary, text, bytes);
+    return id >= 0 && vocabulary->facts[id].is_added ? SL_VOCABULARY_NONE : id;
 }
 
 bool sl_vocabulary_find_merge(const sl_vocabulary *vocabulary, uint32_t left, uint32_t right,
@@ -267,6 +303,8 @@ sl_status sl_vocabulary_name(const sl_vocabulary *self, char out_name[SL_VOCABUL
     sl_hash_update(stream, self->first, ((uint64_t)self->count + 1) * sizeof *self->first);
     sl_hash_update(stream, self->text, self->first[self->count]);
     sl_hash_update(stream, self->merges, (uint64_t)self->merge_count * sizeof *self->merges);
+    if (self->pretokenizer)
+        sl_pretokenizer_hash(self->pretokenizer, stream);
     sl_hash_value value = sl_hash_digest(stream);
     sl_hash_close(stream);
     snprintf(out_name, SL_VOCABULARY_NAME_BYTES, "bpe-%016llx%016llx",

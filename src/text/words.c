@@ -5,7 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "nfc.h"
 #include "unicode_table.h"
+#include "utf8.h"
 
 typedef enum class { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE } class;
 
@@ -56,36 +58,10 @@ typedef struct character {
     uint32_t bytes;
 } character;
 
-static bool is_tail(unsigned char byte)
-{
-    return (byte & 0xc0) == 0x80;
-}
-
-/* The length of a sequence by its first byte; 1: none starts with it. */
-static uint32_t sequence_bytes(unsigned char first)
-{
-    return first >= 0xc2 && first < 0xe0   ? 2
-           : first >= 0xe0 && first < 0xf0 ? 3
-           : first >= 0xf0 && first < 0xf5 ? 4
-                                           : 1;
-}
-
 static character read_sequence(const unsigned char *at, uint64_t left)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const character single = {CLASS_OTHER, 1};
-    uint32_t bytes = sequence_bytes(at[0]);
-    if (bytes == 1 || bytes > left)
-        return single;
-    uint32_t code = at[0] & (0x7fu >> bytes);
-    for (uint32_t i = 1; i < bytes; i++) {
-        if (!is_tail(at[i]))
-            return single;
-        code = code << 6 | (at[i] & 0x3f);
-    }
-    if (code < least[bytes] || code >= CODE_COUNT || (code >= 0xd800 && code < 0xe000))
-        return single;
-    return (character){look_up(code), bytes};
+    uint32_t code, bytes = sl_utf8_read(at, left, &code);
+    return bytes > 0 ? (character){look_up(code), bytes} : (character){CLASS_OTHER, 1};
 }
 
 static character read_character(const char *text, uint64_t bytes, uint64_t at)
@@ -153,14 +129,13 @@ uint64_t sl_words_end(const char *text, uint64_t bytes, uint64_t at)
 
 /* ---- cuts ---- */
 
-/* The class of the character that ends before `at`, whose bytes start at `low` or later. */
-static class class_before(const char *text, uint64_t at, uint64_t low)
+/* Where the character starts that ends before `at`, `low` or later. */
+static uint64_t start_before(const char *text, uint64_t at, uint64_t low)
 {
     uint64_t start = at - 1;
-    while (start > low && at - start < 4 && is_tail((unsigned char)text[start]))
+    while (start > low && at - start < 4 && sl_utf8_is_tail((unsigned char)text[start]))
         start--;
-    character whole = read_character(text, at, start);
-    return start + whole.bytes == at ? whole.class : CLASS_OTHER;
+    return start;
 }
 
 static bool is_blank(char byte)
@@ -168,12 +143,36 @@ static bool is_blank(char byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-uint64_t sl_words_last_cut(const char *text, uint64_t bytes, uint64_t low)
+/* True if normalization leaves a character as it is. */
+static bool is_plain(const char *text, uint64_t bytes)
+{
+    uint32_t code = (unsigned char)*text;
+    return code < 0x80 ||
+           (sl_utf8_read((const unsigned char *)text, bytes, &code) > 0 && sl_nfc_is_plain(code));
+}
+
+/* To GPT-2's pattern all blanks are alike. By other patterns line ends may belong to the word of
+ * the mark in front of them, but to no letter's or number's. */
+static bool is_cut(const char *text, uint64_t at, uint64_t low, sl_words_cuts cuts)
+{
+    if (!is_blank(text[at]))
+        return false;
+    const uint64_t start = start_before(text, at, low);
+    character before = read_character(text, at, start);
+    if (start + before.bytes != at)
+        before.class = CLASS_OTHER;
+    if (text[at] == ' ' || cuts == SL_WORDS_CUTS_GPT2)
+        return before.class != CLASS_SPACE;
+    return (before.class == CLASS_LETTER || before.class == CLASS_NUMBER) &&
+           is_plain(text + start, at - start);
+}
+
+uint64_t sl_words_last_cut(const char *text, uint64_t bytes, uint64_t low, sl_words_cuts cuts)
 {
     need_classes();
-    for (uint64_t at = bytes; at > low + 1;) {
+    for (uint64_t at = cuts == SL_WORDS_CUTS_NONE ? low : bytes; at > low + 1;) {
         at--;
-        if (is_blank(text[at]) && class_before(text, at, low) != CLASS_SPACE)
+        if (is_cut(text, at, low, cuts))
             return at;
     }
     return low;

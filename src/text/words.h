@@ -14,9 +14,17 @@
 /* The end of the word that starts at `at` < `bytes`: at < end <= bytes. */
 uint64_t sl_words_end(const char *text, uint64_t bytes, uint64_t at);
 
+/* Where a text may be cut, so that each part can be encoded alone. */
+typedef enum sl_words_cuts {
+    SL_WORDS_CUTS_GPT2,  /* a blank behind a character that is no space */
+    SL_WORDS_CUTS_KNOWN, /* U+0020 behind such a character, or a blank behind a letter or a number:
+                            also for the patterns of which sl_pattern_allows_cuts says so,
+                            normalized or not */
+    SL_WORDS_CUTS_NONE   /* nowhere */
+} sl_words_cuts;
+
 /* The largest place in (low, bytes) where a word starts in any case, whatever stands before `low`
- * and behind the text: a space behind a character that is none. `low` where there is none. So texts
- * may be cut there and each part be encoded alone. */
-uint64_t sl_words_last_cut(const char *text, uint64_t bytes, uint64_t low);
+ * and behind the text. `low` where there is none. */
+uint64_t sl_words_last_cut(const char *text, uint64_t bytes, uint64_t low, sl_words_cuts cuts);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "foreign/adapter.h"
 #include "foreign/megatron_pieces.h"
 #include "foreign/model_files.h"
 
@@ -137,22 +138,34 @@ static sl_status name_vocabulary(const sl_vocabulary *vocabulary,
     return vocabulary ? sl_vocabulary_name(vocabulary, out_name) : SL_OK;
 }
 
+static sl_status add_adapter(list *self, const sl_adapter *adapter)
+{
+    if (!adapter)
+        return SL_OK;
+    SL_TRY(add_file(self, "--adapter", sl_adapter_path(adapter), SL_ADAPTER_CONFIG));
+    return add_file(self, "--adapter", sl_adapter_path(adapter), SL_ADAPTER_WEIGHTS);
+}
+
 /* A checkpoint's manifest has checksums of each of its files, with which loading compares them. */
 static sl_status list_all(const sl_common_inputs_args *args, const sl_model_files *model,
                           list *self)
 {
-    char vocabulary[SL_VOCABULARY_NAME_BYTES];
+    char vocabulary[SL_VOCABULARY_NAME_BYTES], template_hash[VALUE_BYTES];
     const sl_megatron_model *pieces = args->source->pieces;
     const bool has_start = args->source->checkpoint || pieces;
     const uint64_t model_count = model ? 1ull + model->file_count : 0;
     const uint64_t data_count = (uint64_t)count_data(args->tokens) + count_data(args->eval_tokens);
-    SL_TRY(open_list(COUNTS + data_count + model_count + 2, self));
+    SL_TRY(open_list(COUNTS + data_count + model_count + 5, self));
     SL_TRY(name_vocabulary(args->vocabulary, vocabulary));
     SL_TRY(add_count(self, "the number of files of --data", count_data(args->tokens)));
     SL_TRY(add_count(self, "the number of files of --eval-data", count_data(args->eval_tokens)));
     SL_TRY(add_count(self, "the number of files of --init", model_count + has_start));
     SL_TRY(add_count(self, "the number of checkpoints to go on from", args->checkpoint != NULL));
     SL_TRY(add(self, "the tokenizer", NULL, vocabulary));
+    if (args->template_text) {
+        format_hash(sl_hash_128(args->template_text, strlen(args->template_text)), template_hash);
+        SL_TRY(add(self, "--template", NULL, template_hash));
+    }
     SL_TRY(add_data(self, "--data", args->tokens));
     SL_TRY(add_data(self, "--eval-data", args->eval_tokens));
     if (args->checkpoint)
@@ -161,6 +174,7 @@ static sl_status list_all(const sl_common_inputs_args *args, const sl_model_file
         SL_TRY(add_pieces(self, pieces));
     if (args->source->checkpoint)
         SL_TRY(add_file(self, "--init", args->source->path, "manifest.json"));
+    SL_TRY(add_adapter(self, args->source->adapter));
     return model ? add_model(self, model, args->source->directory) : SL_OK;
 }
 

@@ -14,6 +14,7 @@ typedef struct sl_common_inputs_args {
     const sl_vocabulary *vocabulary;       /* likewise */
     const sl_model_directory *source;      /* of --init; empty: none */
     const char *checkpoint;                /* that the run goes on from; NULL: it does not */
+    const char *template_text;             /* of examples; NULL: none is given */
 } sl_common_inputs_args;
 
 typedef struct sl_common_inputs {

@@ -55,7 +55,7 @@ sl_status sl_opening_tell(sl_trainer *trainer)
 {
     sl_start_report report = {.first_step = trainer->state.step + 1,
                               .last_step = trainer->config->steps};
-    sl_status status = sl_config_format(trainer->config, SL_CONFIG_TRAIN, &report.config);
+    sl_status status = sl_config_print(trainer->config, SL_CONFIG_TRAIN, &report.config);
     if (status == SL_OK)
         status = sl_plan_json_format(trainer->runtime->blueprint, &report.plan);
     if (status == SL_OK && trainer->ranks.layout.stages > 1)

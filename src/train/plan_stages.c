@@ -18,7 +18,7 @@ static uint64_t count_memory(const sl_plan_stage *stage)
 static const sl_plan_stage *find_twin(const sl_plan_stages *stages, const sl_task *task,
                                       uint32_t index)
 {
-    if (task->schedule != SL_SCHEDULE_GPIPE || task->freeze.count > 0)
+    if (task->schedule != SL_SCHEDULE_GPIPE || sl_update_rules_are_mixed(&task->rules))
         return NULL;
     for (uint32_t i = 1; i < index && index + 1 < stages->count; i++)
         if (stages->items[i].layer_count == stages->items[index].layer_count)

@@ -2,13 +2,17 @@
 #include "preparation.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/workers.h"
 #include "config/batch.h"
 #include "config/config_json.h"
+#include "config/fine_tuning.h"
+#include "config/lora.h"
 #include "config/stages.h"
 #include "schedule.h"
 #include "search/free_memory.h"
@@ -114,16 +118,25 @@ static sl_status note_followers(sl_trainer *trainer)
 static sl_status open_data(sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
-    SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
-    return sl_data_files_open(&config->eval_data, &trainer->eval_files, &trainer->eval_tokens);
+    SL_TRY(sl_examples_open(config, &trainer->examples));
+    const sl_example_form *form = sl_examples_form(&trainer->examples);
+    SL_TRY(sl_data_files_open(&config->data, form, &trainer->files, &trainer->tokens));
+    return sl_data_files_open(&config->eval_data, form, &trainer->eval_files,
+                              &trainer->eval_tokens);
 }
 
 static sl_status open_source(sl_trainer *trainer)
 {
     const char *init = trainer->config->init;
-    if (trainer->resume.checkpoint || !init || strcmp(init, "scratch") == 0)
+    if (trainer->resume.checkpoint)
         return SL_OK;
-    return sl_model_directory_open(init, trainer->config->checks_checkpoints, &trainer->source);
+    if (!init || strcmp(init, "scratch") == 0) {
+        if (trainer->config->adapter)
+            SL_FAIL(SL_ERROR_USAGE, "--adapter needs --init: the model that the adapters are for");
+        return SL_OK;
+    }
+    SL_TRY(sl_model_directory_open(init, trainer->config->checks_checkpoints, &trainer->source));
+    return sl_model_directory_add_adapter(&trainer->source, trainer->config->adapter);
 }
 
 static const sl_model_shape *find_base_shape(const sl_trainer *trainer)
@@ -149,16 +162,22 @@ static uint32_t find_vocab(const sl_trainer *trainer)
     return is_text || is_named ? SL_TOKENS_BYTE_VOCAB : 50257;
 }
 
+/* Adapters come with the weights, or are new. */
+static sl_status take_lora(sl_trainer *trainer)
+{
+    static const sl_lora none = {.rank = 0};
+    const sl_model_shape *base = find_base_shape(trainer);
+    return sl_config_take_lora(trainer->config, base ? &base->lora : &none, &trainer->shape);
+}
+
 /* The shape of an own model is what its build function makes: no option changes it. */
 static sl_status resolve_own_shape(sl_trainer *trainer)
 {
     const sl_model_shape *base = find_base_shape(trainer);
     const sl_config *config = trainer->config;
-    if (config->model || config->given[SL_CONFIG_ROW_layers] ||
-        config->given[SL_CONFIG_ROW_width] || config->given[SL_CONFIG_ROW_heads] ||
-        config->given[SL_CONFIG_ROW_context] || config->given[SL_CONFIG_ROW_vocab])
+    if (sl_config_names_shape(config))
         SL_FAIL(SL_ERROR_USAGE, "the model is built by the program, so --model, --layers, --width, "
-                                "--heads, --context and --vocab have no meaning");
+                                "--heads and the other sizes have no meaning");
     SL_TRY(sl_model_shape_survey(trainer->inputs.build, trainer->inputs.model, &trainer->shape));
     if (base && !sl_model_shape_is_same(base, &trainer->shape))
         SL_FAIL(SL_ERROR_USAGE,
@@ -166,6 +185,7 @@ static sl_status resolve_own_shape(sl_trainer *trainer)
                 "context %u, vocab %u)",
                 sl_architecture_name(base->architecture), base->layers, base->width, base->context,
                 base->vocab);
+    SL_TRY(take_lora(trainer));
     return sl_config_fit_model(trainer->config, &trainer->shape);
 }
 
@@ -178,22 +198,25 @@ static sl_status resolve_shape(sl_trainer *trainer)
     SL_TRY(sl_config_shape(trainer->config, base, vocab, &trainer->shape));
     if (base && !sl_model_shape_is_same(base, &trainer->shape))
         SL_FAIL(SL_ERROR_USAGE,
-                "the model of the options is not the checkpoint's (%u layers, %u wide, %u heads, "
-                "context %u, vocab %u): leave --model and the sizes out",
-                base->layers, base->width, base->heads, base->context, base->vocab);
+                "the model of the options is not the checkpoint's (%s of the checkpoint and of "
+                "the options): leave --model and the sizes out",
+                sl_model_shape_difference(base, &trainer->shape).text);
+    SL_TRY(take_lora(trainer));
     return sl_config_fit_model(trainer->config, &trainer->shape);
 }
 
 /* What is frozen keeps its values: those of a checkpoint or of --init, but for a new model. */
-static sl_status check_freeze(sl_trainer *trainer)
+static sl_status check_rules(sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
     const bool is_new = !trainer->resume.checkpoint && !trainer->source.path;
-    SL_TRY(sl_search_check_freeze(config, &trainer->shape));
-    if (config->freeze.count > 0 && is_new && trainer->command == SL_CONFIG_TRAIN &&
-        sl_ranks_is_first(&trainer->ranks))
-        sl_log_write(SL_LOG_WARNING, "--freeze with --init scratch: the frozen tensors keep random "
-                                     "numbers for ever; --init DIR takes the weights of a model");
+    SL_TRY(sl_search_check_rules(config, &trainer->shape));
+    if ((config->freeze.count > 0 || trainer->shape.lora.rank > 0) && is_new &&
+        trainer->command == SL_CONFIG_TRAIN && sl_ranks_is_first(&trainer->ranks))
+        sl_log_write(SL_LOG_WARNING,
+                     "--%s with --init scratch: the frozen tensors keep random numbers for ever; "
+                     "--init DIR takes the weights of a model",
+                     config->freeze.count > 0 ? "freeze" : "lora-rank");
     return SL_OK;
 }
 
@@ -218,8 +241,13 @@ static sl_status open_loader(const sl_trainer *trainer, const sl_data_cut *cut, 
                                       .seed = trains ? config->seed : 0,
                                       .seq = (uint32_t)config->seq,
                                       .by_document = config->documents == SL_CONFIG_RESET,
-                                      .end_of_text = trainer->end_of_text};
-    return sl_data_loader_open(&args, out_loader);
+                                      .end_of_text = trainer->end_of_text,
+                                      .has_examples = trainer->files.form != NULL,
+                                      .packs = config->pack == SL_CONFIG_ON};
+    SL_TRY(sl_data_loader_open(&args, out_loader));
+    if (!config->quiet && sl_ranks_is_first(&trainer->ranks))
+        sl_examples_tell(out_loader, trains ? "training" : "evaluation");
+    return SL_OK;
 }
 
 /* The loaders of --data, one for each share of it. */
@@ -383,27 +411,77 @@ static sl_status encode_text(sl_trainer *trainer)
     return sl_data_files_encode(config, vocabulary, &trainer->eval_files, &trainer->eval_tokens);
 }
 
+/* Another template makes other ids of the same files. */
+static sl_status add_template(const char *text, char sample[SL_TOKENS_FINGERPRINT])
+{
+    sl_hash_stream *stream;
+    SL_TRY(sl_hash_open(&stream));
+    sl_hash_update(stream, sample, strlen(sample));
+    sl_hash_update(stream, text, strlen(text));
+    const sl_hash_value value = sl_hash_digest(stream);
+    sl_hash_close(stream);
+    snprintf(sample, SL_TOKENS_FINGERPRINT, "%016" PRIx64 "%016" PRIx64, value.high, value.low);
+    return SL_OK;
+}
+
 static sl_status identify_data(sl_trainer *trainer)
 {
     if (!trainer->tokens)
         return SL_OK;
     SL_TRY(sl_tokens_fingerprint(trainer->tokens, trainer->data.fingerprint));
-    return sl_tokens_sample(trainer->tokens, trainer->data.sample);
+    SL_TRY(sl_tokens_sample(trainer->tokens, trainer->data.sample));
+    return trainer->examples.template_text
+               ? add_template(trainer->examples.template_text, trainer->data.sample)
+               : SL_OK;
 }
 
 /* A process that is alone has nobody to compare with. */
 static sl_status list_inputs(sl_trainer *trainer)
 {
     const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
-    const sl_common_inputs_args args = {
-        trainer->tokens, trainer->eval_tokens, trainer->vocabulary, &trainer->source,
-        checkpoint ? sl_checkpoint_describe(checkpoint)->path : NULL};
+    const sl_common_inputs_args args = {trainer->tokens,
+                                        trainer->eval_tokens,
+                                        trainer->vocabulary,
+                                        &trainer->source,
+                                        checkpoint ? sl_checkpoint_describe(checkpoint)->path
+                                                   : NULL,
+                                        trainer->examples.template_text};
     return trainer->ranks.world ? sl_common_inputs_list(&args, &trainer->beginning) : SL_OK;
 }
 
 static sl_status check_data(sl_trainer *trainer)
 {
     return sl_resume_check_data(&trainer->resume, &trainer->data);
+}
+
+static void tell_length(const sl_config *config, const sl_run_rows *rows)
+{
+    const bool has_epochs = config->epochs != SL_CONFIG_UNSET;
+    sl_log_write(SL_LOG_NOTE, "--%s %" PRIu64 " is %" PRIu64 " steps of %" PRIu64 " rows%s",
+                 has_epochs ? "epochs" : "tokens",
+                 has_epochs ? config->epochs : config->train_tokens,
+                 config->steps - rows->done_steps, rows->of_step,
+                 rows->done_steps > 0 ? " from here on" : "");
+}
+
+static sl_status settle_length(sl_trainer *trainer)
+{
+    sl_config *config = trainer->config;
+    const bool has_rows = trainer->loader.row != NULL;
+    const sl_run_rows rows = {.of_step = config->micro_batch * config->accumulate * config->dp,
+                              .of_epoch = has_rows ? sl_data_loader_row_count(&trainer->loader) : 0,
+                              .done_steps = trainer->state.step,
+                              .done_rows = trainer->state.next_row};
+    if (!sl_run_length_is_open(config))
+        return SL_OK;
+    if (config->epochs != SL_CONFIG_UNSET && has_rows && trainer->loader.args.parts.count > 1)
+        SL_FAIL(SL_ERROR_USAGE, "paths with weights have epochs of their own: give --steps or "
+                                "--tokens in place of --epochs");
+    SL_TRY(sl_run_length_settle(config, &rows));
+    if (!config->quiet && sl_ranks_is_first(&trainer->ranks) &&
+        (has_rows || config->train_tokens != SL_CONFIG_UNSET))
+        tell_length(config, &rows);
+    return SL_OK;
 }
 
 static sl_status keep_given(sl_trainer *trainer)
@@ -479,7 +557,7 @@ static const struct step {
     {open_source, ALL},       /* weights of --init: their shape and tokenizer */
     {open_vocabulary, ALL},   /* of the checkpoint, of the weights, else of the options for text */
     {resolve_shape, ALL},     /* the vocabulary says how many ids; fills in --seq */
-    {check_freeze, ALL},      /* of the tensors that the shape has */
+    {check_rules, ALL},       /* of the tensors that the shape has */
     {take_state, ALL},        /* counters and seed of the checkpoint */
     {resolve_tokenizer, ALL}, /* drops a vocabulary that the shape has too few ids for */
     {find_end_of_text, ALL},  /* of the vocabulary that is left */
@@ -488,6 +566,7 @@ static const struct step {
     {check_data, ALL},        /* are they the checkpoint's? */
     {encode_text, ALL},       /* long; from here on the data are ids */
     {open_loaders, ALL},      /* rows of --seq ids, split by the end of text */
+    {settle_length, ALL},     /* --epochs are of these rows */
     {keep_given, ALL},
     {tell_changes, ALL}, /* nothing can be refused any more but for memory */
     {hold_free_memory, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* what is free is measured next */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/update_rules.h"
 #include "files/json_file.h"
 
 static const double largest_scale = 0x1p24; /* of one that does not start above it */
@@ -59,16 +60,24 @@ double sl_schedule_learning_rate(const sl_config *config, const sl_checkpoint_st
 sl_step_scalars sl_schedule_scalars(const sl_config *config, const sl_checkpoint_state *state)
 {
     const double update = (double)(state->step - state->skipped_steps + 1);
+    const sl_betas adamw = sl_update_rules_betas(config, SL_CONFIG_ADAMW);
+    const sl_betas lion = sl_update_rules_betas(config, SL_CONFIG_LION);
     return (sl_step_scalars){
         .learning_rate = (float)sl_schedule_learning_rate(config, state),
         .weight_decay = (float)config->weight_decay,
-        .beta1 = (float)config->beta1,
-        .beta2 = (float)config->beta2,
+        .beta1 = (float)adamw.first,
+        .beta2 = (float)adamw.second,
         .epsilon = (float)config->eps,
-        .bias1 = (float)(1 - pow(config->beta1, update)),
-        .bias2_root = (float)sqrt(1 - pow(config->beta2, update)),
+        .bias1 = (float)(1 - pow(adamw.first, update)),
+        .bias2_root = (float)sqrt(1 - pow(adamw.second, update)),
+        .lion_beta1 = (float)lion.first,
+        .lion_beta2 = (float)lion.second,
+        .momentum = (float)sl_update_rules_momentum(config, SL_CONFIG_SGD),
+        .muon_momentum = (float)sl_update_rules_momentum(config, SL_CONFIG_MUON),
+        .is_nesterov = config->nesterov,
         .clip = (float)config->clip,
         .loss_scale = (float)state->loss_scale,
+        .step = state->step,
     };
 }
 

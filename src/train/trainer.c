@@ -48,11 +48,13 @@ static sl_status set_first_values(sl_trainer *trainer)
     sl_runtime *runtime = trainer->runtime;
     if (trainer->resume.checkpoint)
         return load_checkpoint(trainer);
-    if (trainer->source.path)
-        return sl_ranks_agree_on_damage(
-            &trainer->ranks, sl_model_directory_load(&trainer->source, runtime->tensors,
-                                                     runtime->tensor_count, &runtime->io));
-    return sl_runtime_initialise(runtime, trainer->config->seed);
+    if (!trainer->source.path)
+        return sl_runtime_initialise(runtime, trainer->config->seed, SL_INITIALISE_ALL);
+    if (trainer->source.shape.lora.rank == 0) /* of a model without adapters new ones begin */
+        SL_TRY(sl_runtime_initialise(runtime, trainer->config->seed, SL_INITIALISE_ADAPTERS));
+    return sl_ranks_agree_on_damage(&trainer->ranks,
+                                    sl_model_directory_load(&trainer->source, runtime->tensors,
+                                                            runtime->tensor_count, &runtime->io));
 }
 
 /* From here on the configuration says what was chosen, not what was left open. */
@@ -60,13 +62,7 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     sl_config *config = trainer->config;
     const sl_choice *choice = &blueprint->choice;
-    if (trainer->shape.architecture != SL_ARCHITECTURE_OWN) {
-        config->layers = trainer->shape.layers;
-        config->width = trainer->shape.width;
-        config->heads = trainer->shape.heads;
-        config->context = trainer->shape.context;
-        config->vocab = trainer->shape.vocab;
-    }
+    sl_config_record_shape(config, &trainer->shape);
     config->policy = choice->placement.policy;
     config->adam = choice->placement.update;
     config->offload_params = choice->placement.host_fraction[SL_GROUP_PARAM];
@@ -236,7 +232,7 @@ static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
         .timeout_s = find_patience(trainer)};
     SL_TRY(sl_runtime_open(blueprint, &all, &trainer->runtime));
     if (trainer->command == SL_CONFIG_PROFILE)
-        return sl_runtime_initialise(trainer->runtime, trainer->config->seed);
+        return sl_runtime_initialise(trainer->runtime, trainer->config->seed, SL_INITIALISE_ALL);
     SL_TRY(watch_ranks(trainer));
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
@@ -263,6 +259,7 @@ static void close_files(sl_trainer *trainer)
     sl_save_lock_release(&trainer->lock);
     sl_steps_forget(&trainer->known_steps);
     sl_common_inputs_free(&trainer->beginning);
+    sl_examples_close(&trainer->examples);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_data_files_close(&trainer->files);

@@ -22,7 +22,7 @@
 #include "session/ranks.h"
 #include "session/runtime.h"
 #include "text/vocabulary.h"
-#include "train/data/data_loader.h"
+#include "train/data/example_form.h"
 #include "train/data/origin.h"
 #include "train/evaluate/evaluate.h"
 #include "train/watch/sink.h"
@@ -55,17 +55,18 @@ typedef struct sl_trainer {
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
     sl_data_files files, eval_files; /* of which they are */
-    sl_vocabulary *vocabulary;       /* NULL: text is bytes, or how it becomes ids is not known */
-    sl_origin origin;                /* of the files of tokens among the data */
-    sl_resume resume;                /* what was found under --save */
-    sl_save_lock lock;               /* on --save until the trainer is closed; rank 0 alone */
-    char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
-    sl_data_identity data;           /* of --data; empty without */
-    sl_common_inputs beginning;      /* to compare with other ranks; empty where there are none */
-    bool holds_free_memory;          /* search/free_memory.h: from the preparation on, until it is
-                                        open or closed; all by one thread */
-    bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
-    int32_t end_of_text;             /* the id between documents; -1: not known */
+    sl_examples examples;
+    sl_vocabulary *vocabulary;      /* NULL: text is bytes, or how it becomes ids is not known */
+    sl_origin origin;               /* of the files of tokens among the data */
+    sl_resume resume;               /* what was found under --save */
+    sl_save_lock lock;              /* on --save until the trainer is closed; rank 0 alone */
+    char *given_json, *config_json; /* the options for checkpoints: given, and resolved */
+    sl_data_identity data;          /* of --data; empty without */
+    sl_common_inputs beginning;     /* to compare with other ranks; empty where there are none */
+    bool holds_free_memory;         /* search/free_memory.h: from the preparation on, until it is
+                                       open or closed; all by one thread */
+    bool has_old_checkpoints;       /* --save may hold some that the first new one replaces */
+    int32_t end_of_text;            /* the id between documents; -1: not known */
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */
     sl_model_directory source;                /* empty with --init scratch */
     sl_runtime *runtime;

@@ -14,7 +14,9 @@
 
 #include "base/bits.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/stop.h"
+#include "config/update_rules.h"
 #include "schedule.h"
 #include "session/replicas.h"
 
@@ -139,6 +141,13 @@ static void take_statistics(sl_training *training, sl_step_report *report)
     report->phase_ms[SL_PHASE_BACKWARD] += report->phase_ms[SL_PHASE_RECOMPUTE];
 }
 
+/* The tokens that the last step's loss is of: with masks those that count, else all. */
+static double find_counted(const sl_engine *engine, uint64_t tokens)
+{
+    const double *counted = sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_COUNTED);
+    return counted ? *counted : (double)tokens;
+}
+
 /* Counts a step that ran, and writes its numbers. */
 static sl_status report_step(sl_training *training, double seconds, const sl_step_scalars *scalars,
                              sl_step_report *report)
@@ -151,12 +160,13 @@ static sl_status report_step(sl_training *training, double seconds, const sl_ste
     const double loss_sum = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS);
     const uint64_t rows = (uint64_t)choice->micro_batch * choice->accumulate * trainer->config->dp;
     const uint64_t tokens = rows * trainer->config->seq;
+    const double counted = find_counted(engine, tokens);
     state->step++;
     state->next_row += rows;
     state->tokens_total += tokens;
     state->skipped_steps += control->skip != 0;
     *report = (sl_step_report){.step = state->step,
-                               .loss = loss_sum / (double)tokens,
+                               .loss = loss_sum / counted, /* of no token it is no number */
                                .grad_norm = control->grad_norm,
                                .learning_rate = scalars->learning_rate,
                                .tokens = tokens,
@@ -164,9 +174,12 @@ static sl_status report_step(sl_training *training, double seconds, const sl_ste
                                .step_ms = 1e3 * seconds,
                                .tokens_per_s = (double)tokens / seconds,
                                .flops = count_flops(trainer, tokens),
+                               .rates = training->rates,
+                               .rate_count = training->rate_count,
                                .checkpoint_ms = training->checkpoint_ms,
                                .loss_scale = scalars->loss_scale,
                                .skipped = control->skip != 0,
+                               .counts_nothing = counted == 0,
                                .epoch = sl_data_loader_epoch(&trainer->loader, state->next_row)};
     take_statistics(training, report);
     SL_TRY(join_reports(training, report));
@@ -178,10 +191,24 @@ static sl_status report_step(sl_training *training, double seconds, const sl_ste
     return SL_OK;
 }
 
+/* Says that a step changed nothing; the first of some such steps. */
+static void tell_of_nothing(sl_training *training, const sl_step_report *report)
+{
+    const bool is_told = training->counted_nothing;
+    training->counted_nothing = report->counts_nothing;
+    if (report->counts_nothing && !is_told && sl_ranks_is_first(&training->trainer->ranks))
+        sl_log_write(SL_LOG_NOTE,
+                     "step %" PRIu64 ": no token of its rows counts in the loss, and the step is "
+                     "skipped",
+                     report->step);
+}
+
 /* A step that is not finite lowers the loss scale and counts, or ends the run: with --nonfinite
- * stop, and after too many in a row. */
+ * stop, and after too many in a row. A step without a token that counts does neither. */
 static sl_status check_finite(sl_trainer *trainer, const sl_step_report *report)
 {
+    if (report->counts_nothing && report->grad_norm == 0)
+        return SL_OK;
     bool is_finite = isfinite(report->loss) && !report->skipped;
     bool must_stop = !is_finite && trainer->config->nonfinite == SL_CONFIG_STOP;
     trainer->skips_in_a_row = is_finite ? 0 : trainer->skips_in_a_row + 1;
@@ -229,6 +256,7 @@ sl_status sl_training_step(sl_training *training, sl_step_report *report)
     SL_TRY(
         report_step(training, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, report));
     SL_TRY(sl_sinks_step(&trainer->sinks, report));
+    tell_of_nothing(training, report);
     SL_TRY(sl_training_draw(training));
     return check_finite(trainer, report);
 }
@@ -421,6 +449,16 @@ sl_status sl_training_end(sl_training *training, bool has_failed)
     return sl_first_failure_return(&failure);
 }
 
+static void take_rate(void *user, const char *pattern, double factor)
+{
+    sl_training *training = user;
+    if (training->rate_count == SL_REPORT_RATES)
+        return;
+    sl_report_rate *rate = &training->rates[training->rate_count++];
+    snprintf(rate->pattern, sizeof rate->pattern, "%s", pattern);
+    rate->factor = (float)factor;
+}
+
 void sl_training_begin(sl_trainer *trainer, const volatile sig_atomic_t *stop,
                        sl_training *out_training)
 {
@@ -429,4 +467,5 @@ void sl_training_begin(sl_trainer *trainer, const volatile sig_atomic_t *stop,
                                   .has_others = trainer->ranks.world != NULL,
                                   .evaluated_step = UINT64_MAX};
     out_training->end.last_loss = NAN;
+    sl_update_rules_list_rates(trainer->config, take_rate, out_training);
 }

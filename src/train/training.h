@@ -17,8 +17,11 @@ typedef struct sl_training {
     sl_engine_statistics late; /* of updates that finished after their step had been logged */
     double checkpoint_ms;      /* of saves after the step that was logged last */
     uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* logged */
+    sl_report_rate rates[SL_REPORT_RATES];    /* of --lr-of; more are not logged */
+    uint32_t rate_count;
     bool has_timeline_failed;
-    sl_end_report end; /* counted so far */
+    bool counted_nothing; /* the last step: no token of it had a part in the loss */
+    sl_end_report end;    /* counted so far */
 } sl_training;
 
 /* Begins the run of an opened trainer; both are borrowed. */

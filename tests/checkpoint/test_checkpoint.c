@@ -93,8 +93,7 @@ static void checkpoint_when_read_as_hugging_face_directory_then_same(void **stat
     tiny_model *expected = tiny_open(shape), *read = tiny_open(shape);
     sl_tensor_io io = tiny_io(read);
     case_fill(expected, 1);
-    assert_int_equal(sl_weights_import(sl_model_names_of(&shape), step.text, read->tensors,
-                                       read->tensor_count, &io),
+    assert_int_equal(sl_weights_import(&shape, step.text, read->tensors, read->tensor_count, &io),
                      SL_OK);
     assert_true(tiny_equal(expected, read, param));
     tiny_close(expected);
@@ -333,6 +332,50 @@ static void manifest_when_hostile_then_told(void **state)
     assert_true(count >= 20);
 }
 
+/* Sizes that only a Llama has: all of them come back, and none may be absent or be what no model
+ * has. */
+static void manifest_when_of_a_llama_then_every_size_is_kept_and_needed(void **state)
+{
+    static const struct {
+        const char *before, *after, *fragment;
+    } rows[] = {
+        {"\"kv_heads\": 2", "\"kv_heads\": 0", "kv_heads"},
+        {"\"kv_heads\"", "\"kv_headz\"", "kv_heads"},
+        {"\"untied\": true", "\"untied\":    1", "untied"},
+        {"\"untied\"", "\"untiet\"", "untied"},
+        {"\"norm_epsilon\"", "\"norm_epsiloN\"", "norm_epsilon"},
+        {"\"rope_scaling\": 2", "\"rope_scaling\": 3", "rope_scaling"},
+        {"\"rope_scaling\"", "\"rope_scalinG\"", "rope_scaling"},
+        {"\"rope_original_context\"", "\"rope_original_contexT\"", "rope_original_context"},
+    };
+    const scratch_path *directory = *state;
+    const scratch_path step = scratch_join(directory->text, "step-00000007");
+    const scratch_path manifest = scratch_join(step.text, "manifest.json");
+    const sl_model_shape shape = {.layers = 1,
+                                  .width = 8,
+                                  .heads = 4,
+                                  .context = 48,
+                                  .vocab = 150,
+                                  .architecture = SL_ARCHITECTURE_LLAMA,
+                                  .kv_heads = 2,
+                                  .head = 6,
+                                  .ffn = 12,
+                                  .is_untied = true,
+                                  .norm_epsilon = 1e-5 / 3,
+                                  .rope = {500, SL_ROTARY_LLAMA3, 8, 1, 4, 16}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tiny_model *model = tiny_open(shape);
+        case_fill(model, 1);
+        assert_int_equal(case_save_model(directory->text, 7, 0, model), SL_OK);
+        tiny_close(model);
+        sl_checkpoint *checkpoint = must_open(step.text);
+        assert_true(sl_model_shape_is_same(&sl_checkpoint_describe(checkpoint)->shape, &shape));
+        sl_checkpoint_close(checkpoint);
+        sealed_edit(manifest.text, rows[i].before, rows[i].after);
+        must_refuse(step.text, SL_ERROR_DATA, rows[i].fragment);
+    }
+}
+
 static void newest_when_broken_then_passed_over_and_told(void **state)
 {
     const scratch_path *directory = *state;
@@ -366,10 +409,10 @@ static void newest_when_of_later_version_then_not_passed_over(void **state)
     must_save(directory->text, 2, 0, 2);
     sealed_edit(manifest.text, "\"format_version\": 1", "\"format_version\": 2");
     sl_checkpoint_close(must_open(scratch_join(directory->text, "step-00000002").text));
-    sealed_edit(manifest.text, "\"format_version\": 2", "\"format_version\": 3");
+    sealed_edit(manifest.text, "\"format_version\": 2", "\"format_version\": 6");
     assert_int_equal(sl_checkpoint_find_newest(directory->text, &checkpoint), SL_ERROR_DATA);
-    assert_non_null(strstr(sl_status_message(), "format_version 3 is newer than this program, "
-                                                "which reads up to 2; it may be whole"));
+    assert_non_null(strstr(sl_status_message(), "format_version 6 is newer than this program, "
+                                                "which reads up to 5; it may be whole"));
     assert_non_null(strstr(sl_status_message(), "or move step-00000002 away"));
     assert_string_equal(remarks, "");
     size_t bytes;
@@ -558,6 +601,7 @@ int main(void)
         TEST(any_bit_when_flipped_then_refused),
         TEST(files_when_cut_grown_or_gone_then_refused),
         TEST(manifest_when_hostile_then_told),
+        TEST(manifest_when_of_a_llama_then_every_size_is_kept_and_needed),
         TEST(newest_when_broken_then_passed_over_and_told),
         TEST(newest_when_of_later_version_then_not_passed_over),
         TEST(old_checkpoints_when_beyond_keep_then_removed),

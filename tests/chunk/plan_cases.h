@@ -29,9 +29,10 @@ typedef struct plan_case {
     sl_step_options step;
     sl_policy_options policy;
     uint64_t chunk_elements;
-    bool has_unequal_chunks; /* each is as large as its tensors */
     plan_case_frozen frozen; /* NONE unless a test says so */
     sl_rule_id rule;         /* of the other tensors; ADAMW unless a test says so */
+    bool mixes_rules;        /* they have all rules in turn, and rates of their own */
+    bool has_muon;           /* matrices of blocks have it, in the place of these */
     sl_machine machine;
     sl_program *forward, *program;
     sl_layout *layout;
@@ -92,26 +93,6 @@ static inline void plan_case_close(plan_case *c)
     sl_program_close(c->forward);
 }
 
-/* Cuts off the whole blocks at each chunk's end that hold only padding, but for the first element
- * of the padding: no padding becomes empty. */
-static inline void plan_case_trim_chunks(sl_layout *layout)
-{
-    uint64_t first_block = 0;
-    for (uint32_t c = 0; c < layout->chunk_count; c++) {
-        sl_chunk *chunk = &layout->chunks[c];
-        const bool has_padding = layout->first_padding[c + 1] > layout->first_padding[c];
-        sl_padding *last = layout->padding + layout->first_padding[c + 1] - has_padding;
-        if (has_padding && last->first + last->count == chunk->elements) {
-            const uint64_t cut = (last->count - 1) / SL_BLOCK_ELEMENTS * SL_BLOCK_ELEMENTS;
-            last->count -= cut;
-            chunk->elements -= cut;
-        }
-        chunk->first_block = first_block;
-        first_block += chunk->elements / SL_BLOCK_ELEMENTS;
-    }
-    layout->block_count = first_block;
-}
-
 static inline bool plan_case_is_frozen(plan_case_frozen which, const char *name)
 {
     const size_t length = strlen(name);
@@ -132,11 +113,36 @@ static inline bool plan_case_is_frozen(plan_case_frozen which, const char *name)
     return false;
 }
 
+/* By a name, so that the panels of a tensor have one rule. */
+static inline sl_rule_id plan_case_mix(const char *name, uint8_t *out_rate)
+{
+    static const sl_rule_id rules[] = {SL_RULE_ADAMW, SL_RULE_LION, SL_RULE_SGD, SL_RULE_MOMENTUM};
+    uint32_t sum = 0;
+    for (const char *letter = name; *letter; letter++)
+        sum = 31 * sum + (uint8_t)*letter;
+    *out_rate = sum / 4 % 3 ? (uint8_t)(SL_RATE_FIRST + sum / 4 % 3 - 1) : 0;
+    return rules[sum % 4];
+}
+
+/* Half of the matrices of blocks, by their names. */
+static inline bool plan_case_is_muon(const plan_case *c, const sl_tensor_spec *spec)
+{
+    return c->has_muon && spec->dim_count == 2 && spec->name[0] == 'h' &&
+           (strlen(spec->name) + (size_t)spec->name[2]) % 2;
+}
+
 static inline void plan_case_give_rules(plan_case *c)
 {
+    static const sl_rate rates[] = {{1, 0}, {1, SL_RATE_DECAY_OF_STEP}, {0.5f, 0.3f}, {2, 0}};
+    memcpy(c->forward->rates, rates, sizeof rates);
+    c->forward->rate_count = c->mixes_rules ? sizeof rates / sizeof *rates : 0;
     for (uint32_t t = 0; t < c->forward->tensor_count; t++) {
         sl_tensor_spec *spec = &c->forward->tensors[t];
-        spec->rule = plan_case_is_frozen(c->frozen, spec->name) ? SL_RULE_NONE : c->rule;
+        spec->rule = c->mixes_rules ? plan_case_mix(spec->name, &spec->rate) : c->rule;
+        if (plan_case_is_muon(c, spec))
+            spec->rule = SL_RULE_MUON;
+        if (plan_case_is_frozen(c->frozen, spec->name))
+            spec->rule = SL_RULE_NONE;
     }
 }
 
@@ -150,8 +156,6 @@ static inline sl_status plan_case_build(plan_case *c)
         status = sl_layout_build(c->forward, c->chunk_elements, &c->layout);
     if (status != SL_OK)
         return status;
-    if (c->has_unequal_chunks)
-        plan_case_trim_chunks(c->layout);
     sl_chunk_map chunks = sl_layout_chunk_map(c->layout);
     status = sl_program_derive_step(c->forward, &chunks, &c->step, &c->program);
     if (status == SL_OK)

@@ -40,6 +40,7 @@ static inline sl_residency_request oracle_request(const oracle_case *c)
                                   .use_count = c->use_count,
                                   .object_count = c->object_count,
                                   .object_bytes = c->bytes,
+                                  .copy_bytes = c->bytes,
                                   .room_bytes = c->room,
                                   .outlives = c->outlives};
 }

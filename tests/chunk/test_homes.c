@@ -114,8 +114,7 @@ static void homes_of_device_policy_are_all_on_the_device(void **state)
     assert_null(homes->tier[SL_GROUP_MASTER]);
     assert_int_equal(homes->fixed_bytes[SL_TIER_HOST], 0);
     assert_int_equal(homes->flags_bytes[SL_TIER_HOST], 0);
-    assert_int_equal(homes->flags_bytes[SL_TIER_DEVICE],
-                     layout->chunk_count * layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    assert_int_equal(homes->flags_bytes[SL_TIER_DEVICE], layout->block_count);
     /* 16 bytes a parameter are 0.97 of it at least: the rest is padding and stagger. */
     double share = 16.0 * 124439808 / (double)homes->fixed_bytes[SL_TIER_DEVICE];
     assert_true(share >= 0.97);
@@ -250,7 +249,7 @@ static void homes_of_a_small_model_waste_no_stagger(void **state)
     sl_layout *layout;
     sl_homes *homes;
     build(program, &options, &layout, &homes);
-    uint64_t groups_bytes = 4 * layout->chunk_count * layout->chunk_elements * 4;
+    uint64_t groups_bytes = 4 * layout->block_count * SL_BLOCK_ELEMENTS * 4;
     assert_true(homes->fixed_bytes[SL_TIER_HOST] <=
                 groups_bytes + 4 * 4096 + homes->flags_bytes[SL_TIER_HOST] + 512);
     close_all(program, layout, homes);

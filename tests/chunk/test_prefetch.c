@@ -63,6 +63,7 @@ static void open_ring(ring *r, bool writes)
                                         .use_count = RING,
                                         .object_count = RING,
                                         .object_bytes = r->bytes,
+                                        .copy_bytes = r->bytes,
                                         .room_bytes = keep};
     assert_int_equal(sl_residency_plan(&r->request, &r->residency, &tick, &missing), SL_OK);
     r->request.room_bytes = r->room;
@@ -169,6 +170,7 @@ static void open_case(uint64_t seed, random_case *c)
                                    .uses = c->uses,
                                    .object_count = OBJECTS,
                                    .object_bytes = c->bytes,
+                                   .copy_bytes = c->bytes,
                                    .room_bytes = c->keep}};
     for (uint32_t o = 0; o < OBJECTS; o++) {
         c->bytes[o] = 1 + draw(seed, &n, 3);

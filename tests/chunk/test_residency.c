@@ -312,6 +312,7 @@ static tally compare_cases(bool is_clean, uint32_t case_count)
                                         .use_count = c.use_count,
                                         .object_count = c.object_count,
                                         .object_bytes = c.bytes,
+                                        .copy_bytes = c.bytes,
                                         .room_bytes = c.room};
         sl_residency plan = {0};
         uint32_t tick = 0;
@@ -367,6 +368,7 @@ static void residency_when_one_tick_needs_too_much_then_says_how_much(void **sta
                                     .use_count = 2,
                                     .object_count = 2,
                                     .object_bytes = bytes,
+                                    .copy_bytes = bytes,
                                     .room_bytes = room};
     sl_residency plan = {0};
     uint32_t tick = 0;

@@ -92,6 +92,7 @@ static void open_case(uint64_t seed, uint32_t most_objects, uint32_t most_ticks,
                                  .uses = c->uses,
                                  .object_count = 1 + draw(seed, &n, most_objects),
                                  .object_bytes = c->bytes,
+                                 .copy_bytes = c->bytes,
                                  .room_bytes = c->keep,
                                  .outlives = c->outlives,
                                  .loops = c->loops}};

@@ -215,7 +215,7 @@ static void resume_when_it_would_be_another_run_then_refused(void **state)
     static const struct {
         const char *options, *part;
     } cases[] = {
-        {"--width 64", "is not the checkpoint's"},
+        {"--width 64", "is not the checkpoint's (width 32 and 64 of"},
         {"--vocab 300", "is not the checkpoint's"},
         {"--model gpt2", "is not the checkpoint's"},
         {"--seed 9", "--seed"},

@@ -144,7 +144,7 @@ static void files_when_bad_then_one_line_and_64_or_65(void **state)
         {"{\"fp16\": {\"enabled\": true", EXIT_BAD_DATA, "bad.json:1:"},
         {"{\"fp16\": {}, \"fp16\": {}}", EXIT_BAD_DATA, "duplicate"},
         {"{\"fp16\": {\"enabled\": 1}}", EXIT_WRONG_USE, "\"fp16.enabled\" is not true or false"},
-        {"{\"optimizer\": {\"type\": \"Muon\"}}", EXIT_WRONG_USE, "\"optimizer.type\" is Muon"},
+        {"{\"optimizer\": {\"type\": \"Lamb\"}}", EXIT_WRONG_USE, "\"optimizer.type\" is Lamb"},
         {"{\"zero_optimization\": {\"stge\": 3}}", EXIT_WRONG_USE, "did you mean stage?"},
         {"{\"train_batch_size\": 7, \"train_micro_batch_size_per_gpu\": 2}", EXIT_WRONG_USE,
          "\"train_batch_size\" is 7"},

@@ -85,6 +85,7 @@ typedef struct workload {
     "--warmup 0 --lr-schedule constant --log-json log "
 #define HALF "--precision fp16 " /* with a loss scale, which is saved */
 #define DISK "--disk-dir . --disk-space 64M "
+#define RULES "--rule h.*.attn.*=lion,wte.*=sgd,ln_f.*=none --momentum 0.5 --lr-of *.bias=0.5 "
 
 #ifndef SL_TEST_STANDIN
 /* Between `sluice bench` and the bench (--wrap): ops of a small model instead of GPT-2's. */
@@ -111,13 +112,13 @@ static const workload workloads[] = {
      false},
     {"mix",
      TRAIN DISK "--policy static --offload-params 0.5 --nvme-optimizer 0.5 "
-                "--offload-optimizer 0.5 --offload-activations 1 --precision fp16",
+                "--offload-optimizer 0.5 --offload-activations 1 --precision fp16 " RULES,
      LOG, false},
     {"layers",
      TRAIN DISK "--policy nvme --accumulate 3 --accumulation layer --nvme-activations 1 "
                 "--recompute none",
      LOG, false},
-    {"save", TRAIN "--policy device --save saved --save-every 1 --keep 1 " HALF, LOG | SAVED,
+    {"save", TRAIN "--policy device --save saved --save-every 1 --keep 1 " HALF RULES, LOG | SAVED,
      false},
     {"resume", TRAIN DISK "--policy nvme --save saved --resume " HALF, SAVED, true},
     {"init", TRAIN "--policy host --init saved", LOG, true},
@@ -743,7 +744,8 @@ static void save_steps(const char *name, const char *more)
     const workload plain = {.name = name};
     scratch_path directory = scratch_join(base.text, "maker");
     enter_fresh(&plain, &directory);
-    snprintf(arguments, sizeof arguments, TRAIN "--policy device --save saved " HALF "%s", more);
+    snprintf(arguments, sizeof arguments, TRAIN "--policy device --save saved " HALF RULES "%s",
+             more);
     outcome o = run_command(directory.text, arguments, NULL);
     if (o.code != 0)
         fail_msg("%s: exit code %d: %s", arguments, o.code, o.line);

@@ -143,6 +143,39 @@ static void stop_when_its_text_comes_then_it_is_not_printed(void **state)
     assert_string_equal(part, whole);
 }
 
+/* A Hugging Face model may name several ids that end a text, and keeps them when converted. */
+static void end_when_the_model_names_several_then_each_ends_a_text(void **state)
+{
+    (void)state;
+    static char whole[TEXT_BYTES], part[TEXT_BYTES];
+    char ends[64];
+    const char *options = "--prompt 'the ' --tokens 28 --temperature 0 --quiet";
+    assert_code(sluice("generate model %s", options), 0);
+    read_answer(whole);
+    assert_code(sluice("convert --from model --to hf --quiet"), 0);
+    assert_code(sluice("generate hf --tokenizer byte %s", options), 0);
+    read_answer(part);
+    assert_string_equal(part, whole);
+    const size_t end = (size_t)(strchr(whole, whole[11]) - whole);
+    const int count =
+        snprintf(ends, sizeof ends, "{\"eos_token_id\": [256, %d]}", (unsigned char)whole[11]);
+    write_bytes("hf/generation_config.json", ends, (size_t)count);
+    assert_code(sluice("convert --from hf --to hf-again --quiet"), 0);
+    for (int again = 0; again < 2; again++) {
+        assert_code(sluice("generate %s --tokenizer byte %s", again ? "hf-again" : "hf", options),
+                    0);
+        assert_int_equal(read_answer(part), end);
+        assert_memory_equal(part, whole, end);
+    }
+    static const char *const wrong[] = {"{\"eos_token_id\": 257}", "{\"eos_token_id\": [1, -1]}",
+                                        "{\"eos_token_id\": \"x\"}", "{\"eos_token_id\": [[]]}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_bytes("hf/generation_config.json", wrong[i], strlen(wrong[i]));
+        assert_code(sluice("generate hf --tokenizer byte %s", options), 65);
+        assert_one_complaint("eos_token_id");
+    }
+}
+
 static void penalty_when_given_then_text_changes_and_1_is_none(void **state)
 {
     (void)state;
@@ -384,6 +417,7 @@ int main(void)
         cmocka_unit_test(samples_when_placed_differently_then_say_the_same),
         cmocka_unit_test(samples_when_they_do_not_fit_then_69_says_what_would),
         cmocka_unit_test(stop_when_its_text_comes_then_it_is_not_printed),
+        cmocka_unit_test(end_when_the_model_names_several_then_each_ends_a_text),
         cmocka_unit_test(penalty_when_given_then_text_changes_and_1_is_none),
         cmocka_unit_test(prompt_when_from_a_file_or_a_pipe_then_the_same),
         cmocka_unit_test(prompt_when_no_text_then_its_bytes_are_read),

@@ -90,7 +90,7 @@ static void help_when_whole_then_has_every_option_under_its_group(void **state)
         const char *at = output;
         assert_code(sluice("%s --help-all", command->name), 0);
         assert_lines_fit(command->name, output);
-        for (uint32_t j = 0; sl_options_at(command, j, &option); j++) {
+        for (uint32_t j = 0; sl_options_of_command(command, j, &option); j++) {
             char heading[64];
             if (!shows_option(output, &option, HELP_INDENT))
                 fail_msg("%s --help-all has no --%s", command->name, option.name);
@@ -115,7 +115,7 @@ static void help_when_short_then_has_what_is_first_and_counts_the_rest(void **st
         assert_lines_fit(command->name, output);
         if (count_lines(output) > SHORT_LINES)
             fail_msg("%s --help has %u lines", command->name, count_lines(output));
-        for (uint32_t j = 0; sl_options_at(command, j, &option); j++) {
+        for (uint32_t j = 0; sl_options_of_command(command, j, &option); j++) {
             others += !option.is_first && !option.is_common;
             shown += option.is_first && !option.is_common;
             if (option.is_first && !shows_option(output, &option, HELP_INDENT))
@@ -336,7 +336,7 @@ static void assert_options_exist(const char *topic, const char *text)
         sl_option option;
         bool is_found = length == 0 || strncmp(at, "--help-all", 10) == 0;
         for (uint32_t i = 0; !is_found && (command = sl_command_at(i)); i++)
-            for (uint32_t j = 0; !is_found && sl_options_at(command, j, &option); j++)
+            for (uint32_t j = 0; !is_found && sl_options_of_command(command, j, &option); j++)
                 is_found =
                     strlen(option.name) == length && strncmp(option.name, at + 2, length) == 0;
         if (!is_found)
@@ -364,8 +364,9 @@ static void topics_when_printed_then_fit_a_screen_and_name_what_exists(void **st
         assert_code(sluice("help %s", topic->name), 0);
         assert_lines_fit(topic->name, output);
         if (strcmp(topic->name, "words") == 0)
-            continue; /* a table of what is no option */
-        if (count_lines(output) > TOPIC_LINES)
+            continue;                                             /* a table of what is no option */
+        const bool is_table = strcmp(topic->name, "models") == 0; /* a line for each shape */
+        if (!is_table && count_lines(output) > TOPIC_LINES)
             fail_msg("%s has %u lines", topic->name, count_lines(output));
         if (strcmp(topic->name, "config") != 0) /* which has --NAME */
             assert_options_exist(topic->name, output);
@@ -519,7 +520,7 @@ static void pages_when_printed_then_have_options_examples_and_exit_codes(void **
         assert_code(sluice("manual --text %s", command->name), 0);
         assert_lines_fit(command->name, output);
         assert_true(strstr(output, "\\-") == NULL && strstr(output, "\\f") == NULL);
-        for (uint32_t j = 0; sl_options_at(command, j, &option); j++)
+        for (uint32_t j = 0; sl_options_of_command(command, j, &option); j++)
             if (!shows_option(output, &option, PAGE_INDENT))
                 fail_msg("the page of %s has no --%s", command->name, option.name);
         assert_has(output, "\nEXIT STATUS\n");
@@ -681,7 +682,7 @@ static void bash_when_it_completes_a_value_then_the_option_takes_it(void **state
         skip_because("bash is not installed");
     assert_int_equal(shell("'%s' completion bash >completion", binary), 0);
     assert_int_equal(sl_config_init(&config), SL_OK);
-    for (uint32_t i = 0; sl_options_at(&sl_command_train, i, &option); i++) {
+    for (uint32_t i = 0; sl_options_of_command(&sl_command_train, i, &option); i++) {
         char words[128], *rest = NULL;
         if (!option.hint || option.is_common || strstr(option.hint, "DIR") ||
             strstr(option.hint, "FILE") || strstr(option.hint, "PATH"))

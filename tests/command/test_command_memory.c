@@ -44,7 +44,7 @@ static void budgets_when_beyond_the_machine_then_69_before_anything_is_taken(voi
 #define STEPS_TOGETHER "--steps 20"
 #endif
 
-enum { TWO_ROUNDS = 3, MIB = 1 << 20, GROUP_MIB = 440 };
+enum { TWO_ROUNDS = 3, MIB = 1 << 20, GROUP_MIB = 408 };
 
 /* Starts `BEFORE sluice train ARGUMENTS`, its words in files of this number. */
 static pid_t start(const char *before, int number, const char *arguments)

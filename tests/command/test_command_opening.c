@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/heartbeat.h"
+#include "sanitizer_share.h"
 #include "skip.h"
 #include "sluice/session.h"
 
@@ -274,7 +275,7 @@ static void stop_openings(const char *cache, const char *init)
         beats[i] = find_beat(count, whole * (i - 0.5) / STOPS);
     free(beat_seconds);
     beat_seconds = NULL;
-    for (int i = 0; i <= STOPS; i++)
+    for (int i = 0; i <= (int)sanitizer_share(STOPS); i++)
         stop_by_thread(init, beats[i]);
 }
 
@@ -283,7 +284,8 @@ static void opening_of_gpt2_when_another_thread_stops_it_ends_soon(void **state)
     (void)state;
     write_large_text();
     stop_openings("first", NULL);
-    stop_openings("second", "first");
+    if (SANITIZER_SHARE == 1) /* it saw a smaller model read: above */
+        stop_openings("second", "first");
 }
 
 int main(void)

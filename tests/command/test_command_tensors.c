@@ -48,6 +48,7 @@ typedef struct view_case {
     const char *policy, *precision, *frozen;
     sl_element_type frozen_type;
     const char *chunk_size; /* 65536: one chunk has all tensors */
+    const char *on_host;    /* share of parameters, of policy static */
 } view_case;
 
 static sl_session *open_for_views(const view_case *it)
@@ -61,6 +62,8 @@ static sl_session *open_for_views(const view_case *it)
     must(sl_options_set(options, "chunk-size", it->chunk_size));
     if (it->frozen)
         must(sl_options_set(options, "freeze", it->frozen));
+    if (it->on_host)
+        must(sl_options_set(options, "offload-params", it->on_host));
     must(sl_session_open(options, &session));
     sl_options_close(options);
     return session;
@@ -139,8 +142,9 @@ static void views_when_they_cannot_be_are_refused_with_the_reason(void **state)
                    "names are like");
     must(sl_session_close(session));
 
-    const view_case in_parts = {"host", "fp32", NULL, SL_ELEMENT_FP32, "5000"};
-    session = open_for_views(&in_parts); /* each panel of the table has a chunk */
+    /* Each panel of the table has a chunk, and one of these is not on the host. */
+    const view_case in_parts = {"static", "fp32", NULL, SL_ELEMENT_FP32, "5000", "0.9"};
+    session = open_for_views(&in_parts);
     assert_refused(sl_session_view(session, "wte.weight", SL_STATE_PARAMETER, &view),
                    SL_ERROR_USAGE, "wte.weight lies in several parts of memory: read a copy");
     must(sl_session_close(session));

@@ -13,6 +13,7 @@
 #include "skip.h"
 
 #define GOOD SL_TEST_SOURCE_DIRECTORY "/reference/bpe"
+#define OTHER SL_TEST_SOURCE_DIRECTORY "/reference/patterns/qwen2"
 #define STEPS "--data-order sequential --steps 3 --quiet "
 
 static void run_shell(const char *command)
@@ -60,6 +61,29 @@ static void model_when_its_tokenizer_was_given_then_keeps_and_uses_it(void **sta
     assert_true(json_equal(json_object_get(of_text, "tokens"), json_object_get(of_ids, "tokens")));
     json_decref(of_text);
     json_decref(of_ids);
+}
+
+static void model_when_its_tokenizer_is_not_gpt2s_then_keeps_its_files_as_they_are(void **state)
+{
+    (void)state;
+    run_shell("cp -r '" OTHER "' theirs");
+    assert_code(sluice("train " TINY "--tokenizer theirs --data corpus " STEPS "--save other"), 0);
+    run_shell("rm -r theirs && cmp other/step-00000003/tokenizer.json '" OTHER "/tokenizer.json'");
+    run_shell("cmp other/step-00000003/tokenizer_config.json '" OTHER "/tokenizer_config.json'");
+    run_shell("test ! -e other/step-00000003/vocab.json");
+    run_shell("grep -q '\"format_version\": 3,' other/step-00000003/manifest.json");
+    assert_code(sluice("train --save other --resume --steps 4 --quiet"), 0);
+    assert_code(sluice("generate other --prompt '<|im_start|>the of' --tokens 8 --temperature 0"),
+                0);
+    assert_has(output, "<|im_start|>the of");
+    assert_refused(sluice("generate other --tokenizer gone --prompt a"), 64, "not that of");
+    assert_code(sluice("convert --from other --to hf-other --quiet"), 0);
+    run_shell("cmp hf-other/tokenizer.json '" OTHER "/tokenizer.json'");
+    run_shell("grep -q '\"content\": \"<|im_end|>\"' hf-other/tokenizer_config.json");
+    run_shell("grep -q 'PreTrainedTokenizerFast' hf-other/tokenizer_config.json");
+    assert_code(sluice("tokenize --tokenizer '" OTHER "' --data corpus --output o.bin --quiet"), 0);
+    assert_code(sluice("tokenize --tokenizer hf-other --decode --data o.bin --output back"), 0);
+    assert_code(sluice("train --init hf-other --data o.bin --micro-batch 2 --steps 1 --quiet"), 0);
 }
 
 static void text_when_trained_on_then_the_ids_of_its_token_file(void **state)
@@ -253,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model_when_its_tokenizer_was_given_then_keeps_and_uses_it),
+        cmocka_unit_test(model_when_its_tokenizer_is_not_gpt2s_then_keeps_its_files_as_they_are),
         cmocka_unit_test(text_when_trained_on_then_the_ids_of_its_token_file),
         cmocka_unit_test(run_when_it_goes_on_then_needs_its_checkpoint_alone),
         cmocka_unit_test(hugging_face_directory_when_it_has_a_vocabulary_then_taken),

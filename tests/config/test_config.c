@@ -114,7 +114,8 @@ static void defaults_when_nothing_is_set_then_follow_the_contract(void **state)
     assert_int_equal(config->accumulate, 1);
     assert_int_equal(config->steps, 100);
     assert_true(config->lr == 3e-4 && config->weight_decay == 0.1);
-    assert_true(config->beta1 == 0.9 && config->beta2 == 0.95 && config->eps == 1e-8);
+    assert_true(config->beta1 == 0.9 && isnan(config->beta2) && config->eps == 1e-8);
+    assert_int_equal(config->optimizer, SL_CONFIG_ADAMW);
     assert_true(config->clip == 1.0);
     assert_int_equal(config->precision, SL_CONFIG_PRECISION_AUTO);
     assert_int_equal(config->policy, SL_CONFIG_POLICY_AUTO);
@@ -301,6 +302,22 @@ static void json_when_for_every_command_then_each_takes_its_own(void **state)
     }
 }
 
+/* Both train and generate have an option of this name. */
+static void json_when_it_has_tokens_then_generate_takes_them_unless_they_are_in_train(void **state)
+{
+    fixture *self = *state;
+    static const char text[] = "{\"tokens\": 9, \"train\": {\"tokens\": 5}, \"lr\": 0.5}";
+    assert_int_equal(load_for(self, SL_CONFIG_GENERATE, text), SL_OK);
+    assert_int_equal(self->config.tokens, 9);
+    assert_true(self->config.train_tokens == SL_CONFIG_UNSET);
+    sl_config_clear(&self->config);
+    assert_int_equal(sl_config_init(&self->config), SL_OK);
+    assert_int_equal(load_for(self, SL_CONFIG_TRAIN, text), SL_OK);
+    assert_int_equal(self->config.train_tokens, 5);
+    assert_int_equal(load_for(self, SL_CONFIG_TRAIN, "{\"tokens\": 9}"), SL_OK);
+    assert_int_equal(self->config.train_tokens, 5);
+}
+
 static void json_when_wrong_for_another_command_then_is_refused_too(void **state)
 {
     fixture *self = *state;
@@ -473,6 +490,61 @@ static void shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved(void 
     assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_ERROR_USAGE);
 }
 
+static void assign_all(fixture *self, const char *const *assignments)
+{
+    for (; *assignments; assignments++)
+        assert_int_equal(assign(self, *assignments), SL_OK);
+}
+
+static void shape_of_llama_when_by_hand_then_sizes_follow(void **state)
+{
+    fixture *self = *state;
+    sl_model_shape shape;
+    assign_all(self, (const char *[]){"arch=llama", "layers=2", "width=96", "heads=6", NULL});
+    assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_OK);
+    assert_int_equal(shape.architecture, SL_ARCHITECTURE_LLAMA);
+    assert_true(shape.kv_heads == 6 && shape.head == 16 && shape.ffn == 256);
+    assert_true(!shape.is_untied && shape.norm_epsilon == 1e-5 && shape.rope.base == 1e4);
+    assert_int_equal(assign(self, "width=100"), SL_OK); /* 6 heads of 16 would have 96 features */
+    assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_ERROR_USAGE);
+    assert_message_has("100 is not a multiple of 6 heads: give --head-size");
+    assign_all(self, (const char *[]){"kv-heads=2", "head-size=20", "ffn=200", "rope-base=5",
+                                      "untied=true", "norm-epsilon=1e-3", NULL});
+    assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_OK);
+    assert_true(shape.kv_heads == 2 && shape.head == 20 && shape.ffn == 200);
+    assert_true(shape.is_untied && shape.norm_epsilon == 1e-3 && shape.rope.base == 5);
+    assert_int_equal(assign(self, "kv-heads=4"), SL_OK); /* 6 is not a multiple of 4 */
+    assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_ERROR_USAGE);
+    assert_message_has("--kv-heads");
+}
+
+static void shape_of_llama_when_named_then_is_changed_and_recorded(void **state)
+{
+    fixture *self = *state;
+    sl_model_shape shape, again;
+    assign_all(self, (const char *[]){"model=llama-3.1-8b", "layers=3", NULL});
+    assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_OK);
+    assert_true(shape.layers == 3 && shape.kv_heads == 8 && shape.is_untied);
+    assert_true(shape.rope.scaling == SL_ROTARY_LLAMA3 && shape.rope.factor == 8);
+    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
+    assert_int_equal(self->config.seq, 4096); /* of 131072 positions */
+    sl_config_record_shape(&self->config, &shape);
+    assert_int_equal(sl_config_shape(&self->config, &shape, 257, &again), SL_OK);
+    assert_true(sl_model_shape_is_same(&shape, &again));
+    assert_int_equal(assign(self, "arch=qwen3"), SL_OK);
+    assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_ERROR_USAGE);
+    assert_message_has("--arch qwen3: the model is a llama");
+}
+
+static void sizes_of_llama_when_for_gpt2_then_are_refused(void **state)
+{
+    fixture *self = *state;
+    sl_model_shape shape;
+    assign_all(self, (const char *[]){"model=gpt2", "ffn=100", NULL});
+    assert_int_equal(sl_config_shape(&self->config, NULL, 257, &shape), SL_ERROR_USAGE);
+    assert_message_has("--ffn is no option of a gpt2: give --arch llama");
+}
+
 static void rows_when_longer_than_the_context_then_are_refused(void **state)
 {
     fixture *self = *state;
@@ -635,12 +707,16 @@ int main(void)
         WITH_CONFIG(json_when_it_holds_escape_sequences_then_messages_do_not),
         WITH_CONFIG(json_when_a_number_has_64_bits_then_reads_back_in_full),
         WITH_CONFIG(json_when_for_every_command_then_each_takes_its_own),
+        WITH_CONFIG(json_when_it_has_tokens_then_generate_takes_them_unless_they_are_in_train),
         WITH_CONFIG(json_when_wrong_for_another_command_then_is_refused_too),
         WITH_CONFIG(paths_when_printed_then_are_absolute),
         WITH_CONFIG(json_when_printed_then_reads_back_to_the_same),
         WITH_CONFIG(texts_when_not_utf8_then_refused_and_none_is_lost),
         WITH_CONFIG(json_when_memory_is_refused_then_an_error_and_no_null),
         WITH_CONFIG(shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved),
+        WITH_CONFIG(shape_of_llama_when_by_hand_then_sizes_follow),
+        WITH_CONFIG(shape_of_llama_when_named_then_is_changed_and_recorded),
+        WITH_CONFIG(sizes_of_llama_when_for_gpt2_then_are_refused),
         WITH_CONFIG(rows_when_longer_than_the_context_then_are_refused),
         WITH_CONFIG(learning_rate_when_scheduled_then_passes_known_points),
         WITH_CONFIG(learning_rate_when_steps_are_skipped_then_holds_or_counts),

@@ -14,6 +14,7 @@
 
 #include "config/freeze.h"
 #include "model/architecture.h"
+#include "program/llama_model.h"
 
 enum { LAYERS = 12, WIDTH = 6, CONTEXT = 8, VOCAB = 300, SEQ = 7, WORDS = 8 };
 
@@ -168,6 +169,32 @@ static void check_when_a_pattern_matches_nothing_then_is_named(void **state)
     }
 }
 
+/* The examples of messages are of the model at hand. */
+static void check_when_of_a_llama_then_its_names_are_shown(void **state)
+{
+    (void)state;
+    static const words none = {{"h.0.*"}}, all = {{"*"}};
+    const words *const rows[] = {&none, &all};
+    static const char *const named[] = {"'layers.[0-8].*'", "--freeze '*' '!layers.2.*'"};
+    sl_model_shape llama = {.layers = 3,
+                            .width = 8,
+                            .heads = 2,
+                            .context = CONTEXT,
+                            .vocab = VOCAB,
+                            .architecture = SL_ARCHITECTURE_LLAMA};
+    const sl_model_options options = {.batch = 1, .seq = SEQ, .tp_size = 1};
+    sl_model_shape_complete(&llama);
+    for (int i = 0; i < 2; i++) {
+        sl_program *program = NULL;
+        const sl_config_list list = list_of(rows[i]);
+        assert_int_equal(sl_model_shape_emit(&llama, &options, &program), SL_OK);
+        sl_freeze_apply(&list, program);
+        assert_int_equal(sl_freeze_check(&list, program), SL_ERROR_USAGE);
+        assert_message_has(named[i]);
+        sl_program_close(program);
+    }
+}
+
 /* Longer than any name: it is cut, and must not match by what is left. */
 static void check_when_a_pattern_is_very_long_then_is_refused(void **state)
 {
@@ -309,16 +336,15 @@ static sl_status build_own(sl_model *model, const void *user)
 static void token_flops_when_of_an_own_model_then_count_its_attention_and_head(void **state)
 {
     (void)state;
-    const double attention = WIDTH * SEQ, bytes_elements = 257 * WIDTH, head = 300 * WIDTH;
+    const double attention = WIDTH * SEQ, head = 300 * WIDTH; /* bytes.* are only looked up */
     const double block = 2 * WIDTH + (3 * WIDTH + 1.0) * WIDTH + 2 * WIDTH + (WIDTH + 1.0) * WIDTH;
     const struct {
         words patterns;
         double flops;
     } rows[] = {
-        {{{NULL}}, 6 * (bytes_elements + OWN_BLOCKS * (block + attention) + head)},
-        {{{"bytes.*", "b.0.*"}},
-         2 * (bytes_elements + block + attention) + 6 * (2 * (block + attention) + head)},
-        {{{"*", "!classes.*"}}, 2 * (bytes_elements + OWN_BLOCKS * (block + attention)) + 6 * head},
+        {{{NULL}}, 6 * (OWN_BLOCKS * (block + attention) + head)},
+        {{{"bytes.*", "b.0.*"}}, 2 * (block + attention) + 6 * (2 * (block + attention) + head)},
+        {{{"*", "!classes.*"}}, 2 * (OWN_BLOCKS * (block + attention)) + 6 * head},
     };
     sl_model_shape own;
     assert_int_equal(sl_model_shape_survey(build_own, NULL, &own), SL_OK);
@@ -336,6 +362,24 @@ static void token_flops_when_of_an_own_model_then_count_its_attention_and_head(v
                          rows[i].flops);
             sl_program_close(program);
         }
+}
+
+/* Three heads on two ranks: the second rank has a head of padding, which is no work of the model.
+ */
+static void token_flops_when_heads_are_padded_then_count_without_padding(void **state)
+{
+    (void)state;
+    llama_sizes sizes = llama_tiny;
+    sl_model_shape own;
+    sizes.heads = sizes.kv_heads = 3;
+    assert_int_equal(sl_model_shape_survey(llama_build, &sizes, &own), SL_OK);
+    for (uint32_t tp_size = 1; tp_size <= 2; tp_size++) {
+        const sl_model_options options = {.batch = 1, .seq = 8, .tp_size = tp_size};
+        sl_program *program = NULL;
+        assert_int_equal(sl_model_shape_emit(&own, &options, &program), SL_OK);
+        assert_true(sl_freeze_token_flops(program, 8) == sl_model_shape_token_flops(&own, 8));
+        sl_program_close(program);
+    }
 }
 
 /* ---- stages ---- */
@@ -388,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(apply_when_patterns_are_given_then_freezes_what_they_match),
         cmocka_unit_test(check_when_a_pattern_matches_nothing_then_is_named),
+        cmocka_unit_test(check_when_of_a_llama_then_its_names_are_shown),
         cmocka_unit_test(check_when_a_pattern_is_very_long_then_is_refused),
         cmocka_unit_test(check_when_nothing_is_left_to_train_then_is_refused),
         cmocka_unit_test(check_when_something_is_trained_then_is_accepted),
@@ -395,6 +440,7 @@ int main(void)
         cmocka_unit_test(token_flops_when_nothing_is_frozen_then_are_those_of_the_model),
         cmocka_unit_test(token_flops_when_tensors_are_frozen_then_are_what_is_left),
         cmocka_unit_test(token_flops_when_of_an_own_model_then_count_its_attention_and_head),
+        cmocka_unit_test(token_flops_when_heads_are_padded_then_count_without_padding),
         cmocka_unit_test(is_before_when_of_a_stage_then_looks_at_all_stages_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@ static const double UNIT = 0x1p-24;
 
 typedef struct attention_shape {
     uint64_t batch, seq, heads, width;
+    uint64_t group; /* heads of q that share a head of k and v; 0: 1 */
 } attention_shape;
 
 /* Fibers are many times slower under a sanitizer, which sees in every seventh shape what it would
@@ -68,6 +69,31 @@ static MAYBE_UNUSED attention_shape small_attention_shape_of(int round)
     return (attention_shape){1 + (n % 8 == 6), 1 + n % 32, 1 + (n % 8 == 7), width};
 }
 
+/* Of heads that share keys, joined in a row with the queries or apart: groups beside each padded
+ * width and the plain kernels, over one tile of keys and over more. */
+enum { GROUPED_SHAPES = 20 };
+
+static MAYBE_UNUSED attention_shape grouped_shape_of(int round)
+{
+    static const attention_shape shapes[GROUPED_SHAPES] = {
+        {1, 1, 2, 64, 2},   {1, 17, 4, 64, 2},   {2, 33, 3, 80, 3},  {1, 70, 4, 64, 4},
+        {1, 65, 7, 16, 7},  {1, 20, 8, 96, 8},   {2, 40, 4, 128, 2}, {1, 66, 3, 128, 3},
+        {1, 35, 2, 256, 2}, {1, 18, 8, 256, 4},  {1, 130, 2, 64, 2}, {1, 129, 4, 24, 4},
+        {2, 19, 6, 5, 3},   {1, 67, 4, 33, 2},   {1, 70, 2, 66, 2},  {1, 64, 14, 8, 7},
+        {1, 97, 3, 100, 3}, {1, 15, 16, 128, 8}, {1, 140, 2, 80, 2}, {1, 68, 2, 200, 2}};
+    return shapes[round % GROUPED_SHAPES];
+}
+
+/* Small ones for each kernel in turn, as small_attention_shape_of. */
+static MAYBE_UNUSED attention_shape small_grouped_shape_of(int round)
+{
+    static const uint64_t groups[] = {2, 3, 4, 7, 8};
+    attention_shape s = small_attention_shape_of(round);
+    s.group = groups[round / ATTENTION_KERNELS % 5];
+    s.heads *= s.group;
+    return s;
+}
+
 /* What takes part beside causality: nothing else, documents, dropout, both. */
 enum { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH, MASKS };
 
@@ -97,13 +123,71 @@ static MAYBE_UNUSED void set_shape(cuda_case *c, attention_shape s)
     c->attrs.batch = s.batch;
     c->attrs.seq = s.seq;
     c->attrs.heads = s.heads;
-    c->attrs.in = c->attrs.out = s.heads * s.width;
+    c->attrs.in = s.heads * s.width;
+    c->attrs.out = s.group > 1 ? c->attrs.in / s.group : c->attrs.in;
 }
 
 static attention_shape shape_of(const cuda_case *c)
 {
     return (attention_shape){c->attrs.batch, c->attrs.seq, c->attrs.heads,
-                             c->attrs.in / c->attrs.heads};
+                             c->attrs.in / c->attrs.heads, c->attrs.in / c->attrs.out};
+}
+
+/* ---- q, k and v, or their gradients: side by side in each row of one operand, or apart ---- */
+
+/* Which operands they are of an op; k and v only where attrs.is_separate. */
+typedef struct attention_operands {
+    int q, k, v;
+} attention_operands;
+
+static MAYBE_UNUSED uint64_t joined_row_of(const cuda_case *c)
+{
+    return c->attrs.in + 2 * c->attrs.out;
+}
+
+/* Where feature `i` of a joined row lies. */
+static MAYBE_UNUSED int locate_joined(const cuda_case *c, attention_operands of, uint64_t row,
+                                      uint64_t i, uint64_t *out_index)
+{
+    const uint64_t in = c->attrs.in, out = c->attrs.out;
+    if (!c->attrs.is_separate) {
+        *out_index = row * joined_row_of(c) + i;
+        return of.q;
+    }
+    *out_index = i < in ? row * in + i : row * out + (i - in) % out;
+    return i < in ? of.q : i < in + out ? of.k : of.v;
+}
+
+static MAYBE_UNUSED void open_inputs(cuda_case *c, attention_operands of, float scale)
+{
+    const uint64_t rows = c->attrs.batch * c->attrs.seq;
+    case_random(c, of.q, (int)c->type,
+                rows * (c->attrs.is_separate ? c->attrs.in : joined_row_of(c)), scale);
+    if (!c->attrs.is_separate)
+        return;
+    case_random(c, of.k, (int)c->type, rows * c->attrs.out, scale);
+    case_random(c, of.v, (int)c->type, rows * c->attrs.out, scale);
+}
+
+/* The inputs as they stood before the call, joined: [B, T, in + 2 out]. */
+static MAYBE_UNUSED double *widen_joined(const cuda_case *c, attention_operands of)
+{
+    const uint64_t rows = c->attrs.batch * c->attrs.seq, width = joined_row_of(c);
+    double *values = calloc(rows * width, sizeof *values);
+    assert_non_null(values);
+    for (uint64_t i = 0; i < rows * width; i++) {
+        uint64_t index;
+        const int operand = locate_joined(c, of, i / width, i % width, &index);
+        values[i] = case_input(c, operand, index);
+    }
+    return values;
+}
+
+/* Where the key head of a query head begins in a joined row. */
+static MAYBE_UNUSED uint64_t joined_key_of(const cuda_case *c, uint64_t head)
+{
+    const attention_shape s = shape_of(c);
+    return c->attrs.in + head / s.group * s.width;
 }
 
 /* Behind set_shape. Documents of any length; `operand`: that of positions. */
@@ -198,21 +282,36 @@ static MAYBE_UNUSED double *widen(const cuda_case *c, int operand)
     return values;
 }
 
-/* |cuda - cpu| <= bound + the roundings of the stored type, element by element. */
-static MAYBE_UNUSED void compare_within(const cuda_case *c, int operand, const double *bound)
+/* |cuda - cpu| <= bound + the roundings of the stored type, of one element. */
+static void compare_element_within(const cuda_case *c, int operand, uint64_t i, double bound)
 {
     const cuda_operand *o = &c->operand[operand];
-    const bool is_half = o->element != SL_TYPE_FP32;
-    for (uint64_t i = 0; i < o->count; i++) {
-        const double want = case_load(o->element, o->cpu, i);
-        const double got = case_load(o->element, o->cuda, i);
-        double allowed = bound[i] + 0x1p-120;
-        if (is_half)
-            allowed +=
-                2 * CASE_HALF_UNIT[o->element] * (fabs(want) + allowed) + CASE_LEAST[o->element];
-        if (!(fabs(got - want) <= allowed))
-            fail_msg("%s: operand %d, element %llu: got %.9g, want %.9g within %.3g", case_shape(c),
-                     operand, (unsigned long long)i, got, want, allowed);
+    const double want = case_load(o->element, o->cpu, i);
+    const double got = case_load(o->element, o->cuda, i);
+    double allowed = bound + 0x1p-120;
+    if (o->element != SL_TYPE_FP32)
+        allowed += 2 * CASE_HALF_UNIT[o->element] * (fabs(want) + allowed) + CASE_LEAST[o->element];
+    if (!(fabs(got - want) <= allowed))
+        fail_msg("%s: operand %d, element %llu: got %.9g, want %.9g within %.3g", case_shape(c),
+                 operand, (unsigned long long)i, got, want, allowed);
+}
+
+/* Of an operand, element by element. */
+static MAYBE_UNUSED void compare_within(const cuda_case *c, int operand, const double *bound)
+{
+    for (uint64_t i = 0; i < c->operand[operand].count; i++)
+        compare_element_within(c, operand, i, bound[i]);
+}
+
+/* Of gradients; bounds are those of joined rows. */
+static MAYBE_UNUSED void compare_joined_within(const cuda_case *c, attention_operands of,
+                                               const double *bound)
+{
+    const uint64_t rows = c->attrs.batch * c->attrs.seq, width = joined_row_of(c);
+    for (uint64_t i = 0; i < rows * width; i++) {
+        uint64_t index;
+        const int operand = locate_joined(c, of, i / width, i % width, &index);
+        compare_element_within(c, operand, index, bound[i]);
     }
 }
 

@@ -73,6 +73,9 @@ typedef struct cuda_case {
     sl_op_attrs attrs;
     sl_step_scalars scalars;
     const uint8_t *block_flags;
+    const uint64_t *block_keys;
+    const sl_rate *rates;
+    uint32_t rate_count;
     const sl_padding *padding;
     uint64_t padding_count;
     cuda_operand operand[SL_OPERAND_MAX];
@@ -206,6 +209,9 @@ static void run_kernel(cuda_case *c, sl_kernel run, uint64_t workspace_bytes, bo
     sl_kernel_call call = {.attrs = &c->attrs,
                            .scalars = c->scalars,
                            .block_flags = c->block_flags,
+                           .block_keys = c->block_keys,
+                           .rates = c->rates,
+                           .rate_count = c->rate_count,
                            .padding = c->padding,
                            .padding_count = c->padding_count,
                            .workers = is_cuda ? NULL : case_workers,
@@ -231,12 +237,14 @@ static void check_guards(const cuda_case *c)
             fail_msg("%s: something was written beside operand %d", case_shape(c), i);
 }
 
+/* Threads touch the same in every order: where that alone is looked at, orders take turns. */
 static int count_orders(const cuda_case *c)
 {
-    const char *few = getenv("SL_TEST_FULL") ? NULL : getenv("SL_TEST_ORDERS");
-    const int most = few ? (int)strtol(few, NULL, 10) : CASE_ORDERS;
-    const int asked = c->orders > 0 && !getenv("SL_TEST_FULL") ? c->orders : CASE_ORDERS;
-    return asked < most ? asked : most;
+    if (getenv("SL_TEST_FULL"))
+        return CASE_ORDERS;
+    const char *few = getenv("SL_TEST_ORDERS");
+    const int most = few ? (int)strtol(few, NULL, 10) : (int)sanitizer_share(CASE_ORDERS);
+    return c->orders > 0 && c->orders < most ? c->orders : most;
 }
 
 /* The order of a run: all of them; or in order first and then another, or one alone, which take

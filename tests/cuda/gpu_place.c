@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "shim_control.h"
 
-enum { WORKSPACE = SL_OPERAND_MAX, FLAGS, SLOT_COUNT };
+enum { WORKSPACE = SL_OPERAND_MAX, FLAGS, KEYS, SLOT_COUNT };
 
 typedef struct gpu_slot {
     void *memory;        /* on the device */
@@ -152,7 +152,7 @@ static uint64_t find_flag_bytes(const sl_op_attrs *attrs)
 static sl_status place_call(sl_kernel_call *call, const uint64_t *operand_bytes,
                             uint64_t workspace_bytes, uint64_t guard_bytes, bool used[SLOT_COUNT])
 {
-    void *flags;
+    void *flags, *keys;
     for (int i = 0; i < SL_OPERAND_MAX; i++)
         if (call->operand[i] != NULL && operand_bytes[i] > 0) {
             SL_TRY(place_stretch(&place.slots[i], call->operand[i], operand_bytes[i], guard_bytes,
@@ -170,6 +170,11 @@ static sl_status place_call(sl_kernel_call *call, const uint64_t *operand_bytes,
         SL_TRY(place_stretch(&place.slots[FLAGS], call->block_flags, find_flag_bytes(call->attrs),
                              0, &flags));
         call->block_flags = flags;
+    }
+    if (call->block_keys != NULL) {
+        SL_TRY(place_stretch(&place.slots[KEYS], call->block_keys,
+                             find_flag_bytes(call->attrs) * sizeof *call->block_keys, 0, &keys));
+        call->block_keys = keys;
     }
     return SL_OK;
 }

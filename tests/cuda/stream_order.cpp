@@ -363,13 +363,19 @@ void order_work_end(order_work *work)
     delete work;
 }
 
-/* The end of the bytes from `first` on that were declared, for writing if they are written. */
+/* The end of the bytes from `first` on that were declared, for writing if they are written. Reads
+ * are recorded in pairs of bytes (tests/ptx/pages.h), so one of a single byte has another beside
+ * it. */
 static const char *declared_end(const order_work *work, const char *first, bool is_written)
 {
     for (bool goes_on = true; goes_on;) {
         goes_on = false;
         for (const standin_range &each : work->ranges) {
             const char *start = (const char *)each.first, *end = start + each.bytes;
+            if (!is_written) {
+                start -= (uintptr_t)start % 2;
+                end += (uintptr_t)end % 2;
+            }
             if (first < start || first >= end || (is_written && !each.is_written))
                 continue;
             first = end;

@@ -56,7 +56,7 @@ static uint32_t list_ranges(const sl_kernel_table *table, sl_op_kind kind,
         ranges[count++] = (standin_range){call->workspace,
                                           sl_kernels_workspace_bytes(table, kind, attrs, workers),
                                           true, "workspace"};
-    if ((kind == SL_OP_ADAMW || kind == SL_OP_BLOCK_NORM) && call->block_flags)
+    if ((sl_op_info_of(kind)->updates_chunk || kind == SL_OP_BLOCK_NORM) && call->block_flags)
         ranges[count++] = (standin_range){
             call->block_flags + attrs->first_block,
             sl_bits_divide_up(attrs->element_count, SL_BLOCK_ELEMENTS), false, "block_flags"};

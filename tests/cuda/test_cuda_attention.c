@@ -8,19 +8,22 @@
  * apart. */
 #include "attention_case.h"
 
+static const attention_operands FORWARD = {0, 4, 5}, CACHED = {0, 3, 4};
+
 static reference_head head_of(const cuda_case *c, const double *qkv, uint64_t head_index)
 {
     const attention_shape s = shape_of(c);
-    const uint64_t in = s.heads * s.width;
-    const double *q = qkv + head_index / s.heads * s.seq * 3 * in + head_index % s.heads * s.width;
-    return (reference_head){q, q + in, q + 2 * in, 3 * in, s.seq, 0, s.width};
+    const uint64_t row = joined_row_of(c), head = head_index % s.heads;
+    const double *first = qkv + head_index / s.heads * s.seq * row;
+    const double *k = first + joined_key_of(c, head);
+    return (reference_head){first + head * s.width, k, k + c->attrs.out, row, s.seq, 0, s.width};
 }
 
 static void open_forward(cuda_case *c, attention_shape s, float scale)
 {
     const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
     set_shape(c, s);
-    case_random(c, 0, c->type, rows * 3 * in, scale);
+    open_inputs(c, FORWARD, scale);
     case_room(c, 1, c->type, rows * in);
     case_room(c, 2, SL_TYPE_FP32, rows * s.heads);
     prepare_case(c);
@@ -30,7 +33,8 @@ static void check_forward(cuda_case *c)
 {
     const attention_shape s = shape_of(c);
     const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
-    double *qkv = widen(c, 0), *y_bound = zeros(rows * in), *lse_bound = zeros(rows * s.heads);
+    double *qkv = widen_joined(c, FORWARD), *y_bound = zeros(rows * in);
+    double *lse_bound = zeros(rows * s.heads);
     cuda_case_run(c);
     for (uint64_t i = 0; i < s.batch * s.heads * s.seq; i++) {
         const uint64_t head_index = i / s.seq, t = i % s.seq;
@@ -129,19 +133,20 @@ static void check_cached(cuda_case *c)
 {
     const attention_shape s = shape_of(c);
     const uint64_t in = s.heads * s.width, rows = s.batch * s.seq, position = c->scalars.position;
-    const uint64_t cache_rows = c->attrs.cache_rows;
+    const uint64_t cache_rows = c->attrs.cache_rows, out = c->attrs.out;
     cuda_case_run(c);
     case_compare_bits(c, 1);
-    double *qkv = widen(c, 0), *y_bound = zeros(rows * in), *cache = zeros(c->operand[1].count);
+    double *qkv = widen_joined(c, CACHED), *y_bound = zeros(rows * in);
+    double *cache = zeros(c->operand[1].count);
     for (uint64_t i = 0; i < c->operand[1].count; i++)
         cache[i] = case_load(c->type, c->operand[1].cpu, i);
     for (uint64_t i = 0; i < rows * s.heads; i++) {
         const uint64_t b = i / s.seq / s.heads, h = i / s.seq % s.heads, t = i % s.seq;
-        const double *k = cache + b * cache_rows * in + h * s.width;
-        const double *q = qkv + (b * s.seq + t) * 3 * in + h * s.width;
+        const double *k = cache + b * cache_rows * out + h / s.group * s.width;
+        const double *q = qkv + (b * s.seq + t) * joined_row_of(c) + h * s.width;
         /* One stride for q, k and v: give it the query alone. */
-        const reference_head head = {q,      k, k + s.batch * cache_rows * in, in, 1, position + t,
-                                     s.width};
+        const reference_head head = {
+            q, k, k + s.batch * cache_rows * out, out, 1, position + t, s.width};
         bound_query(c, &head, 0, y_bound + (b * s.seq + t) * in + h * s.width, NULL);
     }
     compare_within(c, 2, y_bound);
@@ -156,8 +161,8 @@ static void open_cached(cuda_case *c, attention_shape s, uint64_t position, uint
     set_shape(c, s);
     c->scalars.position = (uint32_t)position;
     c->attrs.cache_rows = position + s.seq + spare_rows;
-    case_random(c, 0, c->type, rows * 3 * in, 1.0f);
-    case_random(c, 1, c->type, 2 * s.batch * c->attrs.cache_rows * in, 1.0f);
+    open_inputs(c, CACHED, 1.0f);
+    case_random(c, 1, c->type, 2 * s.batch * c->attrs.cache_rows * c->attrs.out, 1.0f);
     case_room(c, 2, c->type, rows * in);
     prepare_case(c);
 }
@@ -176,6 +181,88 @@ static void cached_attention_when_run_is_near_the_cpu(void **state)
             check_cached(&c);
             case_close(&c);
         }
+}
+
+/* ---- heads that share keys ---- */
+
+/* Joined and apart, with each of the masks. */
+static void attention_when_heads_share_keys_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(GROUPED_SHAPES); round += ATTENTION_STEP) {
+            cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            c.attrs.is_separate = round % 2;
+            set_shape(&c, grouped_shape_of(round));
+            set_mask(&c, (round / 2 + type) % MASKS, 3);
+            open_forward(&c, grouped_shape_of(round), 1.0f);
+            check_forward(&c);
+            case_close(&c);
+        }
+}
+
+/* Each kernel of shared keys, with masks and without. */
+static void attention_when_each_shared_kernel_has_its_widths_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(2 * ATTENTION_SMALL); round++) {
+            const int shape = round / 2, mask = round % 2 ? 1 + shape % (MASKS - 1) : MASK_NONE;
+            if (!is_small_shape_of(type, shape))
+                continue;
+            const attention_shape s = small_grouped_shape_of(shape);
+            cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            c.orders = 1;
+            c.attrs.is_separate = shape % 3 != 0;
+            set_shape(&c, s);
+            set_mask(&c, mask, 3);
+            open_forward(&c, s, 1.0f);
+            check_forward(&c);
+            case_close(&c);
+        }
+}
+
+static void cached_attention_when_heads_share_keys_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(GROUPED_SHAPES); round += ATTENTION_STEP) {
+            static const uint64_t positions[] = {0, 1, 127, 129, 40};
+            attention_shape s = grouped_shape_of(round);
+            s.seq = round % 3 == 0 ? 1 : round % 3 == 1 ? 2 + (uint64_t)round % 7 : s.seq;
+            cuda_case c = case_of(SL_OP_ATTENTION_CACHED, sl_cuda_attention_cached, type);
+            c.attrs.is_separate = round % 2;
+            open_cached(&c, s, positions[round % 5], (uint64_t)round % 3);
+            check_cached(&c);
+            case_close(&c);
+        }
+}
+
+/* One head a head of keys, as with GPT-2, but apart: the kernels are the same, so are the bits. */
+static void attention_when_inputs_are_apart_gives_the_bits_of_joined_ones(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        const attention_shape s = attention_shape_of(10 + type);
+        const uint64_t rows = s.batch * s.seq, in = s.heads * s.width;
+        cuda_case joined = case_of(SL_OP_ATTENTION, sl_cuda_attention, type), apart = joined;
+        open_forward(&joined, s, 1.0f);
+        apart.attrs.is_separate = 1;
+        open_forward(&apart, s, 1.0f);
+        for (uint64_t i = 0; i < rows * 3 * in; i++) {
+            uint64_t from, to;
+            const int source = locate_joined(&joined, FORWARD, i / 3 / in, i % (3 * in), &from);
+            const int target = locate_joined(&apart, FORWARD, i / 3 / in, i % (3 * in), &to);
+            case_store(type, apart.operand[target].input, to, case_input(&joined, source, from));
+        }
+        cuda_case_run(&joined);
+        cuda_case_run(&apart);
+        for (int i = 1; i < 3; i++)
+            assert_memory_equal(apart.operand[i].cuda, joined.operand[i].cuda,
+                                apart.operand[i].bytes);
+        case_close(&joined);
+        case_close(&apart);
+    }
 }
 
 /* ---- few rows of many widths ---- */
@@ -225,6 +312,12 @@ static void attention_when_heads_do_not_divide_fails(void **state)
     assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
     assert_int_equal(sl_cuda_attention_backward(&call), SL_ERROR_INTERNAL);
     assert_int_equal(sl_cuda_attention_cached(&call), SL_ERROR_INTERNAL);
+    attrs = (sl_op_attrs){.batch = 1, .seq = 1, .in = 6, .out = 4, .heads = 3}; /* 3 on 2 */
+    assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
+    attrs.out = 3; /* a head and a half */
+    assert_int_equal(sl_cuda_attention_backward(&call), SL_ERROR_INTERNAL);
+    attrs.out = 0;
+    assert_int_equal(sl_cuda_attention_cached(&call), SL_ERROR_INTERNAL);
     attrs.heads = 0;
     assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
     assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs, 0), 0);
@@ -251,6 +344,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(attention_when_scores_are_large_is_near_the_cpu),
     cmocka_unit_test(attention_when_scores_are_huge_takes_the_largest),
     cmocka_unit_test(cached_attention_when_run_is_near_the_cpu),
+    cmocka_unit_test(attention_when_heads_share_keys_is_near_the_cpu),
+    cmocka_unit_test(attention_when_each_shared_kernel_has_its_widths_is_near_the_cpu),
+    cmocka_unit_test(cached_attention_when_heads_share_keys_is_near_the_cpu),
+    cmocka_unit_test(attention_when_inputs_are_apart_gives_the_bits_of_joined_ones),
     cmocka_unit_test(attention_when_each_kernel_has_its_widths_is_near_the_cpu),
     cmocka_unit_test(cached_attention_when_each_kernel_has_its_widths_is_near_the_cpu),
     cmocka_unit_test(attention_when_heads_do_not_divide_fails),

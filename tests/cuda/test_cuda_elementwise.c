@@ -1,6 +1,6 @@
 /* What could be wrong: a last piece that is no whole sixteen bytes, a rounding that is not the
  * cpu's, elements left out or done twice. ADD, CLEAR and ROUND must give the cpu's bits, every
- * special number included; GELU and its gradient come within their roundings. */
+ * special number included; GELU, SwiGLU and their gradients come within their roundings. */
 #include "cuda_case.h"
 
 /* Every sign and exponent, and what goes wrong first: zeros, subnormals, halves of a unit, the
@@ -126,6 +126,137 @@ static void gelu_backward_when_run_is_close_to_the_cpu(void **state)
                              .bound = {[1] = {.terms = 10, .magnitude = slope_magnitude}}});
 }
 
+/* The two sides of the gate: operands 0 and 1. */
+static void draw_gate_and_up(cuda_case *c, int round)
+{
+    const uint64_t count = draw_count_of(c, round);
+    case_random(c, 0, (int)c->type, count, 3.0f);
+    case_random(c, 1, (int)c->type, count, 1.0f);
+    if (round % 4 == 0) /* exp(-gate) is infinite */
+        case_store((int)c->type, c->operand[0].input, count / 2, -200);
+}
+
+static void draw_swiglu(cuda_case *c, int round)
+{
+    draw_gate_and_up(c, round);
+    case_room(c, 2, (int)c->type, c->attrs.element_count);
+}
+
+static void draw_swiglu_backward(cuda_case *c, int round)
+{
+    draw_gate_and_up(c, round);
+    case_random(c, 2, (int)c->type, c->attrs.element_count, 1.0f);
+    case_room(c, 3, (int)c->type, c->attrs.element_count);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* exp(-gate) is off by as many units as -gate log2(e) has, and by 2 more on each side; a sum, a
+ * quotient and a product or two. */
+static double gated_magnitude(const cuda_case *c, uint64_t i)
+{
+    const double gate = case_input(c, 0, i);
+    return fabs(gate * sigmoid(gate) * case_input(c, 1, i)) * (1 + fabs(gate));
+}
+
+static double gated_up_magnitude(const cuda_case *c, uint64_t i)
+{
+    const double gate = case_input(c, 0, i);
+    return fabs(gate * sigmoid(gate) * case_input(c, 2, i)) * (1 + fabs(gate));
+}
+
+/* s + gate s (1 - s) cancels as GELU's slope does. */
+static double gated_gate_magnitude(const cuda_case *c, uint64_t i)
+{
+    const double gate = case_input(c, 0, i), s = sigmoid(gate);
+    const double slope = s + fabs(gate) * s * ((1 - s) + 1);
+    return fabs(case_input(c, 1, i) * case_input(c, 2, i)) * slope * (1 + fabs(gate));
+}
+
+static void swiglu_when_run_is_close_to_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_SWIGLU,
+                             .run = sl_cuda_swiglu,
+                             .draw = draw_swiglu,
+                             .shapes = CASE_SHAPES + 4,
+                             .bound = {[2] = {.terms = 8, .magnitude = gated_magnitude}}});
+}
+
+static void swiglu_backward_when_run_is_close_to_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_SWIGLU_BACKWARD,
+                             .run = sl_cuda_swiglu_backward,
+                             .draw = draw_swiglu_backward,
+                             .shapes = CASE_SHAPES + 4,
+                             .bound = {[2] = {.terms = 10, .magnitude = gated_up_magnitude},
+                                       [3] = {.terms = 10, .magnitude = gated_gate_magnitude}}});
+}
+
+static void draw_geglu(cuda_case *c, int round)
+{
+    draw_swiglu(c, round);
+    c->attrs.is_gelu = 1;
+}
+
+static void draw_geglu_backward(cuda_case *c, int round)
+{
+    draw_swiglu_backward(c, round);
+    c->attrs.is_gelu = 1;
+}
+
+/* As of GELU, with the other factor. */
+static double geglu_magnitude(const cuda_case *c, uint64_t i)
+{
+    return gelu_magnitude(c, i) * fabs(case_input(c, 1, i));
+}
+
+static double geglu_up_magnitude(const cuda_case *c, uint64_t i)
+{
+    return gelu_magnitude(c, i) * fabs(case_input(c, 2, i));
+}
+
+static double geglu_gate_magnitude(const cuda_case *c, uint64_t i)
+{
+    return slope_magnitude(c, i) * fabs(case_input(c, 2, i)); /* its d is up */
+}
+
+static void geglu_when_run_is_close_to_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_SWIGLU,
+                             .run = sl_cuda_swiglu,
+                             .draw = draw_geglu,
+                             .shapes = CASE_SHAPES + 4,
+                             .bound = {[2] = {.terms = 10, .magnitude = geglu_magnitude}}});
+    cuda_op_check(&(cuda_op){.kind = SL_OP_SWIGLU_BACKWARD,
+                             .run = sl_cuda_swiglu_backward,
+                             .draw = draw_geglu_backward,
+                             .shapes = CASE_SHAPES + 4,
+                             .bound = {[2] = {.terms = 10, .magnitude = geglu_up_magnitude},
+                                       [3] = {.terms = 12, .magnitude = geglu_gate_magnitude}}});
+}
+
+static void draw_scale(cuda_case *c, int round)
+{
+    const uint64_t count = draw_count_of(c, round);
+    case_random(c, 0, (int)c->type, count, 1.0f);
+    fill_special(c, 0);
+    case_room(c, 1, (int)c->type, count);
+    c->attrs.scale = round % 2 ? -0.3f : 45.25f;
+}
+
+static void scale_when_run_gives_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){
+        .kind = SL_OP_SCALE, .run = sl_cuda_scale, .draw = draw_scale, .shapes = CASE_SHAPES + 4});
+}
+
 static void add_when_run_gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
@@ -186,6 +317,10 @@ static void round_when_run_gives_the_bits_of_the_cpu(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gelu_when_run_is_close_to_the_cpu),
     cmocka_unit_test(gelu_backward_when_run_is_close_to_the_cpu),
+    cmocka_unit_test(swiglu_when_run_is_close_to_the_cpu),
+    cmocka_unit_test(swiglu_backward_when_run_is_close_to_the_cpu),
+    cmocka_unit_test(geglu_when_run_is_close_to_the_cpu),
+    cmocka_unit_test(scale_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(add_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(dropout_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(clear_when_run_leaves_zeros),

@@ -204,6 +204,7 @@ static void fill_norm(sl_norm_sum *sum)
             i < full ? UINT64_MAX : sl_rng_below(test_seed, 4, draw_count++, UINT64_MAX) >> 8;
     const double loss = (double)draw_below(100000) / 7;
     memcpy(sum->reserved, &loss, sizeof loss);
+    sum->counted = (uint32_t)draw_below(SL_COUNTED_MAX);
 }
 
 static void norms_when_merged_have_the_bits_of_the_cpu(void **state)
@@ -217,7 +218,9 @@ static void norms_when_merged_have_the_bits_of_the_cpu(void **state)
         case_room(&c, 1, CASE_BYTES, sizeof *parts);
         if (round % 2)
             case_room(&c, 2, CASE_BYTES, sizeof(double));
-        check(&c, SL_RANK_NORM_MERGE, 1u << 1 | 1u << 2);
+        if (round % 3)
+            case_room(&c, 3, CASE_BYTES, sizeof(double));
+        check(&c, SL_RANK_NORM_MERGE, 1u << 1 | 1u << 2 | 1u << 3);
     }
 }
 
@@ -229,6 +232,8 @@ static void norms_when_prepared_carry_flags_and_the_loss(void **state)
         fill_norm(case_room(&c, 0, CASE_BYTES, sizeof(sl_norm_sum)));
         if (round % 3)
             *(double *)case_room(&c, 1, CASE_BYTES, sizeof(double)) = 1.5 * round;
+        if (round % 2)
+            *(double *)case_room(&c, 2, CASE_BYTES, sizeof(double)) = SL_COUNTED_MAX - round;
         check(&c, SL_RANK_NORM_PREPARE, 1u << 0);
     }
 }

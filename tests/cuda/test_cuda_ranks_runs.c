@@ -6,7 +6,34 @@
  * what they compute is compared with one rank's on a device, with the ranks' of the cpu device, and
  * among policies and stages of ZeRO. */
 #define _GNU_SOURCE
+#define RANK_RUNS_CHOOSES_SHAPE
 #include "gpu_ranks_case.h"
+
+/* A Qwen 2 with biases: on four ranks two share a key head. A head's bias is no multiple of sixteen
+ * bytes. */
+static const sl_model_shape gpt2 = {RANK_RUNS_LAYERS, 40, 5, 24, 600},
+                            qwen2 = {.layers = RANK_RUNS_LAYERS,
+                                     .width = 40,
+                                     .heads = 4,
+                                     .context = 24,
+                                     .vocab = 600,
+                                     .architecture = SL_ARCHITECTURE_QWEN2,
+                                     .kv_heads = 2,
+                                     .head = 10,
+                                     .ffn = 70};
+
+static int begin_gpt2(void **state)
+{
+    shape = gpt2;
+    return begin(state);
+}
+
+static int begin_qwen2(void **state)
+{
+    shape = qwen2;
+    sl_model_shape_complete(&shape);
+    return begin(state);
+}
 
 /* ---- layouts ---- */
 
@@ -69,6 +96,19 @@ static void gradients_when_of_ranks_are_near_those_of_one(void **state)
     for (int i = 0; i < LAYOUT_COUNT; i++)
         if (is_full() || layouts[i].is_quick)
             compare_with_one(&layouts[i]);
+}
+
+/* The sum over the ranks of one key head: in fp32, and rounded to what is sent. Roundings average
+ * over 40 elements and more; a bias has ten. */
+static void gradients_when_ranks_share_key_heads_are_near_those_of_one(void **state)
+{
+    (void)state;
+    static const layout shared[] = {
+        {4, 1, {FP32, "policy=host"}, fp32_bound, true},
+        {4, 1, {BF16, "accumulate=2"}, 3 * bf16_bound, true},
+    };
+    for (int i = 0; i < 2; i++)
+        compare_with_one(&shared[i]);
 }
 
 /* ---- beside the cpu device, and the plan ---- */
@@ -185,7 +225,7 @@ static void traffic_when_counted_is_that_of_the_formula(void **state)
     for (int i = 0; i < 2; i++) {
         ranks_run *run = open_layout(1, 3, stages[i], 1, NULL);
         const sl_layout *it = run->rank[0].runtime->blueprint->layout;
-        const uint64_t psi = it->chunk_count * it->chunk_elements, n = run->size;
+        const uint64_t psi = it->block_count * SL_BLOCK_ELEMENTS, n = run->size;
         const uint64_t before = count_data_bytes(run);
         take_step(run);
         assert_int_equal(count_data_bytes(run) - before,
@@ -326,18 +366,24 @@ static void ranks_when_there_are_too_few_gpus_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(gradients_when_of_ranks_are_near_those_of_one, begin, end),
-        cmocka_unit_test_setup_teardown(steps_when_of_a_gpu_are_near_those_of_the_cpu, begin, end),
-        cmocka_unit_test_setup_teardown(bits_when_policies_and_stages_differ_are_the_same, begin,
+        cmocka_unit_test_setup_teardown(gradients_when_of_ranks_are_near_those_of_one, begin_gpt2,
                                         end),
-        cmocka_unit_test_setup_teardown(traffic_when_counted_is_that_of_the_formula, begin, end),
-        cmocka_unit_test_setup_teardown(windows_when_measured_are_those_that_are_planned, begin,
+        cmocka_unit_test_setup_teardown(gradients_when_ranks_share_key_heads_are_near_those_of_one,
+                                        begin_qwen2, end),
+        cmocka_unit_test_setup_teardown(steps_when_of_a_gpu_are_near_those_of_the_cpu, begin_gpt2,
                                         end),
+        cmocka_unit_test_setup_teardown(bits_when_policies_and_stages_differ_are_the_same,
+                                        begin_gpt2, end),
+        cmocka_unit_test_setup_teardown(traffic_when_counted_is_that_of_the_formula, begin_gpt2,
+                                        end),
+        cmocka_unit_test_setup_teardown(windows_when_measured_are_those_that_are_planned,
+                                        begin_gpt2, end),
         cmocka_unit_test_setup_teardown(wait_when_missing_before_or_behind_an_exchange_is_found,
-                                        begin, end),
+                                        begin_gpt2, end),
         cmocka_unit_test_setup_teardown(failure_when_of_an_exchange_ends_the_step_on_all_ranks,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(ranks_when_there_are_too_few_gpus_are_refused, begin, end),
+                                        begin_gpt2, end),
+        cmocka_unit_test_setup_teardown(ranks_when_there_are_too_few_gpus_are_refused, begin_gpt2,
+                                        end),
     };
     return cmocka_run_group_tests(tests, open_disk, close_disk);
 }

@@ -170,8 +170,12 @@ static void fill_loss(cuda_case *c)
 {
     float *stats = (float *)case_room(c, 0, SL_TYPE_FP32, c->attrs.row_count * 4);
     for (uint64_t i = 0; i < c->attrs.row_count * 4; i++)
-        stats[i] = i % 4 == 1 ? 1.0f + (float)draw_below(5000) / 16 : (float)draw_below(999) / 64;
+        stats[i] = i % 4 == 1   ? 1.0f + (float)draw_below(5000) / 16
+                   : i % 4 == 3 ? (float)(draw_below(4) == 0) /* masked */
+                                : (float)draw_below(999) / 64;
     *(double *)case_room(c, 1, CASE_DOUBLE, 1) = 3.5;
+    if (draw_below(3) > 0)
+        *(double *)case_room(c, 2, CASE_DOUBLE, 1) = 7.0;
 }
 
 static void draw_loss(cuda_case *c, int round)

@@ -124,6 +124,8 @@ static void policies_when_in_each_type_then_give_the_same_bits(void **state)
     compare_placements("bf16", &RUN_SETTINGS("device=cuda", "precision=bf16", "steps=3"), 1);
     compare_placements("fp32", &RUN_SETTINGS("device=cuda", "precision=fp32", "steps=2"), 4);
     compare_placements("fp16", &RUN_SETTINGS("device=cuda", "precision=fp16", "steps=2"), 5);
+    compare_placements(
+        "muon", &RUN_SETTINGS("device=cuda", "precision=bf16", "optimizer=muon", "steps=2"), 5);
 }
 
 /* Recomputation and the order of accumulation change which commands there are, not the numbers. */

@@ -5,11 +5,17 @@
  * all types of parameters and gradients. */
 #include "cuda_case.h"
 
+#include "base/dynamic_codes.h"
 #include "kernels/cuda/ops.h"
 
 enum { BLOCK = SL_BLOCK_ELEMENTS, FLAGS_MOST = 4096 };
 
 static uint8_t flags[FLAGS_MOST];
+static uint64_t keys[FLAGS_MOST];
+
+/* Rates of their own; the last is the last one of a table. */
+static const sl_rate own_rates[SL_RATES_MAX] = {
+    {1, 0}, {1, SL_RATE_DECAY_OF_STEP}, {0.5f, 0.3f}, {0, 1}, [SL_RATES_MAX - 1] = {1.7f, 0}};
 
 /* Both signs of everything that has a rule of its own. */
 static float draw_special(void)
@@ -40,7 +46,7 @@ static uint64_t draw_blocks(int round)
     return round == 0 ? 67 : draw_between(1, 6);
 }
 
-/* ---- ADAMW ---- */
+/* ---- the updates of rules ---- */
 
 static void draw_scalars(cuda_case *c)
 {
@@ -51,7 +57,23 @@ static void draw_scalars(cuda_case *c)
                                    .epsilon = draw_below(4) ? 1e-8f : 0.0f,
                                    .bias1 = 0.271f,
                                    .bias2_root = 0.3776f,
+                                   .lion_beta1 = 0.9f,
+                                   .lion_beta2 = draw_below(2) ? 0.99f : 0.98f,
+                                   .momentum = draw_below(4) ? 0.9f : 0.0f,
+                                   .muon_momentum = 0.9f + (float)draw_below(1000) / 16384,
+                                   .is_nesterov = (uint32_t)draw_below(2),
                                    .loss_scale = 1.0f};
+}
+
+static void draw_rates(cuda_case *c)
+{
+    static const uint8_t used[] = {0, 1, 2, 3, SL_RATES_MAX - 1};
+    const bool is_own = draw_below(2);
+    for (int i = 0; i < FLAGS_MOST; i++)
+        flags[i] = used[draw_below(is_own ? sizeof used : 2)];
+    c->block_flags = flags;
+    c->rates = is_own ? own_rates : NULL;
+    c->rate_count = is_own ? SL_RATES_MAX : 0;
 }
 
 static void draw_control(cuda_case *c, bool skips)
@@ -66,85 +88,175 @@ static void draw_grad_type(cuda_case *c)
     c->attrs.grad_type = (uint16_t)(draw_below(2) ? c->type : SL_TYPE_FP32);
 }
 
+static bool is_stateless; /* SGD without momentum: a kernel of its own */
+
+static float draw_of(uint64_t *state, bool is_signed)
+{
+    const float value = 1e-3f * draw_normal(state);
+    return is_signed ? value : fabsf(value);
+}
+
+/* Blocks of codes and scales. */
+static void draw_codes(cuda_case *c, int operand, uint64_t count, bool is_signed)
+{
+    const uint64_t block_bytes = sl_states_block_bytes(SL_STATES_INT8), blocks = count / BLOCK;
+    uint8_t *stored = case_room(c, operand, CASE_BYTES, blocks * block_bytes);
+    uint64_t state = sl_rng_below(test_seed, 3, draw_count++, UINT64_MAX);
+    float values[SL_CODES_GROUP];
+    for (uint64_t g = 0; g < count / SL_CODES_GROUP; g++) {
+        uint8_t *block = stored + g / (BLOCK / SL_CODES_GROUP) * block_bytes;
+        const uint64_t in_block = g % (BLOCK / SL_CODES_GROUP);
+        for (int i = 0; i < SL_CODES_GROUP; i++)
+            values[i] = g % 5 == 3 ? 0.0f : draw_of(&state, is_signed);
+        const float scale =
+            sl_codes_encode_group(values, is_signed, block + in_block * SL_CODES_GROUP);
+        memcpy(block + BLOCK + in_block * sizeof scale, &scale, sizeof scale);
+    }
+}
+
+static void draw_state(cuda_case *c, int operand, uint64_t count, bool is_signed)
+{
+    const int type = c->attrs.state_type == SL_STATES_BF16 ? SL_TYPE_BF16 : SL_TYPE_FP32;
+    if (c->attrs.state_type == SL_STATES_INT8) {
+        draw_codes(c, operand, count, is_signed);
+        return;
+    }
+    uint64_t state = sl_rng_below(test_seed, 3, draw_count++, UINT64_MAX);
+    void *values = case_room(c, operand, type, count);
+    for (uint64_t i = 0; i < count; i++)
+        case_store(type, values, i, (double)draw_of(&state, is_signed));
+}
+
+/* The states of the op that is drawn. */
+static void draw_states(cuda_case *c, uint64_t count)
+{
+    if (is_stateless) {
+        c->attrs.state_type = SL_STATES_FP32;
+        return;
+    }
+    for (int i = 0; i < FLAGS_MOST; i++)
+        keys[i] = sl_rng_below(test_seed, 4, draw_count++, UINT64_MAX);
+    c->block_keys = keys;
+    c->scalars.step = draw_below(1000);
+    draw_state(c, 2, count, true);
+    if (c->kind == SL_OP_ADAMW)
+        draw_state(c, 3, count, false);
+}
+
 static void draw_update(cuda_case *c, uint64_t blocks, bool skips)
 {
     const uint64_t count = blocks * BLOCK;
-    const bool half = c->type != SL_TYPE_FP32;
+    if (c->kind == SL_OP_APPLY || c->kind == SL_OP_MOMENTUM) /* muon's, of which states are fp32 */
+        c->attrs.state_type = SL_STATES_FP32;
+    const int param = c->kind == SL_OP_ADAMW ? 4 : c->kind == SL_OP_APPLY ? 2 : 3;
     c->attrs.element_count = count;
     c->attrs.first_block = draw_below(5);
     draw_scalars(c);
     draw_control(c, skips);
     case_random(c, 1, c->attrs.grad_type, count, 1e-2f);
-    case_random(c, 2, SL_TYPE_FP32, count, 1e-3f);
-    float *moment2 = case_random(c, 3, SL_TYPE_FP32, count, 1e-4f);
-    for (uint64_t i = 0; i < count; i++)
-        moment2[i] = fabsf(moment2[i]);
-    case_random(c, 4, (int)c->type, count, 1.0f);
-    if (half)
-        case_random(c, 5, SL_TYPE_FP32, count, 1.0f);
-    for (int operand = 1; operand <= (half ? 5 : 4); operand++) {
+    draw_states(c, count);
+    if (c->kind != SL_OP_MOMENTUM)
+        case_random(c, param, (int)c->type, count, 1.0f);
+    if (c->kind != SL_OP_MOMENTUM && c->type != SL_TYPE_FP32)
+        case_random(c, param + 1, SL_TYPE_FP32, count, 1.0f);
+    for (int operand = 1; operand <= param + 1; operand++) {
+        if (c->operand[operand].input == NULL || c->operand[operand].element == CASE_BYTES)
+            continue;
         plant(c, operand, 20 * blocks, draw_special);
         plant(c, operand, 20 * blocks, draw_tiny);
     }
-    for (int i = 0; i < FLAGS_MOST; i++)
-        flags[i] = (uint8_t)draw_below(2);
-    c->block_flags = flags;
+    draw_rates(c);
 }
 
-static void draw_adamw(cuda_case *c, int round)
+static void draw_any(cuda_case *c, int round)
 {
     draw_grad_type(c);
+    c->attrs.state_type = (uint32_t)draw_below(SL_STATES_COUNT);
     draw_update(c, draw_blocks(round), round % 5 == 4);
 }
 
-static void draw_large_adamw(cuda_case *c, int round)
+static void draw_large(cuda_case *c, int round)
 {
-    (void)round;
     draw_grad_type(c);
+    c->attrs.state_type = (uint32_t)round % SL_STATES_COUNT;
     draw_update(c, 1100, false);
 }
 
 /* Gradients of each type in turn. */
-static void draw_small_adamw(cuda_case *c, int round)
+static void draw_small(cuda_case *c, int round)
 {
     c->attrs.grad_type = (uint16_t)(round % 2 ? c->type : SL_TYPE_FP32);
+    c->attrs.state_type = (uint32_t)round / 2 % SL_STATES_COUNT;
     draw_update(c, 1 + (uint64_t)round / 2 % 4, round % 10 == 9);
 }
 
-static void adamw_when_run_gives_the_bits_of_the_cpu(void **state)
+static const struct {
+    sl_op_kind kind;
+    sl_kernel run;
+    uint32_t master; /* its operand; 0: it has none */
+    bool is_stateless, has_small_states;
+} updates[] = {{SL_OP_ADAMW, sl_cuda_adamw, 5, false, true},
+               {SL_OP_SGD, sl_cuda_sgd, 4, true, false},
+               {SL_OP_SGD, sl_cuda_sgd, 4, false, true},
+               {SL_OP_LION, sl_cuda_lion, 4, false, true},
+               {SL_OP_APPLY, sl_cuda_apply, 3, true, false},
+               {SL_OP_MOMENTUM, sl_cuda_momentum, 0, false, false}};
+
+enum { UPDATES = sizeof updates / sizeof updates[0] };
+
+static void update_when_run_gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
-    cuda_op op = {.kind = SL_OP_ADAMW, .run = sl_cuda_adamw, .draw = draw_adamw, .shapes = 30};
-    cuda_op_check(&op);
-    op.draw = draw_small_adamw;
-    op.shapes = 2 * CASE_EACH;
-    op.orders = 1;
-    cuda_op_check(&op);
+    for (int i = 0; i < UPDATES; i++) {
+        is_stateless = updates[i].is_stateless;
+        cuda_op op = {
+            .kind = updates[i].kind, .run = updates[i].run, .draw = draw_any, .shapes = 30};
+        cuda_op_check(&op);
+        op.draw = draw_small; /* gradients of each type, and states of each */
+        op.shapes = 2 * CASE_EACH * (updates[i].has_small_states ? SL_STATES_COUNT : 1);
+        op.orders = 1;
+        cuda_op_check(&op);
+    }
 }
 
-static void adamw_when_over_a_thousand_blocks_gives_the_bits_of_the_cpu(void **state)
+static void update_when_over_a_thousand_blocks_gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
-    cuda_op_check(&(cuda_op){.kind = SL_OP_ADAMW,
-                             .run = sl_cuda_adamw,
-                             .draw = draw_large_adamw,
-                             .shapes = 1,
-                             .orders = 1});
+    for (int i = 0; i < UPDATES; i++) {
+        is_stateless = updates[i].is_stateless;
+        cuda_op_check(&(cuda_op){.kind = updates[i].kind,
+                                 .run = updates[i].run,
+                                 .draw = draw_large,
+                                 .shapes = 1,
+                                 .orders = 1});
+    }
 }
 
-static void adamw_when_misused_says_so(void **state)
+static void update_when_misused_says_so(void **state)
 {
     (void)state;
-    sl_op_attrs attrs = {.element_count = BLOCK + 1};
-    sl_kernel_call call = {.attrs = &attrs};
-    assert_int_equal(sl_cuda_adamw(&call), SL_ERROR_INTERNAL);
-    attrs = (sl_op_attrs){.element_count = BLOCK, .grad_type = SL_TYPE_BF16};
-    assert_int_equal(sl_cuda_adamw(&call), SL_ERROR_INTERNAL);
-    assert_int_equal(sl_cuda_block_norm(&call), SL_ERROR_INTERNAL);
-    attrs = (sl_op_attrs){.element_count = BLOCK, .type = SL_TYPE_BF16};
-    assert_int_equal(sl_cuda_adamw(&call), SL_ERROR_INTERNAL);
-    attrs = (sl_op_attrs){.element_count = 0};
-    assert_int_equal(sl_cuda_adamw(&call), SL_OK);
+    for (int i = 0; i < UPDATES; i++) {
+        const sl_kernel run = updates[i].run;
+        sl_op_attrs attrs = {.element_count = BLOCK + 1};
+        sl_kernel_call call = {.attrs = &attrs};
+        assert_int_equal(run(&call), SL_ERROR_INTERNAL);
+        attrs = (sl_op_attrs){.element_count = BLOCK, .grad_type = SL_TYPE_BF16};
+        assert_int_equal(run(&call), SL_ERROR_INTERNAL);
+        assert_int_equal(sl_cuda_block_norm(&call), SL_ERROR_INTERNAL);
+        attrs = (sl_op_attrs){.element_count = BLOCK, .type = SL_TYPE_BF16};
+        if (updates[i].master > 0) { /* parameters without a master copy */
+            call.operand[updates[i].master - 1] = &attrs;
+            assert_int_equal(run(&call), SL_ERROR_INTERNAL);
+        }
+        if (updates[i].kind != SL_OP_MOMENTUM) {
+            attrs = (sl_op_attrs){.element_count = BLOCK, .state_type = SL_STATES_BF16};
+            assert_int_equal(run(&call), SL_ERROR_INTERNAL); /* without keys */
+            attrs.state_type = SL_STATES_COUNT;
+            assert_int_equal(run(&call), SL_ERROR_INTERNAL);
+        }
+        attrs = (sl_op_attrs){.element_count = 0};
+        assert_int_equal(run(&call), SL_OK);
+    }
 }
 
 /* ---- BLOCK_NORM ---- */
@@ -282,6 +394,12 @@ static void draw_finish(cuda_case *c, int round)
     c->scalars.clip = clips[draw_below(4)];
     c->scalars.loss_scale = ldexpf(1.0f, (int)draw_below(20));
     case_room(c, 1, SL_TYPE_FP32, sizeof(sl_step_control) / 4);
+    if (round % 3 == 0)
+        return;
+    c->attrs.row_count = draw_between(1, 100000); /* with masks; now and then nothing counts */
+    *(double *)case_room(c, 2, CASE_DOUBLE, 1) = (double)draw_below(c->attrs.row_count + 1);
+    if (round % 9 == 1)
+        *(double *)c->operand[2].input = 0;
 }
 
 static void norm_finish_when_run_gives_the_bits_of_the_cpu(void **state)
@@ -292,9 +410,9 @@ static void norm_finish_when_run_gives_the_bits_of_the_cpu(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(adamw_when_run_gives_the_bits_of_the_cpu),
-    cmocka_unit_test(adamw_when_over_a_thousand_blocks_gives_the_bits_of_the_cpu),
-    cmocka_unit_test(adamw_when_misused_says_so),
+    cmocka_unit_test(update_when_run_gives_the_bits_of_the_cpu),
+    cmocka_unit_test(update_when_over_a_thousand_blocks_gives_the_bits_of_the_cpu),
+    cmocka_unit_test(update_when_misused_says_so),
     cmocka_unit_test(block_norm_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(norm_finish_when_run_gives_the_bits_of_the_cpu),
 };

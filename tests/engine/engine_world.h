@@ -339,7 +339,7 @@ static inline void fill_homes(world *w)
                             .tensor_flags = w->tensor_flags};
     w->chunk_of_tensor[1] = 1;
     w->tensor_blocks[0] = w->tensor_blocks[1] = 1;
-    w->tensor_flags[0] = SL_BLOCK_DECAYS;
+    w->tensor_flags[0] = SL_RATE_DECAYS;
 }
 
 static inline void fill_places(world *w)

@@ -50,7 +50,7 @@ static inline sl_status serial_walk_open(const plan_case *c, const sl_plan *plan
         out_walk->memory[tier] = memory;
         const sl_homes *homes = c->homes;
         if (homes->flags_bytes[tier])
-            sl_layout_write_flags(c->layout, SL_BLOCK_DECAYS,
+            sl_layout_write_flags(c->layout, SL_BLOCK_RATE,
                                   (uint8_t *)out_walk->memory[tier] + homes->flags_offset[tier]);
         ASAN_POISON_MEMORY_REGION(memory, bytes);
     }
@@ -154,7 +154,9 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
         call.padding = layout->padding + first[0];
         call.padding_count = first[1] - first[0];
     }
-    call.block_flags = op->kind == SL_OP_ADAMW ? serial_walk_at(walk, &flags) : NULL;
+    call.block_flags = sl_op_info_of(op->kind)->updates_chunk ? serial_walk_at(walk, &flags) : NULL;
+    call.rates = walk->c->layout->rate_count > 0 ? walk->c->layout->rates : NULL;
+    call.rate_count = walk->c->layout->rate_count;
     sl_status status = SL_OK;
     if (op->kind == SL_OP_INPUT)
         serial_walk_fill(walk, op, call.operand[0]);

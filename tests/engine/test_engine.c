@@ -214,6 +214,21 @@ static void open_when_guarded_clears_homes_and_nothing_else(void **state)
     sl_engine_close(engine);
 }
 
+static void open_when_plans_differ_in_a_constant_then_fails(void **state)
+{
+    (void)state;
+    world w;
+    sl_engine *engine = NULL;
+    world_init(&w);
+    w.program.constants[0] = (sl_constant){.positions = 1, .width = 2, .base = 100};
+    w.eval_program.constants[0] = w.program.constants[0];
+    w.program.constant_count = w.eval_program.constant_count = 1;
+    sl_engine_close(open_world(&w));
+    w.eval_program.constants[0].base = 101;
+    assert_int_equal(sl_engine_open_with(&w.options, &w.parts, &engine), SL_ERROR_INTERNAL);
+    assert_null(engine);
+}
+
 static void clear_persistent_when_called_zeroes_the_slots_alone(void **state)
 {
     (void)state;
@@ -293,6 +308,7 @@ int main(void)
         cmocka_unit_test(step_when_it_returns_has_read_all_inputs),
         cmocka_unit_test(input_when_of_another_plan_waits_for_the_one_that_runs),
         cmocka_unit_test(open_when_guarded_clears_homes_and_nothing_else),
+        cmocka_unit_test(open_when_plans_differ_in_a_constant_then_fails),
         cmocka_unit_test(clear_persistent_when_called_zeroes_the_slots_alone),
         cmocka_unit_test(slots_when_asked_for_are_the_plans_places),
         cmocka_unit_test(prepare_when_opening_covers_each_op_once),

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "sanitizer_share.h"
 #include "training_run.h"
 
 enum { PLACEMENTS = 6 };
@@ -132,7 +133,7 @@ static void compare_with_all(sl_type type, uint32_t micro_batches)
     all.c.policy.policy = SL_POLICY_DEVICE;
     open_stepped(&all, 0);
     for (int which = 1; which < PLAN_CASE_FROZEN_COUNT; which++)
-        for (uint64_t n = 0; n < PLACEMENTS; n++) {
+        for (uint64_t n = 0; n < sanitizer_share(PLACEMENTS); n++) {
             const uint64_t seed = 1000 * (uint64_t)which + n;
             stepped frozen = {.c = choose(seed, type, micro_batches, (plan_case_frozen)which)};
             open_stepped(&frozen, seed);

@@ -104,10 +104,15 @@ static inline sl_status training_run_fill(void *user, const sl_engine_fill *what
         tokens[i] = what->slot == SL_INPUT_POSITIONS
                         ? (int32_t)(i % seq % document)
                         : training_run_token(run->c, run->step, what->micro_batch, i + what->slot);
+    const bool masks = run->c->emit.masks && what->slot == SL_INPUT_TARGETS;
+    for (uint64_t i = 0; masks && i < what->bytes / sizeof *tokens; i++)
+        if (i % 5 < 2 + what->micro_batch % 3)
+            tokens[i] = -1;
     return SL_OK;
 }
 
 typedef struct training_run_settings {
+    sl_device_kind device;
     uint32_t worker_count;
     bool guards;
     sl_engine_parts parts;
@@ -125,15 +130,16 @@ static inline sl_status training_run_open_with(plan_case *c, sl_plan *plan,
         out_run->disk = scratch_open();
     const char *directories[] = {out_run->disk.text};
     const sl_engine_source source = {training_run_fill, out_run};
-    sl_engine_options options = {.layout = c->layout,
-                                 .homes = c->homes,
-                                 .plans = &engine_plan,
-                                 .plan_count = 1,
-                                 .target = {.worker_count = settings->worker_count},
-                                 .source = &source,
-                                 .disk_directories = directories,
-                                 .disk_directory_count = out_run->disk.text[0] ? 1 : 0,
-                                 .guard_arenas = settings->guards};
+    sl_engine_options options = {
+        .layout = c->layout,
+        .homes = c->homes,
+        .plans = &engine_plan,
+        .plan_count = 1,
+        .target = {.device = settings->device, .worker_count = settings->worker_count},
+        .source = &source,
+        .disk_directories = directories,
+        .disk_directory_count = out_run->disk.text[0] ? 1 : 0,
+        .guard_arenas = settings->guards};
     SL_TRY(sl_engine_open_with(&options, &settings->parts, &out_run->engine));
     return training_run_initialise(out_run);
 }
@@ -154,6 +160,11 @@ static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)
                              .epsilon = 1e-8f,
                              .bias1 = (float)(1.0 - pow(0.9, step)),
                              .bias2_root = (float)sqrt(1.0 - pow(0.95, step)),
+                             .lion_beta1 = 0.9f,
+                             .lion_beta2 = 0.99f,
+                             .momentum = 0.9f,
+                             .muon_momentum = 0.95f,
+                             .is_nesterov = 1,
                              .clip = clip,
                              .loss_scale = 1.0f,
                              .dropout_seed = 41,

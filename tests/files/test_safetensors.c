@@ -22,7 +22,7 @@ static sl_status open_hostile(const hostile_row *row, const char *directory)
     if (row->kind == HOSTILE_CONFIG)
         return sl_weights_read_config(directory, &shape);
     if (row->kind == HOSTILE_INDEX)
-        return sl_weights_import(sl_model_names_of(&shape), directory, NULL, 0, &io);
+        return sl_weights_import(&shape, directory, NULL, 0, &io);
     sl_safetensors *file = NULL;
     scratch_path path = scratch_join(directory, "model.safetensors");
     return sl_safetensors_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file);

@@ -119,6 +119,23 @@ static void file_when_another_was_given_before_then_wins_by_what_it_says_alone(v
     assert_explained(self, "--lr as given before\n");
 }
 
+static void muon_when_read_then_has_deepspeeds_scale_and_one_rate(void **state)
+{
+    fixture *self = *state;
+    accept(self, "{\"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.02}}}");
+    assert_int_equal(self->config.optimizer, SL_CONFIG_MUON);
+    assert_int_equal(self->config.muon_scale, SL_CONFIG_ORIGINAL);
+    assert_true(self->config.lr == 0.02 && self->config.momentum == 0.95);
+    assert_true(self->config.weight_decay == 0 && self->config.beta2 == 0.95);
+    assert_explained(self, "--optimizer muon --muon-scale original\n");
+    assert_int_equal(load(self, "{\"optimizer\": {\"type\": \"Muon\"}}"), SL_ERROR_USAGE);
+    assert_message_has("without lr");
+    assert_int_equal(load(self, "{\"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 1, "
+                                "\"muon_lr\": 0.02}}}"),
+                     SL_ERROR_USAGE);
+    assert_message_has("muon_lr");
+}
+
 /* ---- batches ---- */
 
 static void batch_when_any_two_are_there_then_the_third_follows(void **state)
@@ -598,6 +615,7 @@ int main(void)
         WITH_CONFIG(fp16_when_it_says_little_then_has_deepspeeds_scale),
         WITH_CONFIG(fp16_when_overridden_then_its_scale_goes_with_it),
         WITH_CONFIG(file_when_another_was_given_before_then_wins_by_what_it_says_alone),
+        WITH_CONFIG(muon_when_read_then_has_deepspeeds_scale_and_one_rate),
         cmocka_unit_test(batch_when_any_two_are_there_then_the_third_follows),
         WITH_CONFIG(partition_when_asked_for_then_is_of_tensor_parallel_ranks),
         cmocka_unit_test(offload_when_read_then_is_a_policy),

@@ -17,6 +17,7 @@
 #include "foreign/convert/convert.h"
 #include "foreign/megatron_pieces.h"
 #include "scratch_case.h"
+#include "tensors/across.h"
 #include "text/text_case.h"
 #include "torch_case.h"
 
@@ -130,7 +131,7 @@ static void pieces_when_imported_then_in_the_programs_order(void **state)
 {
     (void)state;
     static const char *const names[] = {"core-2x2", "fused-1x1", "legacy-1x2", "first-2x1"};
-    static const uint64_t windows[] = {32, 33, 70, 100, 8 * 32, SL_MEGATRON_PIECES_WINDOW_ELEMENTS};
+    static const uint64_t windows[] = {32, 33, 70, 100, 8 * 32, SL_ACROSS_WINDOW_ELEMENTS};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         sl_megatron_model *model;
         must(sl_megatron_model_open(scratch_join(golden, names[i]).text, &model));

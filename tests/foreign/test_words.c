@@ -193,7 +193,7 @@ static void options_when_of_another_program_then_are_named_by_what_they_mean(voi
         {"hidden-size", "--width N"},
         {"out-dir", "--save DIR"},
         {"gpus", "sluice launch -n N -- train"},
-        {"epochs", "--steps N"},
+        {"num_epochs", "--epochs N"},
         {"dtype", "--precision NAME"},
         {"train-iters", "--steps N"},
         {"n-embd", "--width N"},
@@ -205,7 +205,7 @@ static void options_when_of_another_program_then_are_named_by_what_they_mean(voi
         {"lr_warmup_fraction", "--warmup F"},
         {"per_device_train_batch_size", "--micro-batch N"},
         {"offload_optim_frac", "--policy static --offload-optimizer F"},
-        {"rotary-percent", "without an equal here: positions of GPT-2 are learned"},
+        {"rotary-percent", "without an equal here: positions of GPT-2 are learned; others"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char setting[64], unknown[64];
@@ -323,7 +323,7 @@ static void files_when_keys_are_foreign_then_what_they_mean_is_said(void **state
 {
     fixture *self = *state;
     static const char *const cases[][2] = {
-        {"{\"num_train_epochs\": 3}", "a word of Hugging Face for --steps N"},
+        {"{\"num_train_epochs\": 3}", "a word of Hugging Face for --epochs N"},
         {"{\"n_layer\": 12}", "for --layers N"},
         {"{\"train\": {\"train_micro_batch_size\": 4}}", "a word of LiBai for --micro-batch N"},
         {"{\"train_batch_size\": 8, \"learning_rate\": 1}",

@@ -58,9 +58,11 @@ READERS = {
         "src/foreign/torch/torch_file.c": []
     },
     "vocabulary": {
-        "src/text/vocabulary_files.c": AllBut([
-            "sl_vocabulary_save", "save_texts", "sl_vocabulary_write_token"
-        ])
+        "src/text/vocabulary_files.c": AllBut(["sl_vocabulary_save", "save_texts"]),
+        "src/text/vocabulary_reader.c": [],
+        "src/text/byte_map.c": AllBut(["sl_vocabulary_write_token"]),
+        "src/text/tokenizer_json.c": [],
+        "src/text/pattern_syntax.c": []
     },
     "documents": {"src/text/documents.c": []},
 }

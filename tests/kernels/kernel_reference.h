@@ -21,6 +21,37 @@ static inline double reference_gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
+static inline double reference_sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* One row; `stats` one number. */
+static inline void reference_rms(const double *x, const double *gamma, uint64_t width,
+                                 double epsilon, double *y, double *stats)
+{
+    double square = 0;
+    for (uint64_t i = 0; i < width; i++)
+        square += x[i] * x[i] / (double)width;
+    *stats = 1 / sqrt(square + epsilon);
+    for (uint64_t i = 0; i < width; i++)
+        y[i] = x[i] * *stats * gamma[i];
+}
+
+/* One row; adds to dx and dgamma. */
+static inline void reference_rms_backward(const double *x, const double *gamma, double stats,
+                                          const double *dy, uint64_t width, double *dx,
+                                          double *dgamma)
+{
+    double crossed = 0;
+    for (uint64_t i = 0; i < width; i++)
+        crossed += dy[i] * gamma[i] * x[i] * stats / (double)width;
+    for (uint64_t i = 0; i < width; i++) {
+        dx[i] += stats * (dy[i] * gamma[i] - x[i] * stats * crossed);
+        dgamma[i] += dy[i] * x[i] * stats;
+    }
+}
+
 /* One row. */
 static inline void reference_norm(const double *x, const double *gamma, const double *beta,
                                   uint64_t width, double *y, double *stats)

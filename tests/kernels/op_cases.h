@@ -34,11 +34,15 @@ typedef enum op_axis {
     AXIS_BLOCK,    /* the first chunk's flags, another's */
     AXIS_RANK,     /* rank 0, another, which leaves out bias and residual */
     AXIS_DROPOUT,  /* nothing is dropped, some elements are */
+    AXIS_SEPARATE, /* q, k and v of equally many heads in one operand; of grouped heads in three */
+    AXIS_NEGATES,  /* rotary forward, backward */
+    AXIS_GELU,     /* gate of a sigmoid, of GELU */
+    AXIS_OFFSET,   /* gamma as it is, 1 + gamma */
     AXIS_COUNT
 } op_axis;
 
-static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 2, 2,
-                                                  3, 2, 3, 3, 2, 2, 2, 2, 2};
+static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2,
+                                                  3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2};
 
 #define ON(axis) (1u << AXIS_##axis)
 
@@ -47,13 +51,17 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_EMBED_POSITION] = ON(SHAPE) | ON(POSITION),
     [SL_OP_EMBED_TOKENS] = ON(SHAPE) | ON(PANEL),
     [SL_OP_LAYERNORM] = ON(SHAPE),
+    [SL_OP_RMSNORM] = ON(SHAPE) | ON(OFFSET),
     [SL_OP_LINEAR] = ON(SHAPE) | ON(WITHOUT_2) | ON(WITHOUT_3) | ON(RANK),
-    [SL_OP_ATTENTION] = ON(SHAPE) | ON(WITHOUT_3) | ON(DROPOUT),
+    [SL_OP_ATTENTION] = ON(SHAPE) | ON(WITHOUT_3) | ON(DROPOUT) | ON(SEPARATE),
+    [SL_OP_ROTARY] = ON(SHAPE) | ON(WITHOUT_3) | ON(POSITION) | ON(NEGATES),
     [SL_OP_GELU] = ON(SHAPE),
+    [SL_OP_SWIGLU] = ON(SHAPE) | ON(GELU),
+    [SL_OP_SCALE] = ON(SHAPE),
     [SL_OP_DROPOUT] = ON(SHAPE) | ON(WITHOUT_1) | ON(DROPOUT),
     [SL_OP_HEAD_LOGITS] = ON(SHAPE) | ON(ROWS),
     [SL_OP_HEAD_STATS] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ROWS) | ON(PANEL) | ON(VALID),
-    [SL_OP_HEAD_LOSS] = ON(SHAPE) | ON(ADDS_OUTPUT),
+    [SL_OP_HEAD_LOSS] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(WITHOUT_2),
     [SL_OP_HEAD_LOGITS_BACKWARD] = ON(SHAPE) | ON(ROWS) | ON(PANEL) | ON(VALID),
     [SL_OP_HEAD_INPUT_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ROWS),
     [SL_OP_HEAD_WEIGHT_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(ROWS),
@@ -61,9 +69,12 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_LINEAR_WEIGHT_BACKWARD] =
         ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(WITHOUT_2) | ON(WITHOUT_3),
     [SL_OP_GELU_BACKWARD] = ON(SHAPE),
-    [SL_OP_ATTENTION_BACKWARD] = ON(SHAPE) | ON(WITHOUT_5) | ON(DROPOUT),
+    [SL_OP_SWIGLU_BACKWARD] = ON(SHAPE) | ON(GELU),
+    [SL_OP_ATTENTION_BACKWARD] = ON(SHAPE) | ON(WITHOUT_5) | ON(DROPOUT) | ON(SEPARATE),
     [SL_OP_LAYERNORM_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ADDS_GRADIENT) | ON(GRAD) |
                                  ON(WITHOUT_4) | ON(WITHOUT_5) | ON(WITHOUT_6),
+    [SL_OP_RMSNORM_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ADDS_GRADIENT) | ON(GRAD) |
+                               ON(WITHOUT_4) | ON(WITHOUT_5) | ON(OFFSET),
     [SL_OP_EMBED_TOKENS_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(PANEL),
     [SL_OP_EMBED_POSITION_BACKWARD] = ON(SHAPE) | ON(POSITION),
     [SL_OP_ADD] = ON(SHAPE),
@@ -71,9 +82,14 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_CLEAR_PADDING] = ON(SHAPE),
     [SL_OP_ROUND] = ON(SHAPE),
     [SL_OP_BLOCK_NORM] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(GRAD),
-    [SL_OP_NORM_FINISH] = ON(SHAPE) | ON(FINITE),
+    [SL_OP_NORM_FINISH] = ON(SHAPE) | ON(FINITE) | ON(WITHOUT_2),
     [SL_OP_ADAMW] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK),
-    [SL_OP_ATTENTION_CACHED] = ON(SHAPE) | ON(POSITION),
+    [SL_OP_SGD] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK) | ON(WITHOUT_2),
+    [SL_OP_LION] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK),
+    [SL_OP_MOMENTUM] = ON(SHAPE) | ON(GRAD) | ON(SKIP),
+    [SL_OP_ORTHOGONALISE] = ON(SHAPE) | ON(GRAD),
+    [SL_OP_APPLY] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK),
+    [SL_OP_ATTENTION_CACHED] = ON(SHAPE) | ON(POSITION) | ON(SEPARATE),
     [SL_OP_CUSTOM] = ON(SHAPE) | ON(WITHOUT_1) | ON(WITHOUT_2),
     [SL_OP_CUSTOM_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(WITHOUT_1) |
                               ON(WITHOUT_2) | ON(WITHOUT_4) | ON(WITHOUT_5) | ON(WITHOUT_6),
@@ -81,21 +97,36 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
 
 #undef ON
 
-/* Operands that op_list.h calls OPTIONAL, IF_NEEDED or MASTER: those of AXIS_WITHOUT, and the
- * master copy. */
-static const uint8_t op_optional[SL_OP_COUNT] = {
+/* Operands that op_list.h calls OPTIONAL, IF_NEEDED, SEPARATE or MASTER: those of AXIS_WITHOUT and
+ * of AXIS_SEPARATE, and the master copy. */
+static const uint16_t op_optional[SL_OP_COUNT] = {
     [SL_OP_LINEAR] = 1 << 2 | 1 << 3,
-    [SL_OP_ATTENTION] = 1 << 3,
+    [SL_OP_ATTENTION] = 1 << 3 | 3 << 4,
+    [SL_OP_ROTARY] = 1 << 3,
+    [SL_OP_ATTENTION_CACHED] = 3 << 3,
     [SL_OP_DROPOUT] = 1 << 1,
-    [SL_OP_ATTENTION_BACKWARD] = 1 << 5,
+    [SL_OP_ATTENTION_BACKWARD] = 1 << 5 | 15 << 6,
+    [SL_OP_HEAD_LOSS] = 1 << 2,
+    [SL_OP_NORM_FINISH] = 1 << 2,
     [SL_OP_LINEAR_INPUT_BACKWARD] = 1 << 3,
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 0 | 1 << 2 | 1 << 3,
     [SL_OP_LAYERNORM_BACKWARD] = 1 << 4 | 1 << 5 | 1 << 6,
+    [SL_OP_RMSNORM_BACKWARD] = 1 << 4 | 1 << 5,
     [SL_OP_ADAMW] = 1 << 5,
+    [SL_OP_SGD] = 1 << 2 | 1 << 4,
+    [SL_OP_LION] = 1 << 4,
+    [SL_OP_APPLY] = 1 << 3,
     [SL_OP_CUSTOM] = 1 << 1 | 1 << 2,
     [SL_OP_CUSTOM_BACKWARD] = 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 6,
-    [SL_OP_ALL_REDUCE_NORM] = 1 << 1,
+    [SL_OP_ALL_REDUCE_NORM] = 1 << 1 | 1 << 2,
     [SL_OP_EXCHANGE] = 1 << 0 | 1 << 1,
+};
+
+/* Of these, k and v, and their gradients. */
+static const uint16_t op_separate[SL_OP_COUNT] = {
+    [SL_OP_ATTENTION] = 3 << 4,
+    [SL_OP_ATTENTION_BACKWARD] = 15 << 6,
+    [SL_OP_ATTENTION_CACHED] = 3 << 3,
 };
 
 typedef struct op_shape {
@@ -148,6 +179,8 @@ static inline bool case_exists(const op_case *c)
     if (c->op.kind == SL_OP_LAYERNORM_BACKWARD && !case_has(c, 4) && !case_has(c, 5) &&
         !case_has(c, 6))
         return false;
+    if (c->op.kind == SL_OP_RMSNORM_BACKWARD && !case_has(c, 4) && !case_has(c, 5))
+        return false;
     if (c->op.kind == SL_OP_CUSTOM_BACKWARD && !case_custom_exists(c))
         return false;
     if (attrs->adds_gradient && attrs->grad_type != SL_TYPE_FP32)
@@ -163,6 +196,24 @@ static inline bool case_is_attention(sl_op_kind kind)
            kind == SL_OP_ATTENTION_CACHED;
 }
 
+/* Where k and v are operands of their own, all query heads share one key head. */
+static inline void case_set_heads(op_case *c, const op_shape *shape)
+{
+    sl_op_attrs *attrs = &c->op.attrs;
+    if (c->op.kind == SL_OP_ROTARY) {
+        attrs->out = 2 * (shape->in / shape->heads / 2);
+        attrs->in = shape->heads * attrs->out;
+        attrs->negates = c->choice[AXIS_NEGATES];
+    }
+    if (!case_is_attention(c->op.kind))
+        return;
+    attrs->is_separate = c->choice[AXIS_SEPARATE];
+    attrs->out = attrs->is_separate ? shape->in / shape->heads : shape->in;
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        if (!attrs->is_separate && (op_separate[c->op.kind] >> i & 1))
+            c->op.operand[i] = SL_NONE;
+}
+
 static inline void case_set_sizes(op_case *c)
 {
     enum { POSITION = 5, LEFT = 3, FIRST_ID = 1000, MISSING_IDS = 3, FIRST_BLOCK = 3 };
@@ -170,13 +221,15 @@ static inline void case_set_sizes(op_case *c)
     const op_shape *shape = &op_shapes[c->choice[AXIS_SHAPE]];
     const uint64_t rows = shape->batch * shape->seq;
     const uint32_t group = c->choice[AXIS_ROWS];
-    const bool is_chunk = c->op.kind == SL_OP_BLOCK_NORM || c->op.kind == SL_OP_ADAMW;
+    const bool is_chunk =
+        c->op.kind == SL_OP_BLOCK_NORM || sl_op_info_of(c->op.kind)->updates_chunk;
     sl_op_attrs *attrs = &c->op.attrs;
     attrs->batch = shape->batch;
     attrs->seq = shape->seq;
     attrs->in = shape->in;
-    attrs->out = case_is_attention(c->op.kind) ? shape->in : shape->out;
+    attrs->out = shape->out;
     attrs->heads = shape->heads;
+    case_set_heads(c, shape);
     attrs->first_row = group == 2 ? rows / 4 : 0;
     if (c->op.kind == SL_OP_CLEAR_PADDING) /* all is padding: then it is written whole */
         c->padding = (sl_padding){0, shape->elements};
@@ -193,6 +246,8 @@ static inline void case_set_sizes(op_case *c)
     c->position =
         c->choice[AXIS_POSITION] && c->op.kind != SL_OP_EMBED_POSITION_BACKWARD ? POSITION : 0;
     c->rows_left = c->choice[AXIS_POSITION] == 2 ? LEFT : 0;
+    if (c->op.kind == SL_OP_ROTARY && !c->choice[AXIS_WITHOUT_3])
+        c->rows_left = LEFT; /* a position that is none is read as the last: no document has it */
     attrs->cache_rows = c->position + shape->seq + c->rows_left;
 }
 
@@ -206,8 +261,15 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
     attrs->adds_output = choice[AXIS_ADDS_OUTPUT];
     attrs->adds_gradient = (uint16_t)choice[AXIS_ADDS_GRADIENT];
     attrs->rank_index = (uint16_t)choice[AXIS_RANK];
-    attrs->scale = 0.25f;
+    const bool is_gated = kind == SL_OP_SWIGLU || kind == SL_OP_SWIGLU_BACKWARD;
+    if (is_gated)
+        attrs->is_gelu = choice[AXIS_GELU];
+    else if (!case_is_attention(kind) &&
+             kind != SL_OP_ROTARY) /* the same word tells them other things */
+        attrs->scale = 0.25f;
     attrs->dropout = choice[AXIS_DROPOUT] ? 0.25f : 0.0f;
+    if (choice[AXIS_OFFSET])
+        attrs->gamma_offset = 1.0f;
     attrs->dropout_site = choice[AXIS_DROPOUT] ? 5 : 0;
     case_set_sizes(&c);
     static const struct {
@@ -222,8 +284,9 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
         c.op.operand[0] = SL_NONE;
         attrs->in = 0;
     }
-    if (kind == SL_OP_ADAMW && type == SL_TYPE_FP32)
-        c.op.operand[5] = SL_NONE;
+    const uint32_t last = sl_op_info_of(kind)->operand_count - 1;
+    if (!strcmp(sl_op_info_of(kind)->operand[last].name, "master") && type == SL_TYPE_FP32)
+        c.op.operand[last] = SL_NONE;
     c.scalars = (sl_step_scalars){.learning_rate = 3e-2f,
                                   .weight_decay = 0.1f,
                                   .beta1 = 0.9f,
@@ -231,6 +294,11 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
                                   .epsilon = 1e-8f,
                                   .bias1 = 0.271f,
                                   .bias2_root = 0.3776f,
+                                  .lion_beta1 = 0.9f,
+                                  .lion_beta2 = 0.99f,
+                                  .momentum = 0.8f,
+                                  .muon_momentum = 0.9f,
+                                  .is_nesterov = 1,
                                   .clip = 1.0f,
                                   .loss_scale = 8.0f,
                                   .position = (uint32_t)c.position,
@@ -320,7 +388,7 @@ static inline op_span case_head_span(const op_case *c, uint32_t i)
             return case_row_span(c, sizeof(int32_t));
         return (op_span){.unread = i == 0 ? padding : sizeof(float)};
     case SL_OP_HEAD_LOSS:
-        return (op_span){.unread = i == 0 ? sizeof(float) : 0};
+        return (op_span){0};
     case SL_OP_HEAD_LOGITS_BACKWARD:
         if (i == 0)
             return case_row_span(c, sizeof(int32_t));
@@ -330,9 +398,22 @@ static inline op_span case_head_span(const op_case *c, uint32_t i)
     }
 }
 
+/* Positions of documents begin at 0 and are at most 28 (op_proof.h). */
+static inline op_span case_table_span(const op_case *c)
+{
+    enum { DOCUMENT = 29 };
+    const uint64_t row = c->op.attrs.out * sizeof(float), seq = c->op.attrs.seq;
+    const uint64_t touched = seq < DOCUMENT ? seq : DOCUMENT;
+    if (!case_has(c, 3))
+        return (op_span){c->position * row, c->rows_left * row, 0};
+    return (op_span){.back = (c->op.attrs.cache_rows - touched) * row};
+}
+
 static inline op_span case_span(const op_case *c, uint32_t i)
 {
-    const uint64_t row = c->op.attrs.in * case_element_bytes(c, i);
+    const bool is_cache = c->op.kind == SL_OP_ATTENTION_CACHED && i == 1;
+    const uint64_t features = is_cache ? c->op.attrs.out : c->op.attrs.in;
+    const uint64_t row = features * case_element_bytes(c, i);
     const uint64_t norm_rest = sizeof(sl_norm_sum) - offsetof(sl_norm_sum, reserved);
     const op_span norm = {.back = norm_rest};
     switch ((int)c->op.kind) {
@@ -340,14 +421,21 @@ static inline op_span case_span(const op_case *c, uint32_t i)
         return i == 0 ? (op_span){c->position * row, c->rows_left * row, 0} : (op_span){0};
     case SL_OP_EMBED_POSITION_BACKWARD:
         return i == 1 ? (op_span){.back = c->rows_left * row} : (op_span){0};
+    case SL_OP_ROTARY:
+        return i == 1 ? case_table_span(c) : (op_span){0};
     case SL_OP_ATTENTION_CACHED: /* the new rows are written before they are read */
         return i == 1 ? (op_span){0, c->rows_left * row, c->op.attrs.seq * row} : (op_span){0};
     case SL_OP_BLOCK_NORM:
         return i == 1 && c->op.attrs.adds_output ? norm : (op_span){0};
     case SL_OP_NORM_FINISH:
         return i == 0 ? norm : (op_span){0};
-    case SL_OP_ADAMW: /* of the control, clip_scale and skip */
+    case SL_OP_ADAMW:
+    case SL_OP_SGD:
+    case SL_OP_LION: /* of the control, clip_scale and skip */
+    case SL_OP_MOMENTUM:
         return i == 0 ? (op_span){.front = 4, .back = 4} : (op_span){0};
+    case SL_OP_APPLY: /* skip alone */
+        return i == 0 ? (op_span){.front = 8, .back = 4} : (op_span){0};
     default:
         return case_head_span(c, i);
     }
@@ -378,6 +466,8 @@ static inline bool case_shows_reads(const op_case *c, uint32_t i)
 {
     if (c->op.kind == SL_OP_LAYERNORM_BACKWARD && !case_norm_shows(c, i))
         return false;
+    if (c->op.kind == SL_OP_RMSNORM_BACKWARD && i == 1 && !case_has(c, 4))
+        return false; /* dgamma depends on all but gamma */
     if (c->op.kind == SL_OP_CUSTOM_BACKWARD && !case_custom_shows(c, i))
         return false;
     const bool has_no_ids = c->choice[AXIS_VALID] == 2;

@@ -65,9 +65,11 @@ static inline op_claim proof_table_claim(const op_case *c, uint32_t i)
         return (op_claim){0};
     op_claim claim = {true, sl_op_reads(&c->op, i), sl_op_writes(&c->op, i), 0};
     claim.bytes = sl_op_operand_bytes(c->op.kind, attrs, i);
-    if (claim.bytes == 0) /* open: there may be positions before and behind */
+    if (claim.bytes == 0) { /* open: there may be positions before and behind */
+        const uint64_t row = c->op.kind == SL_OP_ROTARY ? attrs->out : attrs->in;
         claim.bytes = sl_op_least_bytes(c->op.kind, attrs, i) +
-                      (c->position + c->rows_left) * attrs->in * case_element_bytes(c, i);
+                      (c->position + c->rows_left) * row * case_element_bytes(c, i);
+    }
     return claim;
 }
 
@@ -132,6 +134,8 @@ static inline void proof_fill_numbers(const op_proof *self, uint32_t i, uint64_t
         float value = proof_draw(k * SL_OPERAND_MAX + i);
         if (is_positive || is_lse)
             value = fabsf(value) + (is_lse ? 5.0f : 0.5f);
+        if (self->c->op.kind == SL_OP_HEAD_LOSS && k % 4 == 3)
+            value = 0.0f; /* not masked: a masked row is not read further */
         if (type == SL_TYPE_FP32) {
             ((float *)(void *)self->content[i])[k] = value;
             continue;
@@ -156,7 +160,7 @@ static inline void proof_fill_operand(const op_proof *self, uint32_t i)
     } else if (!strcmp(name, "norm")) {
         given = &norm;
         given_bytes = sizeof norm;
-    } else if (!strcmp(name, "loss")) {
+    } else if (!strcmp(name, "loss") || !strcmp(name, "counted")) {
         given = &loss;
         given_bytes = sizeof loss;
     }
@@ -197,7 +201,7 @@ static inline bool proof_open_flags(op_proof *self, const op_run *run, region *o
 {
     const sl_op_attrs *attrs = &self->c->op.attrs;
     const uint64_t first = attrs->first_block, count = attrs->element_count / SL_BLOCK_ELEMENTS;
-    if (self->c->op.kind != SL_OP_ADAMW)
+    if (!sl_op_info_of(self->c->op.kind)->updates_chunk)
         return true;
     if (!region_open(out, "block flags", first + count, run->end, run->pattern))
         return proof_fail(self, "no memory");

@@ -15,12 +15,13 @@
 typedef struct walk {
     const sl_program *program;
     const sl_chunk_map *map;
-    bool *is_defined;        /* [values] */
-    bool *is_first_defined;  /* [tensors]: the gradient was written */
-    uint32_t *clear_count;   /* [chunks]: of its padding */
-    uint32_t *norm_count;    /* [chunks]: into the norm that is handed out */
-    uint32_t *adamw_count;   /* [chunks] */
-    uint32_t *normed_chunks; /* [values]: chunks that a norm value has seen */
+    bool *is_defined;          /* [values] */
+    bool *is_first_defined;    /* [tensors]: the gradient was written */
+    uint32_t *clear_count;     /* [chunks]: of its padding */
+    uint32_t *norm_count;      /* [chunks]: into the norm that is handed out */
+    uint32_t *update_count;    /* [chunks] */
+    uint32_t *direction_count; /* [chunks] */
+    uint32_t *normed_chunks;   /* [values]: chunks that a norm value has seen */
 } walk;
 
 static inline bool walk_is(const sl_value *value, sl_value_kind kind, sl_group group)
@@ -35,21 +36,28 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
     static const uint8_t fp32_operands[SL_OP_COUNT] = {
         [SL_OP_EMBED_TOKENS] = 1 << 0,
         [SL_OP_LAYERNORM] = 1 << 4,
+        [SL_OP_RMSNORM] = 1 << 3,
+        [SL_OP_ROTARY] = 1 << 1 | 1 << 3,
         [SL_OP_ATTENTION] = 1 << 2 | 1 << 3,
         [SL_OP_HEAD_STATS] = 1 << 1 | 1 << 2,
-        [SL_OP_HEAD_LOSS] = 1 << 0 | 1 << 1,
+        [SL_OP_HEAD_LOSS] = 1 << 0 | 1 << 1 | 1 << 2,
         [SL_OP_HEAD_LOGITS_BACKWARD] = 1 << 0 | 1 << 1,
         [SL_OP_HEAD_INPUT_BACKWARD] = 1 << 2,
         [SL_OP_ATTENTION_BACKWARD] = 1 << 2 | 1 << 5,
         [SL_OP_LAYERNORM_BACKWARD] = 1 << 2,
+        [SL_OP_RMSNORM_BACKWARD] = 1 << 2,
         [SL_OP_EMBED_TOKENS_BACKWARD] = 1 << 0 | 1 << 2,
         [SL_OP_EMBED_POSITION_BACKWARD] = 1 << 1,
         [SL_OP_ROUND] = 1 << 0,
         [SL_OP_BLOCK_NORM] = 1 << 1,
-        [SL_OP_NORM_FINISH] = 1 << 0 | 1 << 1,
+        [SL_OP_NORM_FINISH] = 1 << 0 | 1 << 1 | 1 << 2,
         [SL_OP_ADAMW] = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5,
+        [SL_OP_SGD] = 1 << 0 | 1 << 2 | 1 << 4,
+        [SL_OP_LION] = 1 << 0 | 1 << 2 | 1 << 4,
+        [SL_OP_MOMENTUM] = 1 << 0 | 1 << 2,
+        [SL_OP_APPLY] = 1 << 0 | 1 << 3,
         [SL_OP_ALL_REDUCE_STATS] = 1 << 0,
-        [SL_OP_ALL_REDUCE_NORM] = 1 << 0 | 1 << 1,
+        [SL_OP_ALL_REDUCE_NORM] = 1 << 0 | 1 << 1 | 1 << 2,
         [SL_OP_INPUT] = 1 << 0,
     };
     if (fp32_operands[op->kind] >> i & 1)
@@ -58,8 +66,14 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_HEAD_WEIGHT_BACKWARD] = 1 << 2,
         [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 2 | 1 << 3,
         [SL_OP_LAYERNORM_BACKWARD] = 1 << 5 | 1 << 6,
+        [SL_OP_RMSNORM_BACKWARD] = 1 << 5,
         [SL_OP_BLOCK_NORM] = 1 << 0,
         [SL_OP_ADAMW] = 1 << 1,
+        [SL_OP_SGD] = 1 << 1,
+        [SL_OP_LION] = 1 << 1,
+        [SL_OP_MOMENTUM] = 1 << 1,
+        [SL_OP_ORTHOGONALISE] = 1 << 0,
+        [SL_OP_APPLY] = 1 << 1,
         [SL_OP_CUSTOM_BACKWARD] = 1 << 6,
         [SL_OP_ALL_REDUCE_TENSOR] = 1 << 0,
         [SL_OP_ALL_REDUCE_GRADIENT] = 1 << 0,
@@ -84,7 +98,7 @@ static inline void walk_check_type(const walk *w, const sl_op *op, uint32_t i)
                  value->name, (int)value->type, (int)walk_type_of(op, i));
     if (!is_any_type)
         assert_int_equal(op->attrs.type, w->program->type);
-    if (op->kind == SL_OP_BLOCK_NORM || op->kind == SL_OP_ADAMW)
+    if (op->kind == SL_OP_BLOCK_NORM || sl_op_info_of(op->kind)->updates_chunk)
         assert_int_equal(op->attrs.grad_type, w->program->grad_type);
     if (value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK)
         assert_int_equal(value->type, sl_program_group_type(w->program, value->group));
@@ -111,7 +125,7 @@ static inline void walk_check_operand(walk *w, const sl_op *op, uint32_t i)
 }
 
 /* Gradients: a chunk's padding is cleared once, then tensors are written, then normed; parameters
- * are read before AdamW.
+ * are read before the update.
  */
 static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
 {
@@ -119,11 +133,16 @@ static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
     uint32_t chunk = w->map->chunk_of_tensor[value->index];
     if (value->group == SL_GROUP_PARAM) {
         assert_false(sl_op_writes(op, i));
-        assert_int_equal(w->adamw_count[chunk], 0);
+        assert_int_equal(w->update_count[chunk], 0);
         return;
     }
     assert_int_equal(value->group, SL_GROUP_GRAD);
     assert_int_equal(w->clear_count[chunk], 1);
+    if (op->kind == SL_OP_ORTHOGONALISE) { /* after MOMENTUM, before APPLY */
+        assert_int_equal(w->direction_count[chunk], 1);
+        assert_int_equal(w->update_count[chunk], 0);
+        return;
+    }
     assert_int_equal(w->norm_count[chunk], 0);
     const bool is_whole =
         sl_op_info_of(op->kind)->operand[i].mode == SL_MODE_GRADIENT && !op->attrs.adds_gradient;
@@ -150,32 +169,56 @@ static inline void walk_check_norm(walk *w, const sl_op *op)
     w->norm_count[gradient->index]++;
 }
 
-static inline void walk_check_adamw(walk *w, const sl_op *op)
+/* The groups of an update's operands behind the control, written down once more; COUNT: none. */
+static inline const sl_group *walk_update_groups(sl_rule_id rule)
 {
-    static const sl_group groups[] = {SL_GROUP_GRAD, SL_GROUP_STATE1, SL_GROUP_STATE2,
-                                      SL_GROUP_PARAM};
+    static const sl_group groups[SL_RULE_COUNT][5] = {
+        [SL_RULE_ADAMW] = {SL_GROUP_GRAD, SL_GROUP_STATE1, SL_GROUP_STATE2, SL_GROUP_PARAM,
+                           SL_GROUP_MASTER},
+        [SL_RULE_SGD] = {SL_GROUP_GRAD, SL_GROUP_COUNT, SL_GROUP_PARAM, SL_GROUP_MASTER,
+                         SL_GROUP_COUNT},
+        [SL_RULE_MOMENTUM] = {SL_GROUP_GRAD, SL_GROUP_STATE1, SL_GROUP_PARAM, SL_GROUP_MASTER,
+                              SL_GROUP_COUNT},
+        [SL_RULE_LION] = {SL_GROUP_GRAD, SL_GROUP_STATE1, SL_GROUP_PARAM, SL_GROUP_MASTER,
+                          SL_GROUP_COUNT},
+        [SL_RULE_MUON] = {SL_GROUP_GRAD, SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_COUNT,
+                          SL_GROUP_COUNT},
+    };
+    return groups[rule];
+}
+
+static inline void walk_check_update(walk *w, const sl_op *op)
+{
     uint32_t chunk = w->program->values[op->operand[1]].index;
-    for (int i = 0; i < 4; i++) {
-        const sl_value *value = &w->program->values[op->operand[i + 1]];
-        assert_true(walk_is(value, SL_VALUE_CHUNK, groups[i]));
-        assert_int_equal(value->index, chunk);
+    const sl_group *groups = walk_update_groups(w->map->chunks[chunk].rule);
+    if (op->kind == SL_OP_MOMENTUM) {
+        assert_true(walk_is(&w->program->values[op->operand[1]], SL_VALUE_CHUNK, SL_GROUP_GRAD));
+        assert_true(walk_is(&w->program->values[op->operand[2]], SL_VALUE_CHUNK, SL_GROUP_STATE1));
+        assert_true(w->norm_count[chunk] > 0);
+        w->direction_count[chunk]++;
+        return;
     }
-    bool has_master = w->program->type != SL_TYPE_FP32;
-    assert_int_equal(op->operand[5] != SL_NONE, has_master);
-    if (has_master) {
-        assert_true(walk_is(&w->program->values[op->operand[5]], SL_VALUE_CHUNK, SL_GROUP_MASTER));
-        assert_int_equal(w->program->values[op->operand[5]].index, chunk);
+    for (int i = 0; i < 5; i++) {
+        const uint32_t operand = op->operand[i + 1];
+        const bool is_there = groups[i] != SL_GROUP_COUNT &&
+                              (groups[i] != SL_GROUP_MASTER || w->program->type != SL_TYPE_FP32);
+        assert_int_equal(operand != SL_NONE, is_there);
+        if (!is_there)
+            continue;
+        assert_true(walk_is(&w->program->values[operand], SL_VALUE_CHUNK, groups[i]));
+        assert_int_equal(w->program->values[operand].index, chunk);
     }
     assert_true(w->norm_count[chunk] > 0);
     assert_int_equal(op->attrs.first_block, w->map->chunks[chunk].first_block);
-    w->adamw_count[chunk]++;
+    w->update_count[chunk]++;
 }
 
 /* Updates belong to no segment, all else to one and to a micro-batch. */
 static inline void walk_check_place(const walk *w, const sl_op *op)
 {
     bool is_update = op->kind == SL_OP_BLOCK_NORM || op->kind == SL_OP_ALL_REDUCE_NORM ||
-                     op->kind == SL_OP_NORM_FINISH || op->kind == SL_OP_ADAMW;
+                     op->kind == SL_OP_NORM_FINISH || op->kind == SL_OP_ORTHOGONALISE ||
+                     sl_op_info_of(op->kind)->updates_chunk;
     assert_int_equal(op->phase == SL_PHASE_UPDATE, is_update);
     assert_int_equal(op->segment == SL_NONE, is_update);
     assert_true(is_update || op->segment < w->program->segment_count);
@@ -194,8 +237,8 @@ static inline void walk_op(walk *w, const sl_op *op)
         w->clear_count[w->program->values[op->operand[0]].index]++;
     if (op->kind == SL_OP_BLOCK_NORM)
         walk_check_norm(w, op);
-    if (op->kind == SL_OP_ADAMW)
-        walk_check_adamw(w, op);
+    if (sl_op_info_of(op->kind)->updates_chunk)
+        walk_check_update(w, op);
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
         if (op->operand[i] != SL_NONE && sl_op_writes(op, i))
             w->is_defined[op->operand[i]] = true;
@@ -234,13 +277,15 @@ static inline void walk_step(const sl_program *step, const sl_chunk_map *map)
     w.is_first_defined = calloc(step->tensor_count + 1, sizeof(bool));
     w.clear_count = calloc(map->chunk_count, sizeof(uint32_t));
     w.norm_count = calloc(map->chunk_count, sizeof(uint32_t));
-    w.adamw_count = calloc(map->chunk_count, sizeof(uint32_t));
+    w.update_count = calloc(map->chunk_count, sizeof(uint32_t));
+    w.direction_count = calloc(map->chunk_count, sizeof(uint32_t));
     for (uint32_t tick = 0; tick < step->op_count; tick++)
         walk_op(&w, &step->ops[tick]);
     for (uint32_t c = 0; c < map->chunk_count; c++) {
         assert_int_equal(w.clear_count[c], 1);
         assert_int_equal(w.norm_count[c], 1);
-        assert_int_equal(w.adamw_count[c], 1);
+        assert_int_equal(w.update_count[c], 1);
+        assert_int_equal(w.direction_count[c], map->chunks[c].rule == SL_RULE_MUON);
     }
     for (uint32_t v = 0; v < step->value_count; v++)
         if (step->values[v].kind == SL_VALUE_OUTPUT)
@@ -250,7 +295,8 @@ static inline void walk_step(const sl_program *step, const sl_chunk_map *map)
     free(w.is_first_defined);
     free(w.clear_count);
     free(w.norm_count);
-    free(w.adamw_count);
+    free(w.update_count);
+    free(w.direction_count);
 }
 
 #endif

@@ -140,10 +140,268 @@ static void layernorm_backward_when_run_equals_the_derivative(void **state)
     }
 }
 
+/* In one round of two the factors are 1 + gamma: a sum that is rounded once. */
+static void offset_gamma(kernel_case *c, int round, double *gamma)
+{
+    c->attrs.gamma_offset = round / 2 % 2 ? 1.0f : 0.0f;
+    for (uint64_t i = 0; i < c->attrs.in; i++)
+        gamma[i] += (double)c->attrs.gamma_offset;
+}
+
+static void rmsnorm_when_run_equals_the_definition(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t rows = draw_size(round), in = draw_size(round + 1);
+        kernel_case c = {.kind = SL_OP_RMSNORM,
+                         .attrs = {.row_count = rows, .in = in, .epsilon = round % 2 ? 1e-6f : 1}};
+        double *x = widen(case_random(&c, 0, rows * in, 2), rows * in);
+        double *gamma = widen(case_random(&c, 1, in, 1), in);
+        offset_gamma(&c, round, gamma);
+        case_operand(&c, 2, rows * in * sizeof(float));
+        case_operand(&c, 3, rows * sizeof(float));
+        case_run(&c);
+        double *y = zeros(rows * in), *y_bound = zeros(rows * in);
+        double *stats = zeros(rows), *stats_bound = zeros(rows);
+        /* All terms of the mean are positive, so its error is relative to itself. */
+        for (uint64_t row = 0; row < rows; row++) {
+            reference_rms(x + row * in, gamma, in, (double)c.attrs.epsilon, y + row * in,
+                          stats + row);
+            stats_bound[row] = ((double)in + 8) * UNIT * stats[row];
+        }
+        for (uint64_t i = 0; i < rows * in; i++)
+            y_bound[i] = ((double)in + 12) * UNIT * fabs(y[i]) +
+                         UNIT * fabs(x[i] * stats[i / in]) * (double)c.attrs.gamma_offset * 2;
+        case_compare(&c, 2, y, y_bound);
+        case_compare(&c, 3, stats, stats_bound);
+        case_expect_unchanged(&c, 0, 2);
+        void *all[] = {x, gamma, y, y_bound, stats, stats_bound};
+        for (int i = 0; i < 6; i++)
+            free(all[i]);
+        case_close(&c);
+    }
+}
+
+static void rmsnorm_backward_when_run_equals_the_derivative(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t rows = draw_size(round), in = draw_between(2, 300);
+        kernel_case c = {.kind = SL_OP_RMSNORM_BACKWARD, .attrs = {.row_count = rows, .in = in}};
+        c.attrs.adds_output = round % 2;
+        c.attrs.adds_gradient = round / 2 % 2;
+        double *x = widen(case_random(&c, 0, rows * in, 1), rows * in);
+        double *gamma = widen(case_random(&c, 1, in, 1), in);
+        offset_gamma(&c, round, gamma);
+        float *stats = case_operand(&c, 2, rows * sizeof(float));
+        double *dy = widen(case_random(&c, 3, rows * in, 1), rows * in);
+        float *dx_old = case_random(&c, 4, rows * in, 1), *dgamma_old = case_random(&c, 5, in, 1);
+        double *dx, *dx_bound, *dgamma, *dgamma_bound, *y = zeros(in);
+        start_from(round % 2 ? dx_old : NULL, rows * in, &dx, &dx_bound);
+        start_from(c.attrs.adds_gradient ? dgamma_old : NULL, in, &dgamma, &dgamma_bound);
+        for (uint64_t row = 0; row < rows; row++) {
+            const double *of_x = x + row * in, *of_dy = dy + row * in;
+            double inverse, size = 0;
+            reference_rms(of_x, gamma, in, 1e-6, y, &inverse);
+            stats[row] = (float)inverse;
+            reference_rms_backward(of_x, gamma, inverse, of_dy, in, dx + row * in, dgamma);
+            for (uint64_t i = 0; i < in; i++)
+                size += fabs(of_dy[i] * of_x[i]) * (fabs(gamma[i]) + (double)c.attrs.gamma_offset) *
+                        inverse / (double)in;
+            for (uint64_t i = 0; i < in; i++) {
+                const double normal = fabs(of_x[i]) * inverse;
+                dx_bound[row * in + i] +=
+                    4 * inverse *
+                    (fabs(of_dy[i]) * (fabs(gamma[i]) + (double)c.attrs.gamma_offset) +
+                     4 * normal * size);
+                dgamma_bound[i] += 4 * fabs(of_dy[i]) * normal;
+            }
+        }
+        case_run(&c);
+        check_sums(&c, 4, dx, dx_bound, (double)in + 16);
+        check_sums(&c, 5, dgamma, dgamma_bound, (double)rows + 8);
+        case_expect_unchanged(&c, 0, 4);
+        case_check_without(c, 1 << 4, case_run);
+        case_check_without(c, 1 << 5, case_run);
+        void *all[] = {x, gamma, dy, y};
+        for (int i = 0; i < 4; i++)
+            free(all[i]);
+        case_close(&c);
+    }
+}
+
 /* 2u of the tanh form: the exponential's argument, whose rounding errors are relative to it. */
 static double exponent_of(double x)
 {
     return fabs(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+}
+
+/* A gate's value and slope, and the rounding of its exponential: 2 + its argument. */
+typedef struct gate_case {
+    double value, slope, argument, sigmoid;
+} gate_case;
+
+/* Slopes in a form that does not cancel far below 0, unlike 1 + tanh. */
+static gate_case gate_of(double g, bool is_gelu)
+{
+    const double u = exponent_of(g), inner = 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * g * g);
+    const double s = reference_sigmoid(is_gelu ? copysign(u, g) : g);
+    const double slope = s + g * s * (1 - s) * (is_gelu ? inner : 1);
+    if (is_gelu)
+        assert_true(fabs(slope - reference_gelu_slope(g)) <= 1e-14);
+    return (gate_case){g * s, slope, is_gelu ? 2 * u : fabs(g), s};
+}
+
+static void gated_when_run_equals_the_definition(bool is_gelu)
+{
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t count = round == 0 ? 70000 : draw_between(1, 2000);
+        kernel_case c = {.kind = SL_OP_SWIGLU,
+                         .attrs = {.element_count = count, .is_gelu = is_gelu}};
+        float *gate = case_random(&c, 0, count, round % 2 && !is_gelu ? 30 : 2);
+        float *up = case_random(&c, 1, count, 1);
+        case_operand(&c, 2, count * sizeof(float));
+        case_run(&c);
+        double *want = zeros(count), *bound = zeros(count);
+        for (uint64_t i = 0; i < count; i++) {
+            const gate_case at = gate_of((double)gate[i], is_gelu);
+            want[i] = at.value * (double)up[i];
+            /* Where the exponential overflows, less than 128 * 2^-128 is lost of each up. */
+            bound[i] = (8 + 2 * at.argument) * UNIT * fabs(want[i]) + 0x1p-118;
+        }
+        case_compare(&c, 2, want, bound);
+        case_expect_unchanged(&c, 0, 2);
+        free(want);
+        free(bound);
+        case_close(&c);
+    }
+}
+
+static void gated_backward_when_run_equals_the_derivative(bool is_gelu)
+{
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t count = round == 0 ? 70000 : draw_between(1, 2000);
+        kernel_case c = {.kind = SL_OP_SWIGLU_BACKWARD,
+                         .attrs = {.element_count = count, .is_gelu = is_gelu}};
+        float *gate = case_random(&c, 0, count, round % 2 && !is_gelu ? 30 : 2);
+        float *up = case_random(&c, 1, count, 1), *d = case_random(&c, 2, count, 1);
+        case_operand(&c, 3, count * sizeof(float));
+        double *want[2] = {zeros(count), zeros(count)}, *bound[2] = {zeros(count), zeros(count)};
+        for (uint64_t i = 0; i < count; i++) {
+            const double g = (double)gate[i], dy = (double)d[i];
+            const gate_case at = gate_of(g, is_gelu);
+            const double relative = (8 + 2 * at.argument) * UNIT;
+            /* Slope of the exponential's argument, with its own roundings; 1 without GELU. */
+            const double inner = is_gelu ? 2 * (1 + g * g) : 1;
+            want[0][i] = dy * at.value;
+            bound[0][i] = relative * fabs(want[0][i]) + 0x1p-118;
+            want[1][i] = dy * (double)up[i] * at.slope;
+            /* Two terms that may cancel; 1 - s is off by UNIT. */
+            bound[1][i] = fabs(dy * (double)up[i]) *
+                              (relative * at.sigmoid * (1 + fabs(g) * inner * (1 - at.sigmoid)) +
+                               fabs(g) * inner * at.sigmoid * 4 * UNIT) +
+                          0x1p-118;
+        }
+        case_run(&c);
+        case_expect_unchanged(&c, 0, 2);
+        for (int i = 0; i < 2; i++) {
+            case_compare(&c, 2 + i, want[i], bound[i]);
+            free(want[i]);
+            free(bound[i]);
+        }
+        case_close(&c);
+    }
+}
+
+static void swiglu_when_run_equals_the_definition(void **state)
+{
+    (void)state;
+    gated_when_run_equals_the_definition(false);
+    gated_backward_when_run_equals_the_derivative(false);
+}
+
+static void geglu_when_run_equals_the_definition(void **state)
+{
+    (void)state;
+    gated_when_run_equals_the_definition(true);
+    gated_backward_when_run_equals_the_derivative(true);
+}
+
+/* One product, rounded once. */
+static void scale_when_run_multiplies(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        const uint64_t count = round == 0 ? 70000 : draw_between(1, 2000);
+        kernel_case c = {.kind = SL_OP_SCALE,
+                         .attrs = {.element_count = count, .scale = round % 2 ? -0.3f : 45.25f}};
+        const float *x = case_random(&c, 0, count, 2);
+        case_operand(&c, 1, count * sizeof(float));
+        case_run(&c);
+        for (uint64_t i = 0; i < count; i++)
+            assert_true(((const float *)c.result[1])[i] == x[i] * c.attrs.scale);
+        case_expect_unchanged(&c, 0, 1);
+        case_close(&c);
+    }
+}
+
+/* Two products and a sum. */
+static void rotary_when_run_turns_the_pairs(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        const uint64_t batch = draw_between(1, 3), seq = round == 0 ? 700 : draw_between(1, 40);
+        const uint64_t heads = draw_between(1, 4), n = 2 * draw_between(1, 70), in = heads * n;
+        const uint64_t first = round % 3 ? 0 : draw_below(9), rows = first + seq + draw_below(3);
+        kernel_case c = {.kind = SL_OP_ROTARY,
+                         .attrs = {.batch = batch,
+                                   .seq = seq,
+                                   .in = in,
+                                   .out = n,
+                                   .heads = heads,
+                                   .cache_rows = rows,
+                                   .negates = round % 2},
+                         .scalars = {.position = (uint32_t)first}};
+        const uint64_t count = batch * seq * in;
+        float *x = case_random(&c, 0, count, 1), *table = case_random(&c, 1, rows * n, 1);
+        case_operand(&c, 2, count * sizeof(float));
+        int32_t *positions = NULL;
+        if (round % 4 >= 2)
+            positions = case_operand(&c, 3, batch * seq * sizeof *positions);
+        for (uint64_t t = 0; positions != NULL && t < batch * seq; t++)
+            positions[t] = (int32_t)draw_below(rows);
+        case_run(&c);
+        double *want = zeros(count), *bound = zeros(count);
+        for (uint64_t i = 0; i < count; i++) {
+            const uint64_t t = i / in, pair = i % n % (n / 2);
+            const uint64_t position = positions ? (uint64_t)positions[t] : first + t % seq;
+            const bool is_low = i % n < n / 2;
+            const double own = (double)x[i] * (double)table[position * n + pair];
+            double other = (double)x[is_low ? i + n / 2 : i - n / 2] *
+                           (double)table[position * n + n / 2 + pair];
+            other = is_low == (c.attrs.negates != 0) ? other : -other;
+            want[i] = own + other;
+            bound[i] = 2 * UNIT * (fabs(own) + fabs(other));
+        }
+        case_compare(&c, 2, want, bound);
+        case_expect_unchanged(&c, 0, 2);
+        free(want);
+        free(bound);
+        case_close(&c);
+    }
+}
+
+static void rotary_when_positions_are_beyond_the_table_fails(void **state)
+{
+    (void)state;
+    float some[64] = {0};
+    const sl_op_attrs attrs = {
+        .batch = 1, .seq = 3, .in = 4, .out = 4, .heads = 1, .cache_rows = 5};
+    sl_kernel_call call = {.attrs = &attrs, .workers = pools[0], .operand = {some, some, some}};
+    assert_int_equal(sl_kernels_cpu()->row[SL_OP_ROTARY].run(&call), SL_OK);
+    call.scalars.position = 3;
+    assert_int_equal(sl_kernels_cpu()->row[SL_OP_ROTARY].run(&call), SL_ERROR_INTERNAL);
+    assert_non_null(strstr(sl_status_message(), "a table of 5"));
 }
 
 static void gelu_when_run_equals_the_definition(void **state)
@@ -289,6 +547,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layernorm_when_run_equals_the_definition),
         cmocka_unit_test(layernorm_backward_when_run_equals_the_derivative),
+        cmocka_unit_test(rmsnorm_when_run_equals_the_definition),
+        cmocka_unit_test(rmsnorm_backward_when_run_equals_the_derivative),
+        cmocka_unit_test(swiglu_when_run_equals_the_definition),
+        cmocka_unit_test(geglu_when_run_equals_the_definition),
+        cmocka_unit_test(scale_when_run_multiplies),
+        cmocka_unit_test(rotary_when_run_turns_the_pairs),
+        cmocka_unit_test(rotary_when_positions_are_beyond_the_table_fails),
         cmocka_unit_test(gelu_when_run_equals_the_definition),
         cmocka_unit_test(gelu_backward_when_run_equals_the_derivative),
         cmocka_unit_test(elementwise_ops_when_run_are_exact),

@@ -602,6 +602,117 @@ static void cached_attention_when_in_half_precision_is_near_fp32(void **state)
     }
 }
 
+/* ---- q, k and v in three operands */
+
+/* The operands of a call that are q, k and v, or their gradients: joined, and the two of k and v.
+ */
+typedef struct parts_of {
+    int joined, k, v;
+} parts_of;
+
+/* Element `at` of row `row` of a joined operand: which part has it, and where. */
+static void find_part(shape s, uint64_t row, uint64_t at, int *out_part, uint64_t *out_at)
+{
+    const uint64_t queries = queries_of(s), keys = keys_of(s);
+    *out_part = at < queries ? 0 : at < queries + keys ? 1 : 2;
+    *out_at = *out_part == 0 ? row * queries + at : row * keys + (at - queries) % keys;
+}
+
+/* Gives `apart` the parts of operand `of.joined` of `joined`, or compares them with its results. */
+static void visit_parts(kernel_case *joined, kernel_case *apart, shape s, parts_of of,
+                        bool compares)
+{
+    const int operands[] = {of.joined, of.k, of.v};
+    const uint64_t rows = s.batch * s.seq, size = sl_type_bytes((sl_type)joined->attrs.type);
+    for (int i = 0; i < 3 && !compares; i++)
+        case_operand(apart, operands[i], rows * (i == 0 ? queries_of(s) : keys_of(s)) * size);
+    for (uint64_t e = 0; e < rows * row_of(s); e++) {
+        int part;
+        uint64_t at;
+        find_part(s, e / row_of(s), e % row_of(s), &part, &at);
+        const char *from = (char *)(compares ? joined->result : joined->input)[of.joined];
+        char *to = (char *)(compares ? apart->result : apart->input)[operands[part]];
+        if (!compares)
+            memcpy(to + at * size, from + e * size, size);
+        else if (memcmp(to + at * size, from + e * size, size) != 0)
+            fail_msg("%s: op %d, operand %d: other bits than in one operand",
+                     sl_simd_current()->isa, (int)joined->kind, operands[part]);
+    }
+}
+
+/* A case of the same call whose q, k and v are apart; other operands are copied. */
+static kernel_case open_apart(kernel_case *joined, shape s, parts_of of)
+{
+    kernel_case apart = {.kind = joined->kind, .attrs = joined->attrs, .scalars = joined->scalars};
+    apart.attrs.is_separate = 1;
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        if (joined->bytes[i] > 0 && i != of.joined)
+            copy_operand(&apart, i, joined->input[i], joined->bytes[i]);
+    visit_parts(joined, &apart, s, of, false);
+    return apart;
+}
+
+static void expect_same(const kernel_case *joined, const kernel_case *apart, int operand)
+{
+    if (memcmp(joined->result[operand], apart->result[operand], joined->bytes[operand]) != 0)
+        fail_msg("%s: op %d, operand %d: other bits than with q, k and v in one operand",
+                 sl_simd_current()->isa, (int)joined->kind, operand);
+}
+
+static void compare_apart(shape s, sl_type type, mask which)
+{
+    const parts_of inputs = {0, 4, 5}, back_inputs = {0, 6, 7}, gradients = {4, 8, 9};
+    edge_case e = open_edge(s, type, 1.0f);
+    set_mask(&e.forward, which, 3);
+    copy_mask(&e.back, 5, &e.forward, 3);
+    run_edge(&e);
+    kernel_case forward = open_apart(&e.forward, s, inputs);
+    case_run(&forward);
+    expect_same(&e.forward, &forward, 1);
+    expect_same(&e.forward, &forward, 2);
+    kernel_case back = open_apart(&e.back, s, back_inputs);
+    free(back.input[gradients.joined]);
+    free(back.result[gradients.joined]);
+    visit_parts(&e.back, &back, s, gradients, false);
+    case_run(&back);
+    visit_parts(&e.back, &back, s, gradients, true);
+    case_close(&forward);
+    case_close(&back);
+    close_edge(&e);
+}
+
+static void attention_when_q_k_and_v_are_apart_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int round = 0; round < SL_TYPE_COUNT * rounds(SHAPES); round++)
+        compare_apart(draw_shape(round / SL_TYPE_COUNT), (sl_type)(round % SL_TYPE_COUNT),
+                      (mask)(round / 2 % MASKS));
+}
+
+static void cached_attention_when_q_k_and_v_are_apart_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2 * rounds(SHAPES); round++) {
+        const parts_of inputs = {0, 3, 4};
+        shape s = draw_shape(round / 2);
+        s.seq = round % 2 ? 1 : s.seq;
+        const uint64_t rows = s.batch * s.seq, position = draw_below(100);
+        kernel_case joined = {.kind = SL_OP_ATTENTION_CACHED, .attrs = attrs_of(s)};
+        joined.attrs.cache_rows = position + s.seq + draw_below(5);
+        joined.scalars.position = (uint32_t)position;
+        case_random(&joined, 0, rows * row_of(s), 1);
+        case_random(&joined, 1, 2 * s.batch * joined.attrs.cache_rows * keys_of(s), 1);
+        case_operand(&joined, 2, rows * queries_of(s) * sizeof(float));
+        kernel_case apart = open_apart(&joined, s, inputs);
+        case_run(&joined);
+        case_run(&apart);
+        expect_same(&joined, &apart, 1);
+        expect_same(&joined, &apart, 2);
+        case_close(&joined);
+        case_close(&apart);
+    }
+}
+
 static void attention_when_heads_do_not_divide_fails(void **state)
 {
     (void)state;
@@ -645,6 +756,8 @@ int main(void)
         cmocka_unit_test(attention_when_scores_are_huge_takes_the_largest),
         cmocka_unit_test(attention_when_a_number_is_not_finite_shows_it),
         cmocka_unit_test(cached_attention_when_in_half_precision_is_near_fp32),
+        cmocka_unit_test(attention_when_q_k_and_v_are_apart_has_the_same_bits),
+        cmocka_unit_test(cached_attention_when_q_k_and_v_are_apart_has_the_same_bits),
         cmocka_unit_test(attention_when_heads_do_not_divide_fails),
     };
     int failures = 0;

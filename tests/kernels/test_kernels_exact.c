@@ -1,7 +1,7 @@
-/* What must be exact: AdamW to the bit on every instruction set and against its definition written
- * out in scalars; the block norm's tree; the norm's sum, whatever the order, from subnormals to the
- * largest floats, against an independent big-number addition; the exponential to its promised unit
- * in the last place. */
+/* What must be exact: the updates of rules to the bit on every instruction set and against their
+ * definitions written out in scalars, with rates of their own for blocks; the block norm's tree;
+ * the norm's sum, whatever the order, from subnormals to the largest floats, against an independent
+ * big-number addition; the exponential to its promised unit in the last place. */
 #include "kernel_case.h"
 
 #include "kernels/cpu/norm_sum.h"
@@ -129,6 +129,125 @@ static void adamw_when_told_to_skip_writes_nothing(void **state)
     ((sl_step_control *)a.c.input[0])->skip = 1;
     case_run(&a.c);
     case_expect_unchanged(&a.c, 0, 5);
+    close_adamw(&a);
+}
+
+/* ---- SGD and LION ---- */
+
+static const sl_rate own_rates[] = {
+    {1, 0}, {1, SL_RATE_DECAY_OF_STEP}, {0.37f, 0.3f}, {1.9f, 0}, {0, 2}};
+
+/* An update with states of its own and blocks of all rates; `has_state`: SGD with momentum. */
+static adamw_case draw_rule(sl_op_kind kind, bool has_state, int round)
+{
+    adamw_case a = {.count = draw_between(1, round == 0 ? 150 : 6) * BLOCK};
+    const uint64_t first_block = draw_below(5), blocks = a.count / BLOCK;
+    a.c = (kernel_case){.kind = kind,
+                        .attrs = {.element_count = a.count, .first_block = first_block},
+                        .rates = own_rates,
+                        .rate_count = sizeof own_rates / sizeof *own_rates,
+                        .scalars = {.learning_rate = 3e-3f,
+                                    .weight_decay = 0.1f,
+                                    .lion_beta1 = 0.9f,
+                                    .lion_beta2 = 0.99f,
+                                    .momentum = 0.85f,
+                                    .is_nesterov = (uint32_t)round % 2}};
+    sl_step_control *control = case_operand(&a.c, 0, sizeof *control);
+    *control = (sl_step_control){.grad_norm = 2.0f, .clip_scale = round % 3 ? 0.37f : 1.0f};
+    float *gradient = case_random(&a.c, 1, a.count, 1e-2f);
+    float *state = has_state ? case_random(&a.c, 2, a.count, 1e-2f) : gradient;
+    case_random(&a.c, 3, a.count, 1);
+    gradient[0] = 0x1p-149f;
+    gradient[1] = state[1] = 0.0f; /* lion: the sign of zero */
+    state[2] = -0x1p-140f;
+    a.flags = malloc(first_block + blocks);
+    assert_non_null(a.flags);
+    for (uint64_t i = 0; i < first_block + blocks; i++)
+        a.flags[i] = (uint8_t)draw_below(sizeof own_rates / sizeof *own_rates);
+    a.c.block_flags = a.flags;
+    return a;
+}
+
+typedef struct element {
+    float state, weight;
+} element;
+
+/* The definition of one element; volatile keeps the compiler from fusing or reordering anything. */
+static element define_element(const adamw_case *a, uint64_t i)
+{
+    const sl_step_scalars *s = &a->c.scalars;
+    const sl_step_control *control = a->c.input[0];
+    const float *const *input = (const float *const *)a->c.input;
+    const sl_rate *rate = &own_rates[a->flags[a->c.attrs.first_block + i / BLOCK]];
+    const float decay = rate->weight_decay < 0 ? s->weight_decay : rate->weight_decay;
+    volatile float step = s->learning_rate * rate->factor, g = input[1][i] * control->clip_scale;
+    const float state = input[2] ? input[2][i] : 0, weight = input[3][i];
+    if (a->c.kind == SL_OP_LION) {
+        volatile float rest1 = 1.0f - s->lion_beta1, rest2 = 1.0f - s->lion_beta2;
+        volatile float scaled1 = rest1 * g, scaled2 = rest2 * g, lost = step * decay;
+        volatile float kept = 1.0f - lost, decayed = weight * kept;
+        const float mean = fmaf(s->lion_beta1, state, scaled1);
+        const float sign = (float)((mean > 0) - (mean < 0));
+        return (element){fmaf(s->lion_beta2, state, scaled2), decayed - step * sign};
+    }
+    volatile float whole = fmaf(decay, weight, g);
+    if (input[2] == NULL)
+        return (element){0, fmaf(-step, whole, weight)};
+    volatile float sum = fmaf(s->momentum, state, whole);
+    volatile float ahead = s->is_nesterov ? fmaf(s->momentum, sum, whole) : sum;
+    return (element){sum, fmaf(-step, ahead, weight)};
+}
+
+static void compare_with_definition(sl_op_kind kind, bool has_state, int round)
+{
+    adamw_case a = draw_rule(kind, has_state, round);
+    float *state = allocate(a.count * 4), *weights = allocate(a.count * 4);
+    for (uint64_t i = 0; i < a.count; i++) {
+        const element defined = define_element(&a, i);
+        state[i] = defined.state;
+        weights[i] = defined.weight;
+    }
+    case_run(&a.c);
+    if (has_state)
+        case_compare_bits(&a.c, 2, state);
+    case_compare_bits(&a.c, 3, weights);
+    case_expect_unchanged(&a.c, 0, 2);
+    ((sl_step_control *)a.c.input[0])->skip = 1;
+    case_run(&a.c);
+    case_expect_unchanged(&a.c, 0, 4);
+    free(state);
+    free(weights);
+    close_adamw(&a);
+}
+
+static void rules_when_run_equal_their_scalar_definitions(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        compare_with_definition(SL_OP_SGD, false, round);
+        compare_with_definition(SL_OP_SGD, true, round);
+        compare_with_definition(SL_OP_LION, true, round);
+    }
+}
+
+/* The same rate given by a table, and by the learning rate and decay of the step. */
+static void adamw_when_a_rate_is_of_a_table_then_is_that_of_a_step(void **state)
+{
+    (void)state;
+    adamw_case a = draw_adamw(1);
+    a.c.rates = own_rates;
+    a.c.rate_count = sizeof own_rates / sizeof *own_rates;
+    memset(a.flags, 2, a.c.attrs.first_block + a.count / BLOCK);
+    case_run(&a.c);
+    float *p = allocate(a.count * 4);
+    memcpy(p, a.c.result[4], a.count * 4);
+    memset(a.flags, 1, a.c.attrs.first_block + a.count / BLOCK);
+    a.c.scalars.learning_rate *= own_rates[2].factor;
+    a.c.scalars.weight_decay = own_rates[2].weight_decay;
+    a.c.rates = NULL;
+    case_run(&a.c);
+    case_compare_bits(&a.c, 4, p);
+    free(p);
     close_adamw(&a);
 }
 
@@ -276,6 +395,41 @@ static sl_step_control finish(const sl_norm_sum *sum, float clip, float loss_sca
     return control;
 }
 
+static sl_step_control finish_counted(const sl_norm_sum *sum, float clip, uint64_t rows,
+                                      double counted)
+{
+    kernel_case c = {.kind = SL_OP_NORM_FINISH,
+                     .attrs = {.row_count = rows},
+                     .scalars = {.clip = clip, .loss_scale = 2.0f}};
+    memcpy(case_operand(&c, 0, sizeof *sum), sum, sizeof *sum);
+    case_operand(&c, 1, sizeof(sl_step_control));
+    *(double *)case_operand(&c, 2, sizeof counted) = counted;
+    case_run(&c);
+    sl_step_control control = *(sl_step_control *)c.result[1];
+    case_close(&c);
+    return control;
+}
+
+/* If every row counts, the bits are those without masks. */
+static void norm_finish_when_some_rows_count_is_of_their_mean(void **state)
+{
+    (void)state;
+    sl_norm_sum sum = {{0}};
+    sl_norm_sum_add(&sum, 9.0f);
+    sl_norm_sum_add(&sum, 16.0f);
+    sl_step_control control = finish_counted(&sum, 1.0f, 24, 6); /* 5 / 2 * 24 / 6 */
+    assert_true(control.grad_norm == 10.0f && control.skip == 0);
+    assert_true(control.clip_scale == (float)(1.0 / (10.0 + 1e-6) * 4 / 2));
+    control = finish_counted(&sum, 0.0f, 24, 6);
+    assert_true(control.clip_scale == 2.0f);
+    control = finish_counted(&sum, 1.0f, 24, 0);
+    assert_true(control.skip == 1 && control.grad_norm == 0.0f);
+    sl_norm_sum_add(&sum, 0.3f);
+    const sl_step_control all = finish_counted(&sum, 1.0f, 24, 24),
+                          plain = finish(&sum, 1.0f, 2.0f);
+    assert_memory_equal(&all, &plain, sizeof all);
+}
+
 static void norm_finish_when_run_clips_and_unscales(void **state)
 {
     (void)state;
@@ -357,11 +511,14 @@ int main(void)
         cmocka_unit_test(adamw_when_run_equals_the_scalar_definition),
         cmocka_unit_test(adamw_when_run_is_close_to_the_textbook),
         cmocka_unit_test(adamw_when_told_to_skip_writes_nothing),
+        cmocka_unit_test(adamw_when_a_rate_is_of_a_table_then_is_that_of_a_step),
+        cmocka_unit_test(rules_when_run_equal_their_scalar_definitions),
         cmocka_unit_test(block_norm_when_run_adds_exactly),
         cmocka_unit_test(block_norm_when_not_finite_says_so),
         cmocka_unit_test(norm_sum_when_added_in_any_order_is_exact),
         cmocka_unit_test(norm_sum_when_bad_values_come_is_nonfinite),
         cmocka_unit_test(norm_finish_when_run_clips_and_unscales),
+        cmocka_unit_test(norm_finish_when_some_rows_count_is_of_their_mean),
         cmocka_unit_test(exp_when_called_is_within_a_unit),
         cmocka_unit_test(exact_kernels_when_dispatched_agree_in_every_bit),
     };

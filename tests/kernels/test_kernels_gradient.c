@@ -224,6 +224,73 @@ static void layernorm_when_differentiated_matches(void **state)
     }
 }
 
+static void rmsnorm_when_differentiated_matches(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        const uint64_t rows = draw_between(1, 9), in = draw_between(4, 40);
+        const sl_op_attrs attrs = {.row_count = rows,
+                                   .in = in,
+                                   .epsilon = round % 2 ? 1e-6f : 0.5f,
+                                   .gamma_offset = round / 2 % 2 ? 1.0f : 0.0f};
+        slope_case s = {.forward = {.kind = SL_OP_RMSNORM, .attrs = attrs},
+                        .output = 2,
+                        .output_count = rows * in,
+                        .terms = 2 * ((double)in + 8)};
+        float *x = case_random(&s.forward, 0, rows * in, 2);
+        float *gamma = case_random(&s.forward, 1, in, 1);
+        case_operand(&s.forward, 2, rows * in * sizeof(float));
+        case_operand(&s.forward, 3, rows * sizeof(float));
+        s.weights = random_floats(rows * in);
+        find_loss(&s);
+        kernel_case back = {.kind = SL_OP_RMSNORM_BACKWARD, .attrs = attrs};
+        copy_operand(&back, 0, x, rows * in * sizeof(float));
+        copy_operand(&back, 1, gamma, in * sizeof(float));
+        copy_operand(&back, 2, s.forward.result[3], rows * sizeof(float));
+        copy_operand(&back, 3, s.weights, rows * in * sizeof(float));
+        case_operand(&back, 4, rows * in * sizeof(float));
+        case_operand(&back, 5, in * sizeof(float));
+        case_run_once(&back, pools[1]);
+        set_slope(&s, 0, rows * in);
+        expect_slope(&s, back.result[4]);
+        set_slope(&s, 1, in);
+        expect_slope(&s, back.result[5]);
+        case_close(&back);
+        case_close(&s.forward);
+        free(s.weights);
+    }
+}
+
+static void swiglu_when_differentiated_matches(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        const uint64_t count = draw_between(1, 200);
+        const sl_op_attrs attrs = {.element_count = count, .is_gelu = (uint32_t)round % 2};
+        slope_case s = {.forward = {.kind = SL_OP_SWIGLU, .attrs = attrs},
+                        .output = 2,
+                        .output_count = count,
+                        .terms = 32};
+        float *gate = case_random(&s.forward, 0, count, 2);
+        float *up = case_random(&s.forward, 1, count, 1);
+        case_operand(&s.forward, 2, count * sizeof(float));
+        s.weights = random_floats(count);
+        kernel_case back = {.kind = SL_OP_SWIGLU_BACKWARD, .attrs = attrs};
+        copy_operand(&back, 0, gate, count * sizeof(float));
+        copy_operand(&back, 1, up, count * sizeof(float));
+        copy_operand(&back, 2, s.weights, count * sizeof(float));
+        case_operand(&back, 3, count * sizeof(float));
+        case_run_once(&back, pools[1]);
+        set_slope(&s, 0, count);
+        expect_slope(&s, back.result[3]);
+        set_slope(&s, 1, count);
+        expect_slope(&s, back.result[2]);
+        case_close(&back);
+        case_close(&s.forward);
+        free(s.weights);
+    }
+}
+
 static void gelu_when_differentiated_matches(void **state)
 {
     (void)state;
@@ -448,6 +515,8 @@ int main(void)
         cmocka_unit_test(linear_when_differentiated_matches),
         cmocka_unit_test(head_logits_when_differentiated_match),
         cmocka_unit_test(layernorm_when_differentiated_matches),
+        cmocka_unit_test(rmsnorm_when_differentiated_matches),
+        cmocka_unit_test(swiglu_when_differentiated_matches),
         cmocka_unit_test(gelu_when_differentiated_matches),
         cmocka_unit_test(attention_when_differentiated_matches),
         cmocka_unit_test(embeddings_when_differentiated_match),

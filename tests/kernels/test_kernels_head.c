@@ -1,8 +1,9 @@
 /* What could be wrong at the vocabulary's end of the model: padding ids that take probability, a
- * target in another panel, statistics that are merged wrongly over panels, token ids outside the
- * vocabulary that are read or written out of bounds (the sanitizers see those), rows added in an
- * order that depends on the workers. Panels are walked as the engine does; the whole is compared
- * with plain double softmax and with float sums in row order. */
+ * target in another panel, a masked target that counts or has a gradient, statistics that are
+ * merged wrongly over panels, token ids outside the vocabulary that are read or written out of
+ * bounds (the sanitizers see those), rows added in an order that depends on the workers. Panels are
+ * walked as the engine does; the whole is compared with plain double softmax and with float sums in
+ * row order. */
 #include "kernel_case.h"
 
 enum { SHAPES = 20 };
@@ -39,7 +40,7 @@ static sl_op_attrs attrs_of(head_shape s, uint64_t panel)
 static void fill_targets(int32_t *targets, uint64_t count, uint64_t valid)
 {
     for (uint64_t i = 0; i < count; i++)
-        targets[i] = (int32_t)draw_below(valid);
+        targets[i] = draw_below(4) == 0 ? -1 : (int32_t)draw_below(valid);
 }
 
 /* log of the sum of exponentials over the ids that exist, in double. */
@@ -82,10 +83,12 @@ static void check_stats(const head_run *run)
     const head_shape *s = &run->s;
     for (uint64_t row = 0; row < s->rows; row++) {
         const float *stats = run->stats + row * 4;
-        const uint64_t id = (uint64_t)run->targets[s->first_row + row];
+        const bool is_masked = run->targets[s->first_row + row] < 0;
+        const uint64_t id = is_masked ? 0 : (uint64_t)run->targets[s->first_row + row];
         const float target =
             run->logits[(id / s->panel * s->rows + row) * s->panel + id % s->panel];
-        assert_true(stats[2] == target && stats[3] == 0.0f);
+        assert_true(stats[2] == (is_masked ? 0.0f : target) &&
+                    stats[3] == (is_masked ? 1.0f : 0.0f));
         /* Arguments of the exponential are below 40 in size and rounded once, sums have `valid`
          * terms, and each panel rescales once. */
         const double bound = UNIT * (double)(s->valid + 60 * s->panels);
@@ -102,15 +105,21 @@ static void check_loss(const head_run *run)
         memcpy(case_operand(&c, 0, s->rows * 4 * sizeof(float)), run->stats,
                s->rows * 4 * sizeof(float));
         *(double *)case_operand(&c, 1, sizeof(double)) = 3.5;
+        *(double *)case_operand(&c, 2, sizeof(double)) = 7;
         case_run(&c);
         long double want = add ? 3.5L : 0.0L, size = fabsl(want);
+        double counted = add ? 7 : 0;
         for (uint64_t row = 0; row < s->rows; row++) {
             const float *stats = run->stats + row * 4;
+            if (run->targets[s->first_row + row] < 0)
+                continue;
+            counted++;
             long double term = logl((long double)stats[1]) + (long double)stats[0];
             want += term - (long double)stats[2];
             size += fabsl(term) + fabsl((long double)stats[2]);
         }
         const double got = *(double *)c.result[1];
+        assert_true(*(double *)c.result[2] == counted);
         assert_true(fabsl((long double)got - want) <= (long double)(s->rows + 4) * 0x1p-53L * size);
         case_close(&c);
     }
@@ -132,7 +141,7 @@ static void check_gradient(const head_run *run, uint64_t panel)
     double *want = calloc(count, sizeof *want), *bound = calloc(count, sizeof *bound);
     for (uint64_t i = 0; i < count; i++) {
         const uint64_t row = i / s->panel, id = panel * s->panel + i % s->panel;
-        if (id >= s->valid)
+        if (id >= s->valid || run->targets[s->first_row + row] < 0)
             continue;
         const double lse = find_lse(run->logits, s, row);
         const double p = exp((double)logits[i] - lse);
@@ -173,7 +182,8 @@ static void head_when_walked_by_panels_is_a_softmax(void **state)
     }
 }
 
-/* Targets that no id answers to, padding included: no logit is theirs and no gradient. */
+/* Targets that no id answers to, padding included: no logit is theirs, and the softmax alone has a
+ * gradient; those below 0 are masked, and nothing has one. */
 static void head_when_targets_do_not_exist_ignores_them(void **state)
 {
     (void)state;
@@ -199,7 +209,8 @@ static void head_when_targets_do_not_exist_ignores_them(void **state)
     case_run(&back);
     const float *gradient = back.result[2];
     for (int i = 0; i < ROWS * IDS; i++)
-        assert_true(i % IDS < VALID ? gradient[i] > 0.0f : gradient[i] == 0.0f);
+        assert_true(i % IDS < VALID && strange[i / IDS] >= 0 ? gradient[i] > 0.0f
+                                                             : gradient[i] == 0.0f);
     for (int row = 0; row < ROWS; row++)
         assert_true(((float *)stats.result[2])[row * 4 + 2] == 0.0f);
     case_close(&stats);

@@ -202,6 +202,27 @@ static void expect_operand(const kernel_case *half, const kernel_case *full, int
                      got[i], (double)want[i]);
 }
 
+/* What the op reads of attributes that mean something else to other ops. */
+static sl_op_attrs attrs_of(sl_op_kind kind, sl_op_attrs attrs)
+{
+    if (kind == SL_OP_ATTENTION || kind == SL_OP_ATTENTION_BACKWARD ||
+        kind == SL_OP_ATTENTION_CACHED) {
+        attrs.is_separate = (uint32_t)draw_below(2);
+        attrs.out = draw_below(2) ? attrs.in : attrs.in / attrs.heads; /* or one key head for all */
+    }
+    if (kind == SL_OP_ROTARY) {
+        attrs.negates = (uint32_t)draw_below(2);
+        attrs.out = 2 * draw_between(1, 25);
+        attrs.in = attrs.heads * attrs.out;
+        attrs.cache_rows = attrs.seq;
+    }
+    if (kind == SL_OP_SWIGLU || kind == SL_OP_SWIGLU_BACKWARD)
+        attrs.is_gelu = (uint32_t)draw_below(2);
+    if (kind == SL_OP_RMSNORM || kind == SL_OP_RMSNORM_BACKWARD)
+        attrs.gamma_offset = (float)draw_below(2);
+    return attrs;
+}
+
 static void compare_with_fp32(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     kernel_case half = {.kind = kind, .attrs = *attrs, .scalars = {.loss_scale = 8.0f}};
@@ -236,7 +257,13 @@ static void ops_when_in_half_precision_are_fp32_rounded_once(void **state)
                                        SL_OP_EMBED_TOKENS,
                                        SL_OP_LAYERNORM,
                                        SL_OP_ATTENTION,
+                                       SL_OP_RMSNORM,
+                                       SL_OP_ROTARY,
+                                       SL_OP_SWIGLU,
+                                       SL_OP_SWIGLU_BACKWARD,
+                                       SL_OP_RMSNORM_BACKWARD,
                                        SL_OP_GELU,
+                                       SL_OP_SCALE,
                                        SL_OP_DROPOUT,
                                        SL_OP_HEAD_STATS,
                                        SL_OP_GELU_BACKWARD,
@@ -252,7 +279,7 @@ static void ops_when_in_half_precision_are_fp32_rounded_once(void **state)
     for (int round = 0; round < rounds(SHAPES); round++)
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
             for (int t = 0; t < 2; t++) {
-                const sl_op_attrs attrs = draw_attrs(round, HALVES[t]);
+                const sl_op_attrs attrs = attrs_of(kinds[k], draw_attrs(round, HALVES[t]));
                 if (!rounds_weights(kinds[k], HALVES[t]))
                     compare_with_fp32(kinds[k], &attrs);
             }

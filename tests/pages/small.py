@@ -25,6 +25,7 @@ AT_MOST_CLUSTER = {"--layers": 8, "--width": 256, "--heads": 8, "--context": 256
 VALUE = {"--device": (r"cuda(:\d+)?", "cpu"),
          "--only": (r"((gemm|adamw|op|memory|copy|comm|disk|numa),?)+", "comm")}
 # What a command gets that does not say it.
+LENGTHS = {"--epochs"} # in place of --steps
 ADDED = {"train": {"--steps": "2"}, "profile": {"--profile-steps": "1"}, "generate": {"--tokens": "8"},
          "bench": {"--only": "comm"}}
 COMPUTING = ("train", "profile", "generate", "eval", "tokenize", "bench")
@@ -89,7 +90,7 @@ def reduce_command(words):
     if command in COMPUTING:
         groups = [reduce_group(group) for group in groups]
     for name, value in ADDED.get(command, {}).items():
-        if name not in names:
+        if name not in names and not (name == "--steps" and names & LENGTHS):
             groups.append([name, value])
     if command == "train" and "--resume" in names: # a step more than the run that it goes on from
         groups = [group for group in groups if group[:1] != ["--steps"]] + [["--steps", "4"]]

@@ -68,6 +68,8 @@ static inline void it_combine_ranks(it_machine *machines, uint32_t rank_count, i
         const double *x = it_call_of(&machines[k], now).x[0];
         for (uint64_t r = 0; r < rows; r++)
             it_merge_stats(all + 4 * r, x[4 * r], x[4 * r + 1], x[4 * r + 2]);
+        for (uint64_t r = 0; r < rows; r++)
+            all[4 * r + 3] = x[4 * r + 3];
     }
     for (uint32_t k = 0; k < rank_count; k++)
         memcpy(it_call_of(&machines[k], now).x[0], all, 4 * rows * sizeof(double));

@@ -157,6 +157,24 @@ static inline void it_find_sections(it_machine *machine)
     free(is_used);
 }
 
+/* The constants are fp32 numbers. */
+static inline void it_fill_constants(const it_machine *machine)
+{
+    const sl_program *program = machine->program;
+    for (uint32_t i = 0; i < program->constant_count; i++) {
+        const sl_constant *constant = &program->constants[i];
+        const uint64_t count = constant->positions * constant->width;
+        float *numbers = malloc(count * sizeof *numbers);
+        sl_constant_fill(constant, 0, constant->positions, numbers);
+        for (uint32_t v = 0; v < program->value_count; v++)
+            for (uint64_t e = 0; e < count && program->values[v].kind == SL_VALUE_PERSISTENT &&
+                                 program->values[v].index == constant->slot;
+                 e++)
+                machine->data[v][e] = (double)numbers[e];
+        free(numbers);
+    }
+}
+
 static inline it_machine it_machine_make(const sl_program *program, const it_state *state)
 {
     it_machine machine = {.program = program, .state = state};
@@ -175,6 +193,7 @@ static inline it_machine it_machine_make(const sl_program *program, const it_sta
                 machine.data[v][e] = value->kind == SL_VALUE_PERSISTENT ? 0.0 : NAN;
         }
     }
+    it_fill_constants(&machine);
     it_find_sections(&machine);
     machine.scalars = (sl_step_scalars){.learning_rate = 0.01f,
                                         .weight_decay = 0.1f,

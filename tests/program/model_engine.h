@@ -1,4 +1,4 @@
-/* A GPT-2 of a Hugging Face directory, from its files to an open engine, by the plainest way: for
+/* A model of a Hugging Face directory, from its files to an open engine, by the plainest way: for
  * tests and test tools that compare numbers. Everything on the device or everything on the host, no
  * budgets; every plan is verified before it runs.
  */
@@ -175,8 +175,8 @@ static inline sl_status model_engine_start(model_engine *model)
                                 .target = target};
     SL_TRY(sl_engine_open(&engine, &model->engine));
     sl_tensor_io io = model_engine_io(model);
-    return sl_weights_import(sl_model_names_of(&model->shape), model->options.directory,
-                             model->program->tensors, model->program->tensor_count, &io);
+    return sl_weights_import(&model->shape, model->options.directory, model->program->tensors,
+                             model->program->tensor_count, &io);
 }
 
 /* Opens an engine with the weights of the directory; close it with model_engine_close. The model
@@ -223,6 +223,14 @@ static inline sl_status model_engine_step(model_engine *model, const int32_t *ro
     return SL_OK;
 }
 
+/* The table of the head. */
+static inline const char *model_engine_table(const sl_model_shape *shape)
+{
+    if (!sl_model_shape_is_llama(shape))
+        return "wte.weight";
+    return shape->is_untied ? "lm_head.weight" : "embed_tokens.weight";
+}
+
 /* Appends `seq` tokens to the cache, of which `position` are in it already, and copies the logits
  * [vocab] of the last one. */
 static inline sl_status model_engine_decode(model_engine *model, const int32_t *tokens,
@@ -235,7 +243,7 @@ static inline sl_status model_engine_decode(model_engine *model, const int32_t *
     SL_TRY(sl_engine_step(model->engine, 0, &scalars));
     for (uint32_t t = 0; t < model->program->tensor_count; t++) {
         const sl_tensor_spec *spec = &model->program->tensors[t];
-        if (strcmp(spec->name, "wte.weight") != 0)
+        if (strcmp(spec->name, model_engine_table(&model->shape)) != 0)
             continue;
         const void *logits = sl_engine_output(model->engine, 0, slot++);
         sl_elements_widen(type, logits, spec->valid_rows, out_logits + spec->first_row);

@@ -101,7 +101,7 @@ static inline uint32_t odd_attention(odd *o, uint32_t qkv, uint64_t heads)
     uint32_t y = odd_rows(o, o->width), lse = odd_statistics(o, heads);
     sl_op_attrs attrs = {
         .batch = o->batch, .seq = o->seq, .in = o->width, .out = o->width, .heads = heads};
-    odd_op(o, SL_OP_ATTENTION, attrs, (uint32_t[]){qkv, y, lse, SL_NONE});
+    odd_op(o, SL_OP_ATTENTION, attrs, (uint32_t[]){qkv, y, lse, SL_NONE, SL_NONE, SL_NONE});
     return y;
 }
 
@@ -143,7 +143,7 @@ static inline void odd_head_rows(odd *o, uint32_t x, uint32_t table, uint32_t ta
     odd_op(o, SL_OP_HEAD_LOGITS, attrs, (uint32_t[]){x, table, logits});
     odd_op(o, SL_OP_HEAD_STATS, attrs, (uint32_t[]){logits, targets, stats});
     odd_op(o, SL_OP_HEAD_LOSS, (sl_op_attrs){.row_count = count, .adds_output = first > 0},
-           (uint32_t[]){stats, loss});
+           (uint32_t[]){stats, loss, SL_NONE});
 }
 
 static inline void odd_head(odd *o, uint32_t x, uint32_t table, uint32_t targets)

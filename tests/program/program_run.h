@@ -90,10 +90,17 @@ static inline void run_fill_parameters(const sl_program *program, const it_state
 }
 
 static uint64_t run_row_tokens = 1; /* of a row, for what starts anew with it */
+static bool run_masks;              /* some targets are masked */
 
 static inline double run_token(uint32_t vocab, uint32_t micro_batch, uint64_t i)
 {
     return floor((run_draw(77, micro_batch, i) + 1.0) * 0.5 * vocab);
+}
+
+/* Another share of each micro-batch, the first one's small. */
+static inline bool run_is_masked(uint32_t micro_batch, uint64_t i)
+{
+    return run_draw(78, micro_batch, i) < 0.6 - 0.4 * micro_batch;
 }
 
 /* Targets are the next tokens. */
@@ -102,7 +109,9 @@ static inline void run_source(uint32_t vocab, uint32_t slot, uint32_t micro_batc
 {
     enum { DOCUMENT = 3 }; /* tokens */
     for (uint64_t i = 0; i < count; i++)
-        values[i] = run_token(vocab, micro_batch, i + slot);
+        values[i] = run_masks && slot == SL_INPUT_TARGETS && run_is_masked(micro_batch, i)
+                        ? -1.0
+                        : run_token(vocab, micro_batch, i + slot);
     for (uint64_t i = 0; i < count && slot == SL_INPUT_POSITIONS; i++)
         values[i] = (double)(i % run_row_tokens % DOCUMENT);
 }
@@ -122,7 +131,7 @@ typedef struct run {
     sl_program *forward[RUN_RANKS_MAX], *step[RUN_RANKS_MAX];
     it_layout layout[RUN_RANKS_MAX];
     it_state state[RUN_RANKS_MAX];
-    double loss, control[3];
+    double loss, counted, control[3]; /* counted: 0 without masks */
 } run;
 
 typedef struct run_options {
@@ -133,7 +142,7 @@ typedef struct run_options {
     uint32_t iterations;
     sl_type type, grad_type;
     uint64_t range_rows; /* 0: as the model divides the rows of the head */
-    bool by_document, sequence_parallel;
+    bool by_document, sequence_parallel, masks;
     sl_split_layout split_layout;
     float dropout;
     sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
@@ -152,6 +161,8 @@ static inline void run_append_group(sl_program *to, const sl_program *from,
         uint32_t operand_count = sl_op_info_of(op.kind)->operand_count;
         for (uint32_t i = 0; i < operand_count; i++) {
             uint32_t v = op.operand[i];
+            if (v == SL_NONE)
+                continue;
             sl_value value = from->values[v];
             if (value.kind == SL_VALUE_ACTIVATION && sl_op_writes(&op, i) && own[v] == SL_NONE) {
                 value.bytes = value.bytes / op.attrs.row_count * rows;
@@ -178,6 +189,7 @@ static inline sl_program *run_divide_head(const sl_program *from, uint64_t rows,
     assert_int_equal(sl_program_open(&to), SL_OK);
     to->type = from->type;
     to->grad_type = from->grad_type;
+    to->mask_rows = from->mask_rows;
     for (uint32_t v = 0, t = 0; v < from->value_count; v++)
         if (from->values[v].kind == SL_VALUE_TENSOR)
             assert_int_equal(sl_program_add_tensor(to, &from->tensors[t++], &ignored), SL_OK);
@@ -211,11 +223,13 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
                              .type = options->type,
                              .grad_type = options->grad_type,
                              .by_document = options->by_document,
+                             .masks = options->masks,
                              .split_layout = options->split_layout,
                              .sequence_parallel =
                                  options->sequence_parallel && options->tp_size > 1,
                              .dropout = options->dropout};
     run_row_tokens = options->seq;
+    run_masks = options->masks;
     if (options->emit)
         r->forward[rank] = options->emit(options);
     else if (sl_model_shape_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
@@ -252,6 +266,8 @@ static inline void run_step(const run_options *options, run *r)
     for (uint32_t i = 0; i < options->iterations; i++)
         it_run(machines, r->rank_count);
     r->loss = it_slot(&machines[0], SL_VALUE_OUTPUT, SL_OUTPUT_LOSS)[0];
+    if (options->masks)
+        r->counted = it_slot(&machines[0], SL_VALUE_OUTPUT, SL_OUTPUT_COUNTED)[0];
     memcpy(r->control, it_slot(&machines[0], SL_VALUE_OUTPUT, SL_OUTPUT_CONTROL),
            sizeof r->control);
     for (uint32_t k = 0; k < r->rank_count; k++)

@@ -1,6 +1,9 @@
-/* Decoding of very deep models. What could be wrong: a limit on layers that only the cache has, or
- * caches of different layers in one place. A model of 600 layers reads its tokens one by one and
- * all at once, over the same caches, and must say the same; without the tokens before, it must not.
+/* Decoding of very deep models, and of models with rotary positions. What could be wrong: a limit
+ * on layers that only the cache has, or caches of different layers in one place; a table of
+ * positions that is not filled, or cleared with the caches. A model of 600 layers reads its tokens
+ * one by one and all at once, over the same caches, and must say the same; without the tokens
+ * before, it must not. So must a model of the layers of Llama, whose caches are narrower than its
+ * queries.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,14 +17,16 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "engine/engine.h"
+#include "llama_model.h"
 #include "model/architecture.h"
 
 enum { LAYERS = 600, VOCAB = 16, TOKENS = 4, ONE = 0, ALL = 1, PLANS = 2 };
 
-static const sl_model_shape shape = {LAYERS, 8, 2, 8, VOCAB};
+static const sl_model_shape deep = {LAYERS, 8, 2, 8, VOCAB};
 static const sl_engine_target target = {.worker_count = 1};
 
 typedef struct decoder {
+    sl_model_shape shape;
     sl_program *programs[PLANS]; /* for one token, for all */
     sl_plan *plans[PLANS];
     sl_layout *layout;
@@ -71,11 +76,10 @@ static void open_decoder(decoder *d, sl_policy policy)
     for (uint32_t p = 0; p < PLANS; p++) {
         const sl_model_options emit = {
             .batch = 1, .seq = p == ONE ? 1 : TOKENS, .tp_size = 1, .mode = SL_MODEL_CACHED};
-        need(sl_model_shape_emit(&shape, &emit, &d->programs[p]));
+        need(sl_model_shape_emit(&d->shape, &emit, &d->programs[p]));
     }
     need(sl_layout_build(d->programs[ONE], 0, &d->layout));
     need(sl_homes_build(d->programs[ONE], d->layout, &options, &d->homes));
-    assert_int_equal(d->homes->persistent_count, LAYERS);
     for (uint32_t p = 0; p < PLANS; p++)
         build_plan(d, p);
     const sl_engine_plan plans[PLANS] = {{d->programs[ONE], d->plans[ONE]},
@@ -125,9 +129,10 @@ static void decoding_when_layers_are_six_hundred_then_reads_every_cache(void **s
     (void)state;
     static const int32_t tokens[TOKENS] = {3, 14, 1, 5};
     for (int policy = SL_POLICY_DEVICE; policy <= SL_POLICY_HOST; policy++) {
-        decoder d = {{NULL}};
+        decoder d = {.shape = deep};
         float one[VOCAB], all[VOCAB], alone[VOCAB];
         open_decoder(&d, (sl_policy)policy);
+        assert_int_equal(d.homes->persistent_count, LAYERS);
         need(sl_engine_clear_persistent(d.engine));
         for (uint32_t t = 0; t < TOKENS; t++)
             decode(&d, ONE, &tokens[t], t, one);
@@ -144,10 +149,43 @@ static void decoding_when_layers_are_six_hundred_then_reads_every_cache(void **s
     }
 }
 
+/* The same, the logits of the first panel. Its places in the cache are those of the tokens: at
+ * another place a token says something else. */
+static void decoding_when_positions_are_rotary_then_reads_table_and_caches(void **state)
+{
+    (void)state;
+    static const int32_t tokens[TOKENS] = {3, 14, 1, 5};
+    const sl_model_shape llama = {.architecture = SL_ARCHITECTURE_OWN,
+                                  .vocab = (uint32_t)llama_tiny.ids,
+                                  .build = llama_build,
+                                  .user = &llama_tiny};
+    for (int policy = SL_POLICY_DEVICE; policy <= SL_POLICY_HOST; policy++) {
+        decoder d = {.shape = llama};
+        float one[VOCAB], all[VOCAB], shifted[VOCAB], fresh[VOCAB];
+        open_decoder(&d, (sl_policy)policy);
+        assert_int_equal(d.homes->persistent_count, llama_tiny.layers + 1);
+        decode(&d, ALL, tokens, 0, fresh);
+        need(sl_engine_clear_persistent(d.engine)); /* the caches, not the table */
+        for (uint32_t t = 0; t < TOKENS; t++)
+            decode(&d, ONE, &tokens[t], t, one);
+        need(sl_engine_clear_persistent(d.engine));
+        decode(&d, ALL, tokens, 0, all);
+        decode(&d, ONE, &tokens[TOKENS - 1], TOKENS, shifted);
+        print_message("%s: apart %.2g, shifted %.2g\n",
+                      policy == SL_POLICY_DEVICE ? "device" : "host", find_distance(one, all),
+                      find_distance(one, shifted));
+        assert_true(find_distance(fresh, all) == 0);
+        assert_true(find_distance(one, all) < 1e-4);
+        assert_true(find_distance(one, shifted) > 1e-2);
+        close_decoder(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decoding_when_layers_are_six_hundred_then_reads_every_cache),
+        cmocka_unit_test(decoding_when_positions_are_rotary_then_reads_table_and_caches),
     };
     return cmocka_run_group_tests_name("deep decoding", tests, NULL, NULL);
 }

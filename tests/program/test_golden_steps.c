@@ -298,6 +298,7 @@ static void print_attrs(listing *it, const sl_op_attrs *a)
 
 static void print_op(listing *it, const sl_program *step, const sl_op *op)
 {
+    enum { PLACES = 7 }; /* printed even where absent; those behind them only where present */
     static const char *const phases[] = {"forward", "recompute", "backward", "update"};
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
         if (op->operand[i] != SL_NONE)
@@ -306,7 +307,7 @@ static void print_op(listing *it, const sl_program *step, const sl_op *op)
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
         if (op->operand[i] != SL_NONE)
             print(it, " v%u", it->number[op->operand[i]]);
-        else
+        else if (i < PLACES)
             print(it, " -");
     print(it, " segment %d micro-batch %u", (int)op->segment, op->micro_batch);
     print_attrs(it, &op->attrs);

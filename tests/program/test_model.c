@@ -2,8 +2,8 @@
  *
  * What could be wrong: a layer knows GPT-2's sizes; ranks or stages of another model do not add up
  * to it; an error of a layer is lost, or a later one is reported; a tensor crosses the border of
- * two stages unnoticed; a message names another layer. That GPT-2 is the same as ever is the matter
- * of test_golden_steps.
+ * two stages unnoticed; a message names another layer; a stage lacks the table of its positions.
+ * That GPT-2 is the same as ever is the matter of test_golden_steps.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "chunk/chunk.h"
+#include "llama_model.h"
 #include "model/architecture.h"
 
 enum { IDS = 300, WIDTH = 48, BLOCKS = 5 };
@@ -60,6 +61,15 @@ static sl_model_options choose(uint32_t tp_size, uint32_t stage_count)
 
 /* ---- ranks and stages ---- */
 
+/* Of llama_tiny: tables, blocks of seven matrices and four norms, the last norm. */
+static uint64_t count_llama(void)
+{
+    const llama_sizes *it = &llama_tiny;
+    const uint64_t q = it->heads * it->head, k = it->kv_heads * it->head, w = it->width;
+    const uint64_t block = 2 * w * (q + k) + 3 * w * it->inner + 2 * w + 2 * it->head;
+    return 2 * it->ids * w + it->layers * block + w;
+}
+
 /* Elements without padding that a rank and stage has and no other one counts. */
 static uint64_t count_own(const sl_program *program)
 {
@@ -93,28 +103,38 @@ static void check_step(const sl_program *forward)
     sl_layout_close(layout);
 }
 
+/* All ranks and stages of a division. */
+static void check_division(sl_build build, const void *user, sl_model_options options,
+                           uint64_t expected)
+{
+    uint64_t count = 0;
+    for (options.stage_index = 0; options.stage_index < options.stage_count; options.stage_index++)
+        for (options.tp_rank = 0; options.tp_rank < options.tp_size; options.tp_rank++) {
+            sl_program *forward = NULL;
+            if (sl_model_emit(build, user, &options, &forward) != SL_OK)
+                fail_msg("%s", sl_status_message());
+            count += count_own(forward);
+            check_step(forward);
+            sl_program_close(forward);
+        }
+    if (count != expected)
+        fail_msg("tp %u, pp %u, layout %d: %llu parameters, not %llu", options.tp_size,
+                 options.stage_count, (int)options.split_layout, (unsigned long long)count,
+                 (unsigned long long)expected);
+}
+
 static void model_when_divided_then_its_parts_add_up(void **state)
 {
     (void)state;
     static const uint32_t sizes[][2] = {{1, 1}, {2, 1}, {3, 1}, {1, 2}, {1, 5}, {2, 3}, {4, 4}};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         for (int layout = SL_SPLIT_MEGATRON; layout <= SL_SPLIT_COLOSSAL; layout++) {
-            uint64_t count = 0;
             sl_model_options options = choose(sizes[i][0], sizes[i][1]);
             options.split_layout = (sl_split_layout)layout;
-            for (options.stage_index = 0; options.stage_index < sizes[i][1]; options.stage_index++)
-                for (options.tp_rank = 0; options.tp_rank < sizes[i][0]; options.tp_rank++) {
-                    sl_program *forward = NULL;
-                    if (sl_model_emit(build_mlp, NULL, &options, &forward) != SL_OK)
-                        fail_msg("%s", sl_status_message());
-                    count += count_own(forward);
-                    check_step(forward);
-                    sl_program_close(forward);
-                }
-            if (count != count_parameters())
-                fail_msg("tp %u, pp %u, layout %d: %llu parameters, not %llu", sizes[i][0],
-                         sizes[i][1], layout, (unsigned long long)count,
-                         (unsigned long long)count_parameters());
+            check_division(build_mlp, NULL, options, count_parameters());
+            options.sequence_parallel = sizes[i][0] == 2;
+            if (sizes[i][0] <= 2 && sizes[i][1] <= 2 && layout == SL_SPLIT_MEGATRON)
+                check_division(llama_build, &llama_tiny, options, count_llama());
         }
 }
 
@@ -192,11 +212,11 @@ static sl_tensor make_mistaken_sum(sl_model *model, mistake which, sl_tensor x)
 {
     const sl_linear_spec same = {.out = WIDTH, .parallel = SL_ROWS};
     const sl_tensor product = sl_linear(model, "product", x, &same);
-    const sl_tensor norm = sl_norm(model, "sum_norm", x);
+    const sl_tensor gelu = sl_gelu(model, "sum_gelu", x);
     if (which == NOTHING_READS)
         return x;
     if (which == SUM_OF_NO_PRODUCT)
-        return sl_drop_add(model, "sum", norm, product);
+        return sl_drop_add(model, "sum", gelu, product);
     if (which == SUM_WITH_ITSELF)
         return sl_drop_add(model, "sum", product, product);
     if (which == SUM_OF_READ)
@@ -256,7 +276,7 @@ static void build_when_mistaken_then_the_first_error_is_named(void **state)
         [SECOND_EMBEDDING] = "words: no layer reads what this layer makes",
         [SAME_TABLE] = "two tables are called bytes",
         [NOTHING_READS] = "product: no layer reads what this layer makes",
-        [SUM_OF_NO_PRODUCT] = "sum: sum_norm is not made by sl_linear",
+        [SUM_OF_NO_PRODUCT] = "sum: sum_gelu is made by neither sl_linear nor a norm",
         [SUM_OF_READ] = "sum: another layer reads product",
         [READ_BEHIND_SUM] = "product is read behind the sl_drop_add",
         [SUM_WITH_ITSELF] = "sum: product is added to itself",
@@ -362,6 +382,35 @@ static void structs_when_older_then_missing_fields_are_zero(void **state)
     sl_program_close(forward);
 }
 
+/* A program of before no_bias: the bytes behind `deviation` are padding, which it never writes, and
+ * heads of a linear that is not split by SL_QKV are not read. */
+static sl_status build_old_linear(sl_model *model, const void *user)
+{
+    enum { OLD_BYTES = 32 };
+    sl_linear_spec linear;
+    (void)user;
+    memset(&linear, 0xff, sizeof linear);
+    linear.out = WIDTH;
+    linear.parallel = SL_COLUMNS;
+    linear.heads = WIDTH + 1;
+    linear.deviation = 0.5f;
+    sl_tensor x = sl_embed(model, &(sl_embedding){.name = "t", .ids = IDS, .width = WIDTH});
+    x = sl_linear_sized(model, "linear", x, &linear, OLD_BYTES);
+    sl_head(model, "t", x);
+    return SL_OK;
+}
+
+static void structs_when_of_an_old_program_then_its_padding_is_not_read(void **state)
+{
+    (void)state;
+    sl_program *forward = NULL;
+    const sl_model_options options = choose(1, 1);
+    if (sl_model_emit(build_old_linear, NULL, &options, &forward) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    assert_non_null(find_spec(forward, "linear.bias"));
+    sl_program_close(forward);
+}
+
 static void structs_when_later_and_unset_then_as_today(void **state)
 {
     (void)state;
@@ -401,6 +450,7 @@ int main(void)
         cmocka_unit_test(build_when_mistaken_then_the_first_error_is_named),
         cmocka_unit_test(survey_when_two_layers_have_one_name_then_it_is_named),
         cmocka_unit_test(structs_when_older_then_missing_fields_are_zero),
+        cmocka_unit_test(structs_when_of_an_old_program_then_its_padding_is_not_read),
         cmocka_unit_test(structs_when_later_and_unset_then_as_today),
         cmocka_unit_test(structs_when_an_unknown_field_is_set_then_refused),
     };

@@ -52,7 +52,7 @@ static void compare_schedules(run_options options, uint32_t micro_batch_count, f
         options.step.accumulation = (sl_accumulation)(s % 2);
         options.step.recompute = (sl_recompute)(s / 2 % 3);
         options.step.update_early = s / 6;
-        if (options.step.update_early && clip > 0.0f)
+        if (options.step.update_early && (clip > 0.0f || options.masks))
             continue;
         run other;
         run_step(&options, &other);
@@ -89,6 +89,66 @@ static void gradients_when_micro_batches_repeat_then_agree(void **state)
                 (sl_step_options){count, (sl_accumulation)order, SL_RECOMPUTE_NONE, false};
             check_gradients(&options, 4);
         }
+}
+
+/* ---- masked targets ---- */
+
+/* How many targets of a step are not masked. */
+static double count_targets(const run_options *options)
+{
+    double count = 0;
+    for (uint32_t m = 0; m < options->step.micro_batch_count; m++)
+        for (uint64_t i = 0; i < (uint64_t)options->batch * options->seq; i++)
+            count += !run_is_masked(m, i);
+    return count;
+}
+
+/* The stored gradients are of the loss over all rows; `share` is what the updates multiply with. */
+static void check_masked_control(const run_options *options)
+{
+    run r;
+    run_step(options, &r);
+    const double counted = count_targets(options),
+                 rows = (double)options->batch * options->seq * options->step.micro_batch_count;
+    double squares = 0;
+    for (uint32_t t = 0; t < r.forward[0]->tensor_count; t++)
+        for (uint64_t e = 0; e < r.forward[0]->tensors[t].element_count; e++) {
+            const double g = it_state_tensor(&r.state[0], SL_GROUP_GRAD, t)[e];
+            squares += g * g;
+        }
+    const double norm = sqrt(squares) * rows / counted;
+    assert_true(counted > 0 && counted < rows && r.counted == counted);
+    assert_true(fabs(r.control[0] / norm - 1) < 1e-9);
+    const double factor = options->clip > 0 ? fmin(1, options->clip / (norm + 1e-6)) : 1;
+    assert_true(fabs(r.control[1] / (factor * rows / counted) - 1) < 1e-9);
+    run_free(&r);
+}
+
+static void gradients_when_targets_are_masked_then_agree(void **state)
+{
+    (void)state;
+    for (uint32_t count = 1; count <= 4; count += 3)
+        for (int order = 0; order < 2; order++) {
+            run_options options = tiny_options();
+            options.masks = true;
+            options.range_rows = 5;
+            options.by_document = order == 1;
+            options.step =
+                (sl_step_options){count, (sl_accumulation)order, SL_RECOMPUTE_FULL, false};
+            check_gradients(&options, 6);
+            check_masked_control(&options);
+            options.clip = 0.01f;
+            check_masked_control(&options);
+        }
+}
+
+static void schedules_when_targets_are_masked_then_same_bits(void **state)
+{
+    (void)state;
+    run_options options = tiny_options();
+    options.masks = true;
+    compare_schedules(options, 1, 0.0f);
+    compare_schedules(options, 5, 0.01f);
 }
 
 /* Documents, dropout, both. */
@@ -465,6 +525,35 @@ static void add_op_when_its_rows_lie_outside_then_names_them(void **state)
     }
 }
 
+/* One token, one head of two features; k and v are operands only if q, k and v are apart. */
+static sl_status add_attention(bool is_separate, bool has_k_and_v)
+{
+    const sl_op_attrs attrs = {
+        .batch = 1, .seq = 1, .in = 2, .out = 2, .heads = 1, .is_separate = is_separate};
+    const uint64_t bytes[] = {is_separate ? 8 : 24, 8, 4, 0, 8, 8};
+    sl_program *program;
+    uint32_t operands[6];
+    assert_int_equal(sl_program_open(&program), SL_OK);
+    for (uint32_t i = 0; i < 6; i++) {
+        const sl_value value = {.kind = SL_VALUE_ACTIVATION, .name = "x", .bytes = bytes[i]};
+        operands[i] = SL_NONE;
+        if (bytes[i] > 0 && (i < 4 || has_k_and_v))
+            assert_int_equal(sl_program_add_value(program, &value, &operands[i]), SL_OK);
+    }
+    const sl_status status = sl_program_add_op(program, SL_OP_ATTENTION, &attrs, operands, 6);
+    sl_program_close(program);
+    return status;
+}
+
+static void add_op_when_k_and_v_do_not_fit_the_attributes_then_fails(void **state)
+{
+    (void)state;
+    assert_int_equal(add_attention(false, false), SL_OK);
+    assert_int_equal(add_attention(true, true), SL_OK);
+    assert_int_equal(add_attention(false, true), SL_ERROR_INTERNAL);
+    assert_int_equal(add_attention(true, false), SL_ERROR_INTERNAL);
+}
+
 static void add_op_when_bytes_differ_then_names_op_and_operand(void **state)
 {
     (void)state;
@@ -661,6 +750,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_when_compared_with_differences_then_agree),
         cmocka_unit_test(gradients_when_three_micro_batches_then_agree),
+        cmocka_unit_test(gradients_when_targets_are_masked_then_agree),
+        cmocka_unit_test(schedules_when_targets_are_masked_then_same_bits),
         cmocka_unit_test(gradients_when_head_has_row_groups_then_agree),
         cmocka_unit_test(gradients_when_model_is_odd_then_agree),
         cmocka_unit_test(schedules_when_model_is_odd_then_same_bits),
@@ -682,6 +773,7 @@ int main(void)
         cmocka_unit_test(recompute_when_selective_then_only_cheap_ops_repeat),
         cmocka_unit_test(layer_order_when_many_micro_batches_then_blocks_are_contiguous),
         cmocka_unit_test(add_op_when_bytes_differ_then_names_op_and_operand),
+        cmocka_unit_test(add_op_when_k_and_v_do_not_fit_the_attributes_then_fails),
         cmocka_unit_test(add_op_when_its_rows_lie_outside_then_names_them),
         cmocka_unit_test(op_rows_when_it_has_a_range_then_those_of_the_range),
         cmocka_unit_test(derive_when_no_micro_batch_then_usage_error),

@@ -84,6 +84,7 @@ PTX_TWO(min_f64, f64, f64, f64, smaller(a, b))
 PTX_COMPARE(setp_eq_f32, f32, a == b)
 PTX_COMPARE(setp_gt_f32, f32, a > b)
 PTX_COMPARE(setp_lt_f32, f32, a < b)
+PTX_COMPARE(setp_neu_f32, f32, a != b)
 PTX_COMPARE(setp_geu_f32, f32, !(a < b))
 PTX_COMPARE(setp_leu_f32, f32, !(a > b))
 PTX_COMPARE(setp_equ_f64, f64, !(a < b || a > b))
@@ -119,7 +120,28 @@ PTX_ONE(cvt_f64_f32, f64, f32, keep_payload((double)a, (double)a, 0, 0))
 PTX_ONE(cvt_rn_f32_f64, f32, f64, ptx_canonical((float)a))
 PTX_ONE(cvt_rn_f32_s32, f32, s32, (float)a)
 PTX_ONE(cvt_rn_f32_u64, f32, u64, (float)a)
+PTX_ONE(cvt_rn_f64_u32, f64, u32, (double)a)
 PTX_ONE(cvt_rn_f64_u64, f64, u64, (double)a)
+
+/* Towards zero, and to the nearest end beyond the range; a NaN of 64 bits becomes 2^31. */
+static inline uint32_t truncate_to_u32(double a)
+{
+    if (isnan(a))
+        return 1u << 31;
+    return a >= 0x1p32 ? UINT32_MAX : a > 0 ? (uint32_t)a : 0;
+}
+
+PTX_ONE(cvt_rzi_u32_f64, u32, f64, truncate_to_u32(a))
+
+/* The same of 32 bits, where a NaN becomes 0. */
+static inline int32_t truncate_to_s32(float a)
+{
+    if (isnan(a))
+        return 0;
+    return a >= 0x1p31f ? INT32_MAX : a < -0x1p31f ? INT32_MIN : (int32_t)a;
+}
+
+PTX_ONE(cvt_rzi_s32_f32, s32, f32, truncate_to_s32(a))
 
 /* Into [0, 1]; a NaN and -0 become +0. */
 PTX_ONE(cvt_sat_f32_f32, f32, f32, a > 0 ? (a < 1 ? a : 1.0f) : 0.0f)

@@ -95,10 +95,14 @@ static inline uint32_t extract(uint32_t a, uint32_t start, uint32_t length)
 }
 
 PTX_THREE(bfe_u32, u32, extract(a, b, c))
+
+/* The upper half of the two together, moved up by a number of bits below 32. */
+PTX_THREE(shf_l_wrap_b32, u32, (uint32_t)((((uint64_t)b << 32 | a) << (c & 31)) >> 32))
 INSERT(bfi_b32, u32)
 INSERT(bfi_b64, u64)
 
 PTX_ONE(cvt_s32_s8, s32, u32, (int8_t)(a & 255))
+PTX_ONE(cvt_s64_s32, s64, s32, a)
 PTX_ONE(cvt_u16_u32, u32, u32, a & 0xffff)
 PTX_ONE(cvt_u32_u16, u32, u32, a & 0xffff)
 PTX_ONE(cvt_u32_u64, u32, u64, (uint32_t)a)
@@ -135,6 +139,7 @@ PTX_COMPARE(setp_lt_s64, s64, a < b)
 
 PREDICATE(and_pred, *from[0] & *from[1])
 PREDICATE(or_pred, *from[0] | *from[1])
+PREDICATE(xor_pred, *from[0] ^ *from[1])
 PREDICATE(not_pred, ~*from[0])
 
 #define SELECT(function, type)                                                                     \

@@ -36,8 +36,12 @@
     ROW(cvt_rn_f32_f64, "cvt.rn.f32.f64", "w", "d")                                               \
     ROW(cvt_rn_f32_s32, "cvt.rn.f32.s32", "w", "w")                                               \
     ROW(cvt_rn_f32_u64, "cvt.rn.f32.u64", "w", "d")                                               \
+    ROW(cvt_rn_f64_u32, "cvt.rn.f64.u32", "d", "w")                                               \
     ROW(cvt_rn_f64_u64, "cvt.rn.f64.u64", "d", "d")                                               \
+    ROW(cvt_rzi_s32_f32, "cvt.rzi.s32.f32", "w", "w")                                             \
+    ROW(cvt_rzi_u32_f64, "cvt.rzi.u32.f64", "w", "d")                                             \
     ROW(cvt_s32_s8, "cvt.s32.s8", "w", "w")                                                       \
+    ROW(cvt_s64_s32, "cvt.s64.s32", "d", "w")                                                     \
     ROW(cvt_sat_f32_f32, "cvt.sat.f32.f32", "w", "w")                                             \
     ROW(cvt_u16_u32, "cvt.u16.u32", "h", "w")                                                     \
     ROW(cvt_u32_u16, "cvt.u32.u16", "w", "h")                                                     \
@@ -131,6 +135,8 @@
     ROW(setp_ne_b32, "setp.ne.s32", "p", "ww")                                                    \
     ROW(setp_ne_b64, "setp.ne.s64", "p", "dd")                                                    \
     ROW(setp_ne_b32, "setp.ne.u32", "p", "ww")                                                    \
+    ROW(setp_neu_f32, "setp.neu.f32", "p", "ww")                                                  \
+    ROW(shf_l_wrap_b32, "shf.l.wrap.b32", "w", "www")                                             \
     ROW(shfl_bfly, "shfl.sync.bfly.b32", "wp", "www")                                             \
     ROW(shfl_down, "shfl.sync.down.b32", "wp", "www")                                             \
     ROW(shfl_idx, "shfl.sync.idx.b32", "wp", "www")                                               \
@@ -149,7 +155,8 @@
     ROW(sub_s32, "sub.s32", "w", "ww")                                                            \
     ROW(sub_s64, "sub.s64", "d", "dd")                                                            \
     ROW(xor_b32, "xor.b32", "w", "ww")                                                            \
-    ROW(xor_b64, "xor.b64", "d", "dd")
+    ROW(xor_b64, "xor.b64", "d", "dd")                                                            \
+    ROW(xor_pred, "xor.pred", "p", "pp")
 /* clang-format on */
 
 #endif

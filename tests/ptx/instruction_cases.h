@@ -147,11 +147,26 @@ static const instruction_case CASES[] = {
     {"cvt.rn.f32.u64", {ALL_64}, 0x5f800000},
     {"cvt.rn.f32.u64", {0x8000008000000000}, 0x5f000000},    /* a tie, to even */
     {"cvt.rn.f32.u64", {0x8000008000000001}, 0x5f000001},
+    {"cvt.rn.f64.u32", {ALL}, 0x41efffffffe00000},
+    {"cvt.rn.f64.u32", {3}, THREE_64},
     {"cvt.rn.f64.u64", {ALL_64}, 0x43f0000000000000},
     {"cvt.rn.f64.u64", {0x20000000000001}, 0x4340000000000000},
     {"cvt.rn.f64.u64", {0x20000000000003}, 0x4340000000000002},
+    {"cvt.rzi.s32.f32", {MINUS(THREE)}, 0xfffffffd},
+    {"cvt.rzi.s32.f32", {0x3ff33333}, 1},                    /* 1.9 */
+    {"cvt.rzi.s32.f32", {0x4f000000}, ALL >> 1},
+    {"cvt.rzi.s32.f32", {0xcf000001}, TOP},
+    {"cvt.rzi.s32.f32", {0x7fc00000}, 0},
+    {"cvt.rzi.u32.f64", {THREE_64}, 3},
+    {"cvt.rzi.u32.f64", {0x3ffe666666666666}, 1},            /* 1.9 */
+    {"cvt.rzi.u32.f64", {0x41efffffffe00000}, ALL},          /* 2^32 - 1 */
+    {"cvt.rzi.u32.f64", {0x41f0000000000000}, ALL},
+    {"cvt.rzi.u32.f64", {MINUS_64(THREE_64)}, 0},
+    {"cvt.rzi.u32.f64", {NAN_64}, TOP},
     {"cvt.s32.s8", {0x80}, 0xffffff80},
     {"cvt.s32.s8", {0x1234567f}, 0x7f},                      /* the upper bits are not read */
+    {"cvt.s64.s32", {TOP}, 0xffffffff80000000},
+    {"cvt.s64.s32", {3}, 3},
     {"cvt.sat.f32.f32", {HALF}, HALF},
     {"cvt.sat.f32.f32", {0x3fc00000}, ONE},
     {"cvt.sat.f32.f32", {TWO}, ONE},
@@ -370,6 +385,12 @@ static const instruction_case CASES[] = {
     {"setp.ne.s64", {ALL_64, ALL_64}, 0},
     {"setp.ne.u32", {0, TOP}, 1},
     {"setp.ne.u32", {3, 3}, 0},
+    {"setp.neu.f32", {ANY_NAN, ONE}, 1},
+    {"setp.neu.f32", {TWO, ONE}, 1},
+    {"setp.neu.f32", {ZERO, MINUS(ZERO)}, 0},
+    {"shf.l.wrap.b32", {TOP, 3, 1}, 7},
+    {"shf.l.wrap.b32", {TOP, 3, 0}, 3},
+    {"shf.l.wrap.b32", {0x12345678, ALL, 32 + 4}, 0xfffffff1},
     {"shl.b32", {1, 31}, TOP},
     {"shl.b32", {3, 4}, 48},
     {"shl.b32", {ALL, 32}, 0},                               /* clamped to the width */
@@ -404,6 +425,9 @@ static const instruction_case CASES[] = {
     {"sub.s64", {0x100000000, 1}, ALL},
     {"xor.b32", {0xff00ff00, 0x0ff00ff0}, 0xf0f0f0f0},
     {"xor.b64", {0xff00ff00ff00ff00, 0x0ff00ff00ff00ff0}, 0xf0f0f0f0f0f0f0f0},
+    {"xor.pred", {1, 1}, 0},
+    {"xor.pred", {1, 0}, 1},
+    {"xor.pred", {0, 0}, 0},
 };
 /* clang-format on */
 

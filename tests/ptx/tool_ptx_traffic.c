@@ -11,8 +11,9 @@
  * conflicts. The rules are those of ptx_traffic (shadow.h); scripts/check_traffic compares the
  * lines with earlier ones.
  *
- * The shapes are GPT-2's in width, with few rows: what a request touches does not depend on how
- * many there are. Values only have to be finite. Products are those of our own kernels. */
+ * The shapes are those of GPT-2 and Llama in width, with few rows: what a request touches does not
+ * depend on how many there are. Values only have to be finite. Products are those of our own
+ * kernels. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -59,6 +60,7 @@ typedef struct shape {
 #define FEW .batch = 1, .seq = 16, .row_count = 16
 #define HALF .type = SL_TYPE_BF16, .grad_type = SL_TYPE_BF16
 #define PANEL .id_count = 2048, .valid_id_count = 2048, .scale = 1.0f
+#define HEADS .batch = 1, .seq = 256, HALF
 #define ELEMENTS .element_count = UINT64_C(4) * SL_BLOCK_ELEMENTS
 
 static const shape shapes[] = {
@@ -71,6 +73,12 @@ static const shape shapes[] = {
     {SL_OP_ATTENTION, {.batch = 1, .seq = 256, HALF, .in = 128, .out = 128, .heads = 2}},
     {SL_OP_ATTENTION, {.batch = 1, .seq = 256, HALF, .in = 128, .out = 128, .heads = 1}},
     {SL_OP_GELU, {HALF, ELEMENTS}},
+    {SL_OP_RMSNORM, {FEW, HALF, .in = 2048, .epsilon = 1e-5f}},
+    {SL_OP_RMSNORM, {HALF, .row_count = 64, .in = 128, .epsilon = 1e-5f}},
+    {SL_OP_ROTARY, {HEADS, .in = 512, .out = 128, .heads = 4, .cache_rows = 256}},
+    {SL_OP_SWIGLU, {HALF, ELEMENTS}},
+    {SL_OP_SWIGLU, {HALF, ELEMENTS, .is_gelu = 1}},
+    {SL_OP_SCALE, {HALF, ELEMENTS, .scale = 1.5f}},
     {SL_OP_HEAD_LOGITS, {ROWS, HALF, .in = 768, .id_count = 256}},
     {SL_OP_HEAD_STATS, {FEW, HALF, PANEL}},
     {SL_OP_HEAD_LOSS, {.row_count = 1024}},
@@ -82,6 +90,13 @@ static const shape shapes[] = {
     {SL_OP_GELU_BACKWARD, {HALF, ELEMENTS}},
     {SL_OP_ATTENTION_BACKWARD, {.batch = 1, .seq = 256, HALF, .in = 128, .out = 128, .heads = 2}},
     {SL_OP_ATTENTION_BACKWARD, {.batch = 1, .seq = 256, HALF, .in = 128, .out = 128, .heads = 1}},
+    {SL_OP_ATTENTION_BACKWARD, {HEADS, .in = 512, .out = 128, .heads = 4, .is_separate = 1}},
+    {SL_OP_ATTENTION_BACKWARD, {HEADS, .in = 128, .out = 64, .heads = 2, .is_separate = 1}},
+    {SL_OP_RMSNORM_BACKWARD, {FEW, HALF, .in = 2048}},
+    {SL_OP_RMSNORM_BACKWARD, {FEW, HALF, .in = 4096}},
+    {SL_OP_RMSNORM_BACKWARD, {HALF, .row_count = 256, .in = 128}},
+    {SL_OP_SWIGLU_BACKWARD, {HALF, ELEMENTS}},
+    {SL_OP_SWIGLU_BACKWARD, {HALF, ELEMENTS, .is_gelu = 1}},
     {SL_OP_LAYERNORM_BACKWARD, {FEW, HALF, .in = 768}},
     {SL_OP_LAYERNORM_BACKWARD, {FEW, HALF, .in = 1600}},
     {SL_OP_LAYERNORM_BACKWARD, {FEW, HALF, .in = 2560}},
@@ -91,12 +106,16 @@ static const shape shapes[] = {
     {SL_OP_BLOCK_NORM, {HALF, ELEMENTS}},
     {SL_OP_NORM_FINISH, {HALF}},
     {SL_OP_ADAMW, {HALF, ELEMENTS}},
+    {SL_OP_SGD, {HALF, ELEMENTS}},
+    {SL_OP_LION, {HALF, ELEMENTS}},
+    {SL_OP_APPLY, {HALF, ELEMENTS}},
+    {SL_OP_MOMENTUM, {HALF, ELEMENTS}},
 };
 
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* Finite positive numbers in any type; ids of the panel, a few of them frequent; no step skipped.
- */
+/* Finite positive numbers in any type; ids of the panel, a few of them frequent; one document; no
+ * step skipped. */
 static void fill(const shape *s, const char *name, void *values, uint64_t bytes)
 {
     uint64_t state = 7;
@@ -105,6 +124,9 @@ static void fill(const shape *s, const char *name, void *values, uint64_t bytes)
     if (strcmp(name, "tokens") == 0 || strcmp(name, "targets") == 0)
         for (uint64_t i = 0; i < bytes / sizeof *ids; i++)
             ids[i] = (int32_t)(scratch_below(&state, s->attrs.id_count) / (1 + i % 3));
+    else if (strcmp(name, "positions") == 0)
+        for (uint64_t i = 0; i < bytes / sizeof *ids; i++)
+            ids[i] = (int32_t)(i % s->attrs.seq);
     else if (strcmp(name, "control") == 0)
         memset(values, 0, bytes);
     else
@@ -121,7 +143,7 @@ static void run_shape(const shape *s)
     const uint64_t workspace_bytes = sl_kernels_workspace_bytes(table, s->kind, &s->attrs, 0);
     sl_kernel_call call = {.attrs = &s->attrs,
                            .library = &own,
-                           .block_flags = s->kind == SL_OP_ADAMW ? flags : NULL,
+                           .block_flags = sl_op_info_of(s->kind)->updates_chunk ? flags : NULL,
                            .workspace = calloc(workspace_bytes + 1, 1),
                            .scalars = {.loss_scale = 1.0f, .bias1 = 1.0f, .bias2_root = 1.0f}};
     need(call.workspace != NULL, "memory");

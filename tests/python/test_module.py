@@ -246,6 +246,39 @@ def build_mlp(model):
     model.head("bytes", model.norm("last", x))
 
 
+def build_gemma(model):
+    """A block of the layers that Gemma has beside those of Llama."""
+    x = model.scale("scale", model.embed("embed", ids=257, width=32), 32**0.5)
+    with model.block("layers", 0):
+        y = model.rms_norm("norm", x, 1e-6, weight_offset=1)
+        gate = model.linear("gate", y, 40, bias=False)
+        y = model.geglu("inner", gate, model.linear("up", y, 40, bias=False))
+        x = model.drop_add("drop", model.linear("down", y, 32, split="rows"), x)
+    model.head("embed", model.rms_norm("last", x, 1e-6, weight_offset=1))
+
+
+def build_llama(model):
+    """Two blocks of the layers of Llama and Qwen."""
+    x = model.embed("embed", ids=257, width=32, context=64)
+    for i in range(2):
+        with model.block("layers", i):
+            y = model.rms_norm("norm", x, 1e-5)
+            q, k, v = (
+                model.linear(name, y, heads * 12, bias=False, column_heads=heads)
+                for name, heads in (("q", 4), ("k", 2), ("v", 2))
+            )
+            q = model.rotary("q_rotary", model.rms_norm("q_norm", q, 1e-6, head=12), 4, 64, 1e4)
+            k = model.rotary("k_rotary", k, 2, 64, 1e4)
+            y = model.attend("attention", q, k, v, heads=4, kv_heads=2)
+            y = model.linear("o", y, 32, split="rows", bias=False)
+            x = model.drop_add("drop", y, x)
+            y = model.rms_norm("inner_norm", x, 1e-5)
+            gate = model.linear("gate", y, 40, bias=False)
+            y = model.swiglu("inner", gate, model.linear("up", y, 40, bias=False))
+            x = model.drop_add("inner_drop", model.linear("down", y, 32, split="rows"), x)
+    model.head_untied("head", model.rms_norm("last", x, 1e-5), ids=257)
+
+
 class OwnModels(InFolder):
     def options(self, **changes):
         sizes = dict.fromkeys(("layers", "width", "heads", "context", "vocab"))
@@ -260,6 +293,33 @@ class OwnModels(InFolder):
                 losses.append([session.step().loss for _ in range(3)])
         self.assertEqual(losses[0], losses[1])
         self.assertLess(losses[0][2], losses[0][0])
+
+    def test_build_when_of_the_layers_of_llama_then_it_trains_alike_on_each_policy(self):
+        losses = []
+        for policy in ("device", "host"):
+            options = self.options(policy=policy)
+            with sluice.Session(options, rows=give_rows, build=build_llama) as session:
+                shapes = {tensor.name: tensor.shape for tensor in session.tensors()}
+                self.assertEqual(shapes["layers.1.k.weight"], (32, 24))
+                self.assertEqual(shapes["layers.0.q_norm.weight"], (12,))
+                self.assertNotIn("layers.0.q.bias", shapes)
+                losses.append([session.step().loss for _ in range(12)])
+        self.assertEqual(losses[0], losses[1])
+        self.assertLess(losses[0][11], losses[0][0])
+
+    @needs_numpy
+    def test_build_when_of_the_layers_of_gemma_then_norms_begin_at_zero_and_it_trains(self):
+        with sluice.Session(self.options(), rows=give_rows, build=build_gemma) as session:
+            self.assertEqual(set(session.read("layers.0.norm.weight").flat), {0.0})
+            losses = [session.step().loss for _ in range(16)]
+        self.assertLess(losses[15], losses[0])
+
+    def test_rotary_when_of_an_unknown_scaling_then_value_error(self):
+        def build(model):
+            model.rotary("r", model.embed("e", ids=257, width=32), 4, 64, 1e4, scaling="other")
+
+        with self.assertRaises(ValueError):
+            sluice.Session(self.options(), rows=give_rows, build=build)
 
     def test_build_when_it_raises_then_the_exception_comes_back(self):
         def build(model):
@@ -531,7 +591,9 @@ class Tensors(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_view_when_the_tensor_is_not_in_one_piece_then_usage_is_raised(self):
-        with sluice.Session(tiny(chunk_size=5000), rows=give_rows) as session:
+        # Each panel of the table has a chunk, and one of these is not on the host.
+        options = tiny(chunk_size=5000, policy="static", offload_params=0.9)
+        with sluice.Session(options, rows=give_rows) as session:
             with self.assertRaisesRegex(sluice.UsageError, "several parts of memory"):
                 session.view("wte.weight")
 

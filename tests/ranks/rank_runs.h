@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "checkpoint/checkpoint.h"
 #include "rank_threads.h"
+#include "sanitizer_share.h"
 #include "scratch_dir.h"
 #include "search/search.h"
 #include "session/ranks.h"
@@ -26,9 +27,16 @@
 #ifndef RANK_RUNS_LAYERS
 #define RANK_RUNS_LAYERS 2
 #endif
+#ifdef RANK_RUNS_CHOOSES_SHAPE
+static sl_model_shape shape; /* set by the program before it opens a run */
+#else
 static const sl_model_shape shape = {RANK_RUNS_LAYERS, 40, 5, 24, 600};
+#endif
 
-enum { PLAN_STEP = 0, SETTINGS_MAX = 16, NAMES_MAX = 64 };
+enum { PLAN_STEP = 0, SETTINGS_MAX = 24, NAMES_MAX = 64 };
+
+/* Steps behind which rounding has had time to add up; a sanitizer sees the same in all of them. */
+enum { MANY_STEPS = SANITIZER_SHARE > 1 ? 4 : 50 };
 
 static const double fp32_bound = 5e-6, bf16_bound = 2e-2;
 
@@ -80,8 +88,8 @@ typedef struct run_rank {
     sl_ranks others;                    /* where there are data-parallel ranks, or stages */
     sl_config config;
     sl_runtime *runtime;
-    uint64_t step; /* done */
-    double loss;
+    uint64_t step;        /* done */
+    double loss, counted; /* counted: tokens that the loss is the mean of */
     sl_step_control control;
     sl_status status;
     char message[SL_STATUS_MESSAGE_BYTES];
@@ -147,6 +155,18 @@ static inline void configure(sl_config *config, const ranks_run *run, const char
 #define RANK_RUNS_TOKEN(at) sl_rng_below(5, 1, at, shape.vocab)
 #endif
 
+/* With documents apart: tokens of each. */
+#ifndef RANK_RUNS_DOCUMENT
+#define RANK_RUNS_DOCUMENT 24
+#endif
+
+/* Where the settings name keys of examples: of each micro-batch another share, of one nearly all.
+ */
+static inline bool is_masked(uint64_t turn, uint64_t at)
+{
+    return sl_rng_below(6, 1, at, 100) < 25 + 24 * (turn % 4);
+}
+
 static inline sl_status fill_rows(void *user, const sl_engine_fill *what, void *memory)
 {
     const run_rank *it = user;
@@ -155,6 +175,10 @@ static inline sl_status fill_rows(void *user, const sl_engine_fill *what, void *
         const uint64_t turn = (uint64_t)what->micro_batch * it->run->dp + it->data;
         const uint64_t at = (it->step * 64 + turn) * 4096 + i + what->slot;
         tokens[i] = (int32_t)RANK_RUNS_TOKEN(at);
+        if (it->config.prompt_key && what->slot == SL_INPUT_TARGETS && is_masked(turn, at))
+            tokens[i] = -1;
+        if (what->slot == SL_INPUT_POSITIONS)
+            tokens[i] = (int32_t)(i % 24 % RANK_RUNS_DOCUMENT);
     }
     return SL_OK;
 }
@@ -191,7 +215,7 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
                                     .stage_ranks = it->run->pp > 1 ? &it->others.stages : NULL};
     if (sl_runtime_open(blueprint, &hooks, &it->runtime) != SL_OK)
         fail_msg("%s", sl_status_message());
-    if (sl_runtime_initialise(it->runtime, 42) != SL_OK)
+    if (sl_runtime_initialise(it->runtime, 42, SL_INITIALISE_ALL) != SL_OK)
         fail_msg("%s", sl_status_message());
 }
 
@@ -335,8 +359,10 @@ static inline void *step_rank(void *argument)
     if (status == SL_OK)
         status = sl_engine_drain(engine);
     if (status == SL_OK) {
-        it->loss = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS) /
-                   (48.0 * (double)turns);
+        const double *counted = sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_COUNTED);
+        it->counted = counted ? *counted : 48.0 * (double)turns;
+        it->loss =
+            *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS) / it->counted;
         it->control =
             *(const sl_step_control *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_CONTROL);
         it->step++;
@@ -391,7 +417,8 @@ static inline uint64_t find_place(const sl_tensor_spec *spec, uint32_t rank, uin
     const uint64_t row = is_vector ? 0 : spec->first_row + e / part;
     const uint64_t whole = spec->whole_shape[is_vector ? 0 : 1], column = e % part;
     if (spec->split == SL_SPLIT_COLUMNS) {
-        const uint64_t at = rank * part + column;
+        const uint64_t sharers = spec->replica_count > 1 ? spec->replica_count : 1;
+        const uint64_t at = rank / sharers * part + column;
         const bool is_there = is_vector || e / part < spec->valid_rows;
         return at < whole && is_there ? row * whole + at : UINT64_MAX;
     }
@@ -440,8 +467,9 @@ static inline void place_tensor(const run_rank *it, sl_group group, uint32_t ind
             continue;
         }
         assert_true(at < whole->count);
-        const bool is_copy = it->stage > 0 && strcmp(spec->name, "wte.weight") == 0;
-        const bool is_replica = (it->data > 0 && !has_shards) || is_copy;
+        const bool is_copy = it->stage > 0 && (strcmp(spec->name, "wte.weight") == 0 ||
+                                               strcmp(spec->name, "embed_tokens.weight") == 0);
+        const bool is_replica = (it->data > 0 && !has_shards) || is_copy || spec->replica_index > 0;
         if (is_replica || (spec->split == SL_SPLIT_NONE && it->tensor > 0)) { /* the same */
             if (sl_bits_of_float(whole->data[at]) != sl_bits_of_float(data[e]))
                 fail_msg("rank %u: %s differs from rank 0's at %llu", it->rank, spec->name,

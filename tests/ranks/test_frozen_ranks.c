@@ -429,6 +429,75 @@ static void checkpoints_when_tensors_are_frozen_then_are_equal_on_any_ranks(void
     scratch_close(&from);
 }
 
+/* ---- several rules ---- */
+
+/* Chunks of all rules, three of them with one state and one with none, and rates of their own. */
+#define RULES                                                                                      \
+    "rule=h.*.attn.*=lion,wte.*=sgd,*.bias=sgd,h.[02].mlp.*.weight=muon,h.1.mlp.c_fc.*=none"
+#define RATES                                                                                      \
+    "lr-of=h.0.*=0.5,wte.*=2", "decay-of=*.bias=0.3,h.2.*=0", "momentum=0.9", "nesterov=true"
+
+static const struct {
+    layout layout;
+    const char *settings[SETTINGS_MAX];
+} rule_ways[] = {
+    {{1, 2, 1}, {"zero=1", "policy=host", "accumulate=6", CLIP, RATES}},
+    {{1, 3, 1}, {"zero=2", "policy=device", "accumulate=4", "accumulation=layer", CLIP, RATES}},
+    {{1, 2, 1},
+     {"zero=3", "policy=nvme", disk_dir, "nvme-params=1", "nvme-grads=1", "accumulate=6",
+      "chunk-size=40960", CLIP, RATES}},
+    {{1, 1, 3}, {"policy=host", "schedule=1f1b", "accumulate=12", CLIP, RATES}},
+    {{1, 2, 2}, {"zero=2", "policy=static", "offload-optimizer=0.5", "accumulate=6", CLIP, RATES}}};
+
+/* Each against as many data-parallel ranks without stages, everything on the device at stage 0. */
+static void steps_when_tensors_have_several_rules_then_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const accumulates[] = {"accumulate=6", "accumulate=4", "accumulate=6",
+                                              "accumulate=12", "accumulate=6"};
+    for (size_t w = 0; w < sizeof rule_ways / sizeof *rule_ways; w++) {
+        const char *precision = w % 2 ? "precision=bf16" : "precision=fp32";
+        const char *const plain[] = {"zero=0", "policy=device", accumulates[w], CLIP, RATES, NULL};
+        const layout l = rule_ways[w].layout, without = {l.tp, l.dp, 1};
+        char what[96];
+        snprintf(what, sizeof what, "several rules, way %zu, %s", w, precision);
+        check_same_bits(open_ranks(without, plain, precision, RULES),
+                        open_ranks(l, rule_ways[w].settings, precision, RULES), what);
+    }
+}
+
+/* Parts of a matrix are gathered in the order of the ranks, and its sums have that order.
+ * Directions of small singular values are multiplied by up to 485, and the roundings of gradients
+ * with them. */
+static void losses_when_split_matrices_have_muon_then_are_near_those_of_one_rank(void **state)
+{
+    (void)state;
+    static const struct {
+        layout layout;
+        const char *settings[SETTINGS_MAX];
+    } split_ways[] = {{{2, 1, 1}, {"split-layout=megatron", "policy=host"}},
+                      {{3, 1, 1}, {"split-layout=colossal", "policy=device"}},
+                      {{2, 2, 1}, {"zero=3", "policy=host"}}};
+    static const char *const plain[] = {"policy=device", NULL};
+    const double bound = 1e-6; /* measured: 3e-9 */
+    for (size_t w = 0; w < sizeof split_ways / sizeof *split_ways; w++) {
+        const layout alone = {1, split_ways[w].layout.dp, 1};
+        ranks_run *one = open_ranks(alone, plain, "precision=fp32", "optimizer=muon");
+        ranks_run *many = open_ranks(split_ways[w].layout, split_ways[w].settings, "precision=fp32",
+                                     "optimizer=muon");
+        for (int step = 0; step < STEPS; step++) {
+            take_step(one);
+            take_step(many);
+            if (!(fabs(many->rank[0].loss / one->rank[0].loss - 1) <= bound))
+                fail_msg("way %zu, step %d: loss %.9g, not %.9g", w, step, many->rank[0].loss,
+                         one->rank[0].loss);
+        }
+        check_peaks(many);
+        close_run(one);
+        close_run(many);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +508,8 @@ int main(void)
         cmocka_unit_test(steps_when_stages_have_stateless_tensors_then_have_the_bits_of_one_rank),
         cmocka_unit_test(steps_when_stages_and_rows_are_shared_then_have_the_bits_without_stages),
         cmocka_unit_test(checkpoints_when_tensors_are_frozen_then_are_equal_on_any_ranks),
+        cmocka_unit_test(steps_when_tensors_have_several_rules_then_have_the_same_bits),
+        cmocka_unit_test(losses_when_split_matrices_have_muon_then_are_near_those_of_one_rank),
     };
     return cmocka_run_group_tests(tests, open_disk, close_disk);
 }

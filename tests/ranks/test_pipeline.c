@@ -27,7 +27,8 @@ static const char *const ways_of_stages[][SETTINGS_MAX] = {
     {"policy=host", "micro-batch=16", "offload-activations=0.6", "accumulate=11", NULL},
     {"policy=nvme", disk_dir, "micro-batch=16", "nvme-activations=0.5", "accumulate=10", NULL},
     {"policy=device", "accumulate=12", "dropout=0.1", "recompute=full", NULL},
-    {"policy=host", "precision=bf16", "accumulate=17", "recompute=selective", NULL}};
+    {"policy=host", "precision=bf16", "accumulate=17", "recompute=selective", NULL},
+    {"policy=host", "precision=fp32", "accumulate=4", "prompt-key=p", "response-key=r", NULL}};
 
 typedef struct order_of_stages {
     const char *name, *schedule, *accumulation;

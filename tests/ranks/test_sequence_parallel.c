@@ -22,6 +22,10 @@ static const char *const shared_bf16[] = {SHARED, "policy=device", "precision=bf
 static const char *const shared_bf16_on_disk[] = {
     SHARED, "policy=nvme", disk_dir, "nvme-params=1", "precision=bf16", "accumulate=2", NULL};
 
+static const char *const shared_masked[] = {
+    SHARED, "policy=device", "precision=fp32", "accumulate=2", "prompt-key=p", "response-key=r",
+    NULL};
+
 /* Ranks that a way is run with; of two rows of a micro-batch, two ranks drop whole ones. */
 static const struct shared_way {
     struct way way;
@@ -31,7 +35,8 @@ static const struct shared_way {
                    {{shared_on_disk, fp32_bound}, 1 << 2 | 1 << 3 | 1 << 4},
                    {{shared_dropping, fp32_bound}, 1 << 2},
                    {{shared_bf16, bf16_bound}, 1 << 2 | 1 << 3 | 1 << 4},
-                   {{shared_bf16_on_disk, bf16_bound}, 1 << 2 | 1 << 3 | 1 << 4}};
+                   {{shared_bf16_on_disk, bf16_bound}, 1 << 2 | 1 << 3 | 1 << 4},
+                   {{shared_masked, fp32_bound}, 1 << 2 | 1 << 4}};
 
 enum { SHARED_WAY_COUNT = sizeof shared_ways / sizeof shared_ways[0] };
 
@@ -57,7 +62,7 @@ static void gradients_when_from_a_later_state_then_are_those_of_one_rank(void **
     (void)state;
     scratch_path directory = scratch_open();
     ranks_run *run = open_run(2, shared_on_device, NULL);
-    for (int step = 0; step < 50; step++)
+    for (int step = 0; step < MANY_STEPS; step++)
         take_step(run);
     save_run(run, directory.text);
     close_run(run);
@@ -76,14 +81,21 @@ static void loss_when_rows_are_shared_then_is_that_of_ranks_that_do_not(void **s
 {
     (void)state;
     static const char *const apart[] = {"policy=device", "precision=bf16", NULL};
-    for (uint32_t size = 2; size <= RANKS_MAX; size++) {
-        ranks_run *shared = open_run(size, shared_bf16, NULL), *whole = open_run(size, apart, NULL);
-        take_step(shared);
-        take_step(whole);
-        assert_true(shared->rank[0].loss == whole->rank[0].loss);
-        close_run(shared);
-        close_run(whole);
-    }
+    static const char *const apart_masked[] = {"policy=device", "precision=fp32", "accumulate=2",
+                                               "prompt-key=p",  "response-key=r", NULL};
+    static const char *const *const pairs[][2] = {{shared_bf16, apart},
+                                                  {shared_masked, apart_masked}};
+    for (uint32_t size = 2; size <= RANKS_MAX; size++)
+        for (uint32_t i = 0; i < 2; i++) {
+            ranks_run *shared = open_run(size, pairs[i][0], NULL),
+                      *whole = open_run(size, pairs[i][1], NULL);
+            take_step(shared);
+            take_step(whole);
+            assert_true(shared->rank[0].loss == whole->rank[0].loss);
+            assert_true(shared->rank[0].counted == whole->rank[0].counted);
+            close_run(shared);
+            close_run(whole);
+        }
 }
 
 static void losses_over_fifty_steps_then_stay_together(void **state)
@@ -91,7 +103,7 @@ static void losses_over_fifty_steps_then_stay_together(void **state)
     (void)state;
     ranks_run *one = open_run(1, on_device, NULL), *many = open_run(3, shared_on_device, NULL);
     double most = 0;
-    for (int step = 0; step < 50; step++) {
+    for (int step = 0; step < MANY_STEPS; step++) {
         take_step(one);
         take_step(many);
         most = fmax(most, fabs(many->rank[0].loss / one->rank[0].loss - 1));

@@ -47,6 +47,23 @@ static void gradients_when_split_by_columns_then_are_those_of_one_rank(void **st
         }
 }
 
+/* The rows of the head are shared out, so that the masks of the others come with their stats. */
+static void masks_when_split_by_columns_then_are_those_of_one_rank(void **state)
+{
+    (void)state;
+    static const char *const masked[] = {COLUMNS,        "policy=device",  "precision=fp32",
+                                         "prompt-key=p", "response-key=r", NULL};
+    for (uint32_t size = 2; size <= RANKS_MAX; size += 2) {
+        ranks_run *one = open_run(1, masked + 1, NULL), *many = open_run(size, masked, NULL);
+        take_step(one);
+        take_step(many);
+        assert_true(one->rank[0].counted == many->rank[0].counted && one->rank[0].counted > 0);
+        assert_true(fabs(many->rank[0].loss / one->rank[0].loss - 1) <= 2e-6);
+        close_run(one);
+        close_run(many);
+    }
+}
+
 /* A checkpoint of one layout is one of the other, byte for byte, and the way back too. */
 static void checkpoint_when_layouts_change_then_is_the_same(void **state)
 {
@@ -54,14 +71,14 @@ static void checkpoint_when_layouts_change_then_is_the_same(void **state)
     scratch_path directory = scratch_open();
     const scratch_path first = scratch_join(directory.text, "first");
     ranks_run *run = open_run(3, columns_on_host, NULL);
-    for (int step = 0; step < 50; step++)
+    for (int step = 0; step < MANY_STEPS; step++)
         take_step(run);
     save_run(run, first.text);
     close_run(run);
-    for (uint32_t i = 0; i < COLUMN_WAY_COUNT; i += is_full() ? 1 : 3) { /* after 50 steps */
+    for (uint32_t i = 0; i < COLUMN_WAY_COUNT; i += is_full() ? 1 : 3) { /* after many steps */
         const char *name = "";
         const double most = compare_gradients(2, &column_ways[i], first.text, &name);
-        print_message("way %u after 50 steps: %.2g (%s)\n", i, most, name);
+        print_message("way %u after %d steps: %.2g (%s)\n", i, MANY_STEPS, most, name);
         if (!(most <= column_ways[i].bound))
             fail_msg("%s is off by %g", name, most);
     }
@@ -79,8 +96,8 @@ static void checkpoint_when_layouts_change_then_is_the_same(void **state)
         load_run(run, middle.text);
         save_run(run, again.text);
         close_run(run);
-        assert_true(are_files_equal(first.text, middle.text, 50));
-        assert_true(are_files_equal(first.text, again.text, 50));
+        assert_true(are_files_equal(first.text, middle.text, MANY_STEPS));
+        assert_true(are_files_equal(first.text, again.text, MANY_STEPS));
     }
     scratch_close(&directory);
 }
@@ -161,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(initial_values_when_split_by_columns_then_are_those_of_one_rank),
         cmocka_unit_test(gradients_when_split_by_columns_then_are_those_of_one_rank),
+        cmocka_unit_test(masks_when_split_by_columns_then_are_those_of_one_rank),
         cmocka_unit_test(policies_when_split_by_columns_then_give_the_same_bits),
         cmocka_unit_test(checkpoint_when_layouts_change_then_is_the_same),
         cmocka_unit_test(workspace_when_columns_are_gathered_then_holds_a_part_a_rank),

@@ -30,7 +30,7 @@ static void gradients_when_from_a_later_state_then_are_those_of_one_rank(void **
     (void)state;
     scratch_path directory = scratch_open();
     ranks_run *one = open_run(1, on_device, NULL);
-    for (int step = 0; step < 50; step++)
+    for (int step = 0; step < MANY_STEPS; step++)
         take_step(one);
     save_run(one, directory.text);
     close_run(one);
@@ -54,7 +54,7 @@ static void losses_over_fifty_steps_when_split_then_stay_together(void **state)
     for (uint32_t size = is_full() ? 2 : 3; size <= (is_full() ? RANKS_MAX : 3); size++) {
         ranks_run *one = open_run(1, on_device, NULL), *many = open_run(size, on_device, NULL);
         double most = 0;
-        for (int step = 0; step < 50; step++) {
+        for (int step = 0; step < MANY_STEPS; step++) {
             one->learning_rate = many->learning_rate =
                 3e-4f * (step < 10 ? 0.1f * (float)(step + 1) : 1);
             take_step(one);

@@ -31,6 +31,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+import llama_cpp_text
 import tensor_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -168,31 +169,6 @@ def compare_gguf(path, weights, kind):
     print(f"{path}: {len(reader.tensors)} tensors are bit for bit those of the package gguf")
 
 
-def open_llama(path):
-    """A function from a prompt and a count to greedy text, or None."""
-    try:
-        import llama_cpp
-        model = llama_cpp.Llama(model_path=path, n_ctx=128, n_threads=1, verbose=False, seed=1)
-        return lambda prompt, count: model(prompt, max_tokens=count, temperature=0.0,
-                                           repeat_penalty=1.0)["choices"][0]["text"]
-    except ImportError:
-        pass
-    try:
-        import xllamacpp
-    except ImportError:
-        return None
-    params = xllamacpp.CommonParams()
-    params.model.path = path
-    params.n_ctx = 128
-    params.n_parallel = 1
-    params.cpuparams.n_threads = 1
-    params.warmup = False
-    server = xllamacpp.Server(params)
-    return lambda prompt, count: server.handle_completions(
-        {"prompt": prompt, "max_tokens": count, "temperature": 0.0, "repeat_penalty": 1.0,
-         "cache_prompt": False})["choices"][0]["text"]
-
-
 def common(a, b):
     """Bytes that two texts share at their start."""
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
@@ -201,7 +177,7 @@ def common(a, b):
 def compare_llama(options, model, paths):
     ours = generate(options, model, PROMPT)
     for kind, path in paths.items():
-        llama = open_llama(path)
+        llama = llama_cpp_text.open_llama(path)
         if not llama:
             print(f"{path}: llama.cpp is not installed: left out")
             return

@@ -116,7 +116,7 @@ static void initial_values_when_placed_in_any_way_then_depend_on_name_and_positi
     (void)state;
     for (int way = 0; way < WAY_COUNT; way++) {
         sl_runtime *runtime = open_session(ways[way]);
-        assert_int_equal(sl_runtime_initialise(runtime, 42), SL_OK);
+        assert_int_equal(sl_runtime_initialise(runtime, 42, SL_INITIALISE_ALL), SL_OK);
         uint32_t panels = 0;
         for (uint32_t i = 0; i < runtime->tensor_count; i++) {
             const sl_tensor_spec *tensor = &runtime->tensors[i];
@@ -147,7 +147,7 @@ static void initial_values_when_drawn_then_are_spread_as_asked(void **state)
 {
     (void)state;
     sl_runtime *runtime = open_session(on_device);
-    assert_int_equal(sl_runtime_initialise(runtime, 7), SL_OK);
+    assert_int_equal(sl_runtime_initialise(runtime, 7, SL_INITIALISE_ALL), SL_OK);
     double sum = 0, squares = 0;
     uint64_t count = 0;
     for (uint32_t i = 0; i < runtime->tensor_count; i++) {
@@ -256,15 +256,16 @@ static void parameters_when_in_half_precision_then_are_their_masters_rounded(voi
         sl_runtime *runtime = open_session(halves[way]);
         const sl_layout *layout = runtime->blueprint->layout;
         sl_type type = layout->group_type[SL_GROUP_PARAM];
-        uint64_t bytes = layout->chunk_elements * sizeof(uint16_t);
-        uint16_t *chunk = malloc(bytes);
-        float *data = malloc(layout->chunk_elements * sizeof *data);
-        assert_int_equal(sl_runtime_initialise(runtime, 3), SL_OK);
+        uint16_t *chunk = malloc(layout->largest_elements * sizeof *chunk);
+        float *data = malloc(layout->largest_elements * sizeof *data);
+        assert_int_equal(sl_runtime_initialise(runtime, 3, SL_INITIALISE_ALL), SL_OK);
         for (uint32_t i = 0; i < runtime->tensor_count; i++) {
             uint64_t count = runtime->tensors[i].element_count;
-            assert_int_equal(sl_engine_read_chunk(runtime->engine, SL_GROUP_PARAM,
-                                                  layout->chunk_of_tensor[i], 0, bytes, chunk),
-                             SL_OK);
+            uint32_t index = layout->chunk_of_tensor[i];
+            uint64_t bytes = layout->chunks[index].elements * sizeof *chunk;
+            assert_int_equal(
+                sl_engine_read_chunk(runtime->engine, SL_GROUP_PARAM, index, 0, bytes, chunk),
+                SL_OK);
             assert_int_equal(runtime->io.read(runtime->io.user, SL_GROUP_MASTER, i, 0, count, data),
                              SL_OK);
             for (uint64_t k = 0; k < count; k++) {
@@ -329,20 +330,22 @@ static void padding_when_a_session_opens_then_is_zero(void **state)
 {
     (void)state;
     sl_runtime *runtime = open_session(spread);
-    assert_int_equal(sl_runtime_initialise(runtime, 1), SL_OK);
+    assert_int_equal(sl_runtime_initialise(runtime, 1, SL_INITIALISE_ALL), SL_OK);
     const sl_layout *layout = runtime->blueprint->layout;
-    uint8_t *is_used = calloc(layout->chunk_count, layout->chunk_elements);
-    float *chunk = malloc(layout->chunk_elements * sizeof *chunk);
+    uint8_t *is_used = calloc(layout->block_count, SL_BLOCK_ELEMENTS);
+    float *chunk = malloc(layout->largest_elements * sizeof *chunk);
     for (uint32_t i = 0; i < layout->tensor_count; i++)
-        memset(is_used + layout->chunk_of_tensor[i] * layout->chunk_elements +
+        memset(is_used +
+                   layout->chunks[layout->chunk_of_tensor[i]].first_block * SL_BLOCK_ELEMENTS +
                    layout->first_element[i],
                1, runtime->tensors[i].element_count);
     for (uint32_t i = 0; i < layout->chunk_count; i++) {
+        const sl_chunk *it = &layout->chunks[i];
         assert_int_equal(sl_engine_read_chunk(runtime->engine, SL_GROUP_PARAM, i, 0,
-                                              layout->chunk_elements * sizeof *chunk, chunk),
+                                              it->elements * sizeof *chunk, chunk),
                          SL_OK);
-        for (uint64_t k = 0; k < layout->chunk_elements; k++)
-            assert_true(is_used[i * layout->chunk_elements + k] || chunk[k] == 0);
+        for (uint64_t k = 0; k < it->elements; k++)
+            assert_true(is_used[it->first_block * SL_BLOCK_ELEMENTS + k] || chunk[k] == 0);
     }
     free(chunk);
     free(is_used);

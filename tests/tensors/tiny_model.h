@@ -1,5 +1,6 @@
-/* The tensors of a small GPT-2 and a place to keep them: what readers and writers of weights are
- * tested with, without the model room and without an engine.
+/* The tensors of a small model and a place to keep them: what readers and writers of weights are
+ * tested with, without an engine. Those of a GPT-2 are written down here, those of other
+ * architectures are of the program that the model room emits.
  *
  * wte is cut into panels of 128 rows and padded to a multiple of 128, as the engine does.
  */
@@ -75,18 +76,38 @@ static inline void tiny_add_embedding(tiny_model *model)
     }
 }
 
+static inline void tiny_add_gpt2(tiny_model *model)
+{
+    const sl_model_shape *shape = &model->shape;
+    tiny_add_embedding(model);
+    tiny_add(model, "wpe.weight", 2, shape->context, shape->width);
+    for (uint32_t layer = 0; layer < shape->layers; layer++)
+        tiny_add_layer(model, layer);
+    tiny_add(model, "ln_f.weight", 1, shape->width, 1);
+    tiny_add(model, "ln_f.bias", 1, shape->width, 1);
+}
+
+static inline void tiny_add_emitted(tiny_model *model)
+{
+    const sl_model_options options = {.batch = 1, .seq = 1, .tp_size = 1};
+    sl_program *program = NULL;
+    const sl_status status = sl_model_shape_emit(&model->shape, &options, &program);
+    scratch_need(status == SL_OK && program->tensor_count <= TINY_TENSORS_MAX, "a program");
+    memcpy(model->tensors, program->tensors, program->tensor_count * sizeof *program->tensors);
+    model->tensor_count = program->tensor_count;
+    sl_program_close(program);
+}
+
 /* Declares all tensors and takes memory for parameters and moments, filled with 0xEE. */
 static inline tiny_model *tiny_open(sl_model_shape shape)
 {
     tiny_model *model = calloc(1, sizeof *model);
     scratch_need(model != NULL, "memory");
     model->shape = shape;
-    tiny_add_embedding(model);
-    tiny_add(model, "wpe.weight", 2, shape.context, shape.width);
-    for (uint32_t layer = 0; layer < shape.layers; layer++)
-        tiny_add_layer(model, layer);
-    tiny_add(model, "ln_f.weight", 1, shape.width, 1);
-    tiny_add(model, "ln_f.bias", 1, shape.width, 1);
+    if (sl_model_shape_is_llama(&shape))
+        tiny_add_emitted(model);
+    else
+        tiny_add_gpt2(model);
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         for (uint32_t i = 0; i < model->tensor_count; i++) {
             size_t bytes = model->tensors[i].element_count * sizeof(float);

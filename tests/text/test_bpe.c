@@ -96,7 +96,7 @@ static void cuts_when_taken_then_words_are_those_of_the_whole(void **state)
         char text[48];
         uint64_t bytes = 1 + scratch_below(&seed, sizeof text - 1), ends = 0, cut_ends = 0;
         draw_text(&seed, text, bytes);
-        uint64_t cut = sl_words_last_cut(text, bytes, 0);
+        uint64_t cut = sl_words_last_cut(text, bytes, 0, SL_WORDS_CUTS_GPT2);
         found += cut > 0;
         for (uint64_t at = 0; at < bytes; ends |= 1ull << at)
             at = sl_words_end(text, bytes, at);
@@ -297,7 +297,7 @@ static void learning_when_counts_are_added_then_the_order_is_the_same(void **sta
     for (int order = 0; order < 2; order++) {
         sl_word_counts *counts[2];
         sl_vocabulary *learnt = NULL;
-        uint64_t cut = sl_words_last_cut(corpus, bytes / 2, 0);
+        uint64_t cut = sl_words_last_cut(corpus, bytes / 2, 0, SL_WORDS_CUTS_GPT2);
         for (int i = 0; i < 2; i++)
             must(sl_word_counts_open(&counts[i]));
         must(sl_word_counts_add_text(counts[order], corpus, cut));

@@ -136,7 +136,7 @@ static void open_blend(blend *self, const scratch_path *directory, const uint32_
         self->texts[i] = self->items[i];
     }
     self->list = (sl_config_list){self->texts, FILES};
-    must(sl_data_files_open(&self->list, &self->given, &self->tokens));
+    must(sl_data_files_open(&self->list, NULL, &self->given, &self->tokens));
 }
 
 static void close_blend(blend *self)
@@ -304,7 +304,7 @@ static void shares_when_cut_then_documents_stay_whole_and_none_is_lost(void **st
         scratch_write(path.text, ids, count * sizeof *ids);
         sl_tokens *tokens = NULL;
         sl_data_files files;
-        must(sl_data_files_open(&list, &files, &tokens));
+        must(sl_data_files_open(&list, NULL, &files, &tokens));
         sl_data_parts parts[SL_CONFIG_SHARES];
         double last = 0.5 * (1 - middle);
         const sl_data_cut cut = {
@@ -338,7 +338,7 @@ static void share_when_it_has_no_document_then_named(void **state)
     sl_data_files files;
     sl_data_parts parts[SL_CONFIG_SHARES];
     scratch_write(path.text, "one document", 12);
-    must(sl_data_files_open(&list, &files, &tokens));
+    must(sl_data_files_open(&list, NULL, &files, &tokens));
     const sl_data_cut cut = {.tokens = tokens, .files = &files, .shares = {0.9, 0.1}};
     assert_int_equal(sl_data_files_cut(&cut, parts), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "a.txt: of 1 documents none is in the validation"));

@@ -4,6 +4,7 @@
  * texts of an alphabet so small that stop texts overlap come in random parts, and what is given out
  * is compared with a plain scan of the whole text.
  */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "checkpoint/checkpoint_case.h"
 #include "train/generate/decoder.h"
 #include "train/generate/held_text.h"
 #include "train/generate/sampler.h"
@@ -248,6 +250,43 @@ static void reading_when_stopped_then_no_piece_is_read_and_it_can_go_on(void **s
     sl_config_clear(&config);
 }
 
+/* Where it is not known how much is needed, a rotary model gets fewer positions than it could have:
+ * what fits is counted by them. */
+static void decoder_when_open_ended_then_its_context_is_shorter(void **state)
+{
+    (void)state;
+    static const sl_model_shape shape = {.layers = 1,
+                                         .width = 8,
+                                         .heads = 2,
+                                         .context = 9000,
+                                         .vocab = 257,
+                                         .architecture = SL_ARCHITECTURE_LLAMA,
+                                         .kv_heads = 2,
+                                         .head = 4,
+                                         .ffn = 8,
+                                         .norm_epsilon = 1e-5,
+                                         .rope.base = 1e4};
+    sl_config config;
+    sl_model_directory source;
+    scratch_path scratch = scratch_open();
+    tiny_model *model = tiny_open(shape);
+    assert_int_equal(case_save_model(scratch.text, 7, 0, model), SL_OK);
+    tiny_close(model);
+    configure(&config);
+    assert_int_equal(sl_model_directory_open(scratch.text, false, &source), SL_OK);
+    for (uint64_t prompt = 0; prompt < 2; prompt++) {
+        const sl_decoder_args args = {
+            .config = &config, .source = &source, .prompt_count = prompt, .new_count = 1};
+        sl_decoder *decoder = NULL;
+        assert_int_equal(sl_decoder_open(&args, &decoder), SL_OK);
+        assert_int_equal(sl_decoder_shape(decoder)->context, prompt ? 9000 : 8192);
+        sl_decoder_close(decoder);
+    }
+    sl_model_directory_close(&source);
+    sl_config_clear(&config);
+    scratch_close(&scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +295,7 @@ int main(void)
         cmocka_unit_test(penalty_when_ids_were_seen_then_only_they_become_less_likely),
         cmocka_unit_test(prompt_when_longer_than_the_context_then_its_end_leaves_room),
         cmocka_unit_test(reading_when_stopped_then_no_piece_is_read_and_it_can_go_on),
+        cmocka_unit_test(decoder_when_open_ended_then_its_context_is_shorter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,15 +111,15 @@ static sl_status run_config(const job_place *place)
 static sl_status run_import(const job_place *place)
 {
     sl_tensor_io io = tiny_io(place->model);
-    return sl_weights_import(sl_model_names_of(&place->model->shape), place->step.text,
-                             place->model->tensors, place->model->tensor_count, &io);
+    return sl_weights_import(&place->model->shape, place->step.text, place->model->tensors,
+                             place->model->tensor_count, &io);
 }
 
 static sl_status run_import_shards(const job_place *place)
 {
     sl_tensor_io io = tiny_io(place->model);
-    return sl_weights_import(sl_model_names_of(&place->model->shape), place->shards.text,
-                             place->model->tensors, place->model->tensor_count, &io);
+    return sl_weights_import(&place->model->shape, place->shards.text, place->model->tensors,
+                             place->model->tensor_count, &io);
 }
 
 static sl_status run_load(const job_place *place)

@@ -124,7 +124,8 @@ static inline bool fault_read_before_write(const sl_plan_request *request, sl_pl
         for (uint32_t i = read; i > 0; i--) {
             const sl_command *copy = &plan->body[read], *other = &plan->body[i - 1];
             if (touch_place(request, plan, i - 1, &copy->to, false) ||
-                touch_place(request, plan, i - 1, &copy->to, true))
+                touch_place(request, plan, i - 1, &copy->to, true) ||
+                !edit_is_one_section(plan, i - 1, read))
                 break;
             if (other->kind != SL_COMMAND_COPY || other->lane != SL_LANE_WRITE ||
                 touch_copied(request, other) != touch_copied(request, copy))
@@ -135,7 +136,7 @@ static inline bool fault_read_before_write(const sl_plan_request *request, sl_pl
     return false;
 }
 
-/* Another chunk than the one that the next op wants. */
+/* Another chunk than the one that the next op wants, as long as that one. */
 static inline bool fault_fetch_of_other_chunk(const sl_plan_request *request, sl_plan *plan)
 {
     const fault_copies fetches = {SL_LANE_H2D, true, false};
@@ -144,7 +145,9 @@ static inline bool fault_fetch_of_other_chunk(const sl_plan_request *request, sl
         sl_command *copy = &plan->body[index];
         for (uint32_t chunk = 0; chunk < request->layout->chunk_count; chunk++) {
             if (chunk == copy->chunk_index || copy->group == SL_GROUP_GRAD ||
-                !fault_is_at_home(request, copy->group, chunk, SL_TIER_HOST))
+                !fault_is_at_home(request, copy->group, chunk, SL_TIER_HOST) ||
+                sl_layout_chunk_bytes(request->layout, copy->group, chunk) !=
+                    sl_layout_chunk_bytes(request->layout, copy->group, copy->chunk_index))
                 continue;
             copy->chunk_index = chunk;
             copy->from.offset = request->homes->offset[copy->group][chunk];

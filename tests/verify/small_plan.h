@@ -103,7 +103,7 @@ static sl_op small_ops[] = {
     OP(EMBED_POSITION, P0, X),                     /* 0 */
     OP(EMBED_TOKENS, TOKENS, P1, X),               /* 1 */
     OP(LINEAR, X, P2, SL_NONE, SL_NONE, Y),        /* 2 */
-    OP(HEAD_LOSS, Y, LOSS),                        /* 3 */
+    OP(HEAD_LOSS, Y, LOSS, SL_NONE),               /* 3 */
     OP(CLEAR, GC1),                                /* 4 */
     OP(LINEAR_INPUT_BACKWARD, Y, P2, DX, SL_NONE), /* 5 */
     GATHERING(LINEAR_WEIGHT_BACKWARD, X, Y, G2),   /* 6 */
@@ -112,7 +112,7 @@ static sl_op small_ops[] = {
     OP(EMBED_POSITION_BACKWARD, DX, G0),           /* 9 */
     OP(BLOCK_NORM, GC0, NORM),                     /* 10 */
     ADDING(BLOCK_NORM, GC1, NORM),                 /* 11 */
-    OP(NORM_FINISH, NORM, CONTROL),                /* 12 */
+    OP(NORM_FINISH, NORM, CONTROL, SL_NONE),       /* 12 */
     UPDATE(0, CONTROL, GC0, MC0, VC0, PC0),        /* 13 */
     UPDATE(2, CONTROL, GC1, MC1, VC1, PC1),        /* 14 */
 };

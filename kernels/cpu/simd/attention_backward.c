@@ -54,7 +54,7 @@ static typed_rows query_rows(const backward_state *s, const void *values, uint64
 
 static typed_rows key_rows(const backward_state *s, const void *values, uint64_t first)
 {
-    return rows_from((typed_rows){values, s->head->qkv_row, s->head->shape.type}, first);
+    return rows_from((typed_rows){values, s->head->key_row, s->head->shape.type}, first);
 }
 
 SL_INLINE float multiply_typed(sl_type type, const void *a, const void *b, uint64_t width)
@@ -80,7 +80,7 @@ static void prepare_tile(const backward_state *s, uint64_t index, uint64_t first
     const sl_attention_head *head = s->head;
     const sl_attention_shape *shape = &head->shape;
     const uint64_t at = index * s->room.tile_words, left = head->seq - first;
-    const typed_rows q = query_rows(s, head->q, head->qkv_row, first);
+    const typed_rows q = query_rows(s, head->q, head->q_row, first);
     const typed_rows y = query_rows(s, head->y, head->y_row, first);
     const typed_rows dy = query_rows(s, head->dy, head->y_row, first);
     *tile = (query_tile){.turned_q = words_at(s, s->room.turned_q + at),
@@ -265,7 +265,7 @@ static void write_queries(const backward_state *s, const query_tile *tile)
     for (uint64_t i = 0; i < QUERIES; i++)
         scales[i] = s->scale;
     write_columns(tile->dq, scales, head->shape.width, tile->count,
-                  query_rows(s, head->dq, head->qkv_row, tile->first_query));
+                  query_rows(s, head->dq, head->q_row, tile->first_query));
 }
 
 /* A tile of keys and values, as products read them. */
@@ -306,7 +306,7 @@ SL_INLINE void write_sums_typed(sl_type type, const sl_attention_head *head, con
 {
     const uint64_t width = head->shape.width;
     for (uint64_t key = 0; key < head->seq; key++, sums += head->shape.padded_width) {
-        void *row = (char *)to + key * head->qkv_row * sl_type_bytes(type);
+        void *row = (char *)to + key * head->key_row * sl_type_bytes(type);
         for (uint64_t d = 0; d < width; d += LANES) {
             const uint32_t part = part_at(d, width);
             store_at(type, row, d, load_part(sums + d, part) * set_lanes(scale), part);

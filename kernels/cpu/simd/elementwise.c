@@ -1,4 +1,4 @@
-/* Loops over elements: exp, GELU and its derivative. */
+/* Loops over elements: exp, a factor, GELU and its derivative. */
 #include <stddef.h>
 
 #include "exp.h"
@@ -14,6 +14,19 @@ void SL_SIMD(exp)(const float *x, float *y, uint64_t count)
     uint32_t rest = (uint32_t)(count - i);
     if (rest > 0)
         store_part(y + i, exp_lanes(load_part(x + i, rest)), rest);
+}
+
+SL_INLINE void scale(sl_type type, const void *x, void *y, uint64_t count, float factor)
+{
+    for (uint64_t i = 0; i < count; i += LANES) {
+        const uint32_t part = part_at(i, count);
+        store_at(type, y, i, load_at(type, x, i, part) * set_lanes(factor), part);
+    }
+}
+
+void SL_SIMD(scale)(const void *x, void *y, sl_type type, uint64_t count, float factor)
+{
+    SL_BY_TYPE(type, scale, x, y, count, factor);
 }
 
 SL_INLINE void gelu(sl_type type, const void *x, void *y, uint64_t count)

@@ -13,7 +13,7 @@ enum { CHAIN_STEPS = 768 }; /* a strip of B of them is 96 KiB: it streams from t
 /* A tile's strips of A stay in the second cache: 224 rows of 768 terms are 672 KiB. */
 #define BLOCKING                                                                                   \
     {                                                                                              \
-        .a_tile = 16, .b_tile = 6, .turn_strips = 8, .turn_steps = TURN_STEPS, .next_b_lines = 1   \
+        .a_tile = 16, .b_tile = 6, .turn_strips = 8, .turn_steps = TURN_STEPS                      \
     }
 
 /* ---- packing: what differs between single terms as fp32 and pairs of bf16 is how LANES elements

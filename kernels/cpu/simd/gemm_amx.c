@@ -17,11 +17,9 @@ enum {
     SIDE = 16,       /* rows of a tile, and words of a row */
     ROWS = 2 * SIDE, /* of C, in four tiles */
     COLUMNS = 2 * SIDE,
-    STEP_TERMS = 32, /* two a word */
-    CHAIN_STEPS = 6, /* strips of them are 12 KiB: two of A and one of B lie in the first cache */
-    A_LINES = ROWS,  /* of one step: all are prefetched, B is read again in a tile */
-    B_LINES = 2,
-    LINE_BYTES = 64,
+    STEP_TERMS = 32,  /* two a word */
+    CHAIN_STEPS = 24, /* strips of them are 48 KiB: a tile's strips and sums fill half of the
+                         second cache */
     PREFETCH_TERMS = 32,
     WORD_BYTES = 4
 };
@@ -132,18 +130,9 @@ AMX static void stop(void)
     _tile_release();
 }
 
-/* Of the next strip of A into the first cache, of B into the second. */
-SL_INLINE void prefetch_step(const sl_gemm_patch *patch, uint64_t step)
-{
-    const char *a = (const char *)patch->next_a + step * A_LINES * LINE_BYTES;
-    const char *b = (const char *)patch->next_b + step * B_LINES * LINE_BYTES;
-    for (uint32_t line = 0; line < A_LINES && patch->next_a_stride > 0; line++)
-        __builtin_prefetch(a + line * LINE_BYTES, 0, 3);
-    for (uint32_t line = 0; line < B_LINES && patch->next_b_stride > 0; line++)
-        __builtin_prefetch(b + line * LINE_BYTES, 0, 2);
-}
-
-/* Four tiles of C at `c`, rows `stride` bytes apart. */
+/* Four tiles of C at `c`, rows `stride` bytes apart. A tile of the next step is loaded as soon as
+ * the last product that reads its register is issued: loads take as long as products, and overlap
+ * with them only then. Nothing is prefetched: loads and prefetches share the same ports. */
 AMX static void multiply_steps(const sl_gemm_patch *patch, float *c, size_t stride, bool add)
 {
     float *lower = (float *)((char *)c + SIDE * stride);
@@ -161,19 +150,26 @@ AMX static void multiply_steps(const sl_gemm_patch *patch, float *c, size_t stri
     }
     const uint32_t *a = patch->a, *b = patch->b;
     const size_t a_bytes = patch->a_row * WORD_BYTES, b_bytes = patch->b_row * WORD_BYTES;
-    for (uint64_t step = 0; step < patch->step_count; step++) {
-        prefetch_step(patch, step);
-        _tile_loadd(4, a, a_bytes);
-        _tile_loadd(6, b, b_bytes);
-        _tile_loadd(7, b + SIDE, b_bytes);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(5, a + SIDE * patch->a_row, a_bytes);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(4, a, a_bytes);
+    _tile_loadd(6, b, b_bytes);
+    _tile_loadd(7, b + SIDE, b_bytes);
+    _tile_loadd(5, a + SIDE * patch->a_row, a_bytes);
+    for (uint64_t step = 1; step < patch->step_count; step++) {
         a += patch->a_step;
         b += SIDE * patch->b_row;
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(4, a, a_bytes);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_loadd(6, b, b_bytes);
+        _tile_dpbf16ps(3, 5, 7);
+        _tile_loadd(7, b + SIDE, b_bytes);
+        _tile_loadd(5, a + SIDE * patch->a_row, a_bytes);
     }
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
     _tile_stored(0, c, stride);
     _tile_stored(1, c + SIDE, stride);
     _tile_stored(2, lower, stride);
@@ -247,14 +243,12 @@ const sl_micro_kernel sl_simd_micro_kernel_amx = {
     .words_per_step = SIDE,
     .chain_steps = CHAIN_STEPS,
     .starts_from_c = true,
-    .blocking = {.a_tile = 16,
+    .blocking = {.a_tile = 8,
                  .b_tile = 6,
                  .goes_across = true,
                  .whole_strips = true,
                  .turn_strips = 8,
                  .turn_steps = 1,
-                 .next_b_lines = B_LINES,
-                 .fetches_every_a = true,
                  .finishes_patches = true},
     .pack_a = pack_a,
     .pack_b = pack_b,

@@ -68,7 +68,7 @@ SL_INLINE void measure_row(sl_type type, const sl_head_rows *rows, uint64_t row)
     stats[0] = max;
     stats[1] = sum;
     stats[2] = target;
-    stats[3] = 0.0f;
+    stats[3] = rows->targets[row] < 0 ? 1.0f : 0.0f;
 }
 
 SL_INLINE void measure(sl_type type, const sl_head_rows *rows)
@@ -91,6 +91,10 @@ SL_INLINE void differentiate_row(sl_type type, const sl_head_rows *rows, uint64_
     const lanes max = set_lanes(stats[0]), factor = set_lanes(rows->scale / stats[1]);
     const uint64_t column = find_target(rows, row);
     const lanes target = column == NONE ? max : load_at(type, logits, column, 1);
+    if (rows->targets[row] < 0) {
+        memset(logits, 0, rows->column_count * sl_type_bytes(type));
+        return;
+    }
     for (uint64_t i = 0; i < rows->valid_count; i += LANES) {
         const uint32_t part = part_at(i, rows->valid_count);
         store_at(type, logits, i, exp_lanes(load_at(type, logits, i, part) - max) * factor, part);

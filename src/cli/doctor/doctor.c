@@ -89,15 +89,17 @@ static sl_status print_json(const sl_findings *all)
 static int doctor(sl_config *config)
 {
     sl_findings all = {0};
-    sl_status status = SL_OK;
+    sl_status status = SL_OK, proven = SL_OK;
     sl_findings_add_machine(&all);
     sl_findings_add_devices(&all, (uint32_t)config->threads);
     sl_findings_add_storage(&all, &config->disk_dir);
+    if (config->self_test)
+        proven = sl_findings_add_proofs(&all, &config->disk_dir);
     if (config->json)
         status = print_json(&all);
     else
         print_text(&all);
-    return sl_command_end(status);
+    return sl_command_end(status == SL_OK ? proven : status);
 }
 
 const sl_command_entry sl_command_doctor = {
@@ -106,6 +108,7 @@ const sl_command_entry sl_command_doctor = {
     .name = "doctor",
     .summary = "what this machine has and what is missing",
     .doc = "Prints what this machine has, what is missing or not as it could be, what that costs "
-           "and the command that mends it. With --disk-dir the disk tier is tried there.",
+           "and the command that mends it. With --disk-dir the disk tier is tried there. With "
+           "--self-test each GPU proves itself; a wrong answer ends with exit code 71.",
     .page = "docs/machine.md",
     .run = doctor};

@@ -50,4 +50,8 @@ void sl_findings_add_storage(sl_findings *all, const sl_config_list *directories
 /* devices.c: what computes, and what was measured of it. */
 void sl_findings_add_devices(sl_findings *all, uint32_t thread_count);
 
+/* proof.c: what the self-test of each GPU found, or of the cpu device where there is none.
+ * SL_ERROR_SYSTEM: a device gave a wrong answer, or could not be tested; the message says where. */
+sl_status sl_findings_add_proofs(sl_findings *all, const sl_config_list *directories);
+
 #endif

@@ -4,8 +4,10 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
+#include "layer_adapter.h"
 #include "target.h"
 #include "tensors/elements.h"
 
@@ -17,6 +19,7 @@ static const sl_target_ops *const formats[] = {
     [SL_CONVERT_LLMC] = &sl_target_llmc,
     [SL_CONVERT_WEIGHTS] = &sl_target_weights,
     [SL_CONVERT_MEGATRON] = &sl_target_megatron,
+    [SL_CONVERT_PEFT] = &sl_target_peft,
 };
 
 sl_status sl_convert_check(sl_convert_format format, sl_encoding encoding)
@@ -30,6 +33,22 @@ sl_status sl_convert_check(sl_convert_format format, sl_encoding encoding)
     return SL_OK;
 }
 
+/* A model without its adapters would be another one. */
+static sl_status check_adapters(const sl_convert_args *args)
+{
+    const sl_model_reader *reader = args->reader;
+    const bool has_some = reader->shape.lora.rank > 0, is_peft = args->format == SL_CONVERT_PEFT;
+    if (has_some && !reader->merges && !is_peft)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s has adapters of LoRA: --merge adds them to its weights, --format peft writes "
+                "them alone",
+                sl_files_show(reader->path).text);
+    if (!has_some && (reader->merges || is_peft))
+        SL_FAIL(SL_ERROR_USAGE, "%s: %s has no adapters of LoRA: give --adapter DIR",
+                is_peft ? "--format peft" : "--merge", sl_files_show(reader->path).text);
+    return SL_OK;
+}
+
 static sl_status check_vocabulary(const sl_convert_args *args)
 {
     uint32_t count = args->vocabulary ? sl_vocabulary_count(args->vocabulary) : 0;
@@ -37,8 +56,8 @@ static sl_status check_vocabulary(const sl_convert_args *args)
         SL_FAIL(SL_ERROR_USAGE,
                 "the tokenizer has %u tokens, but the model %u ids: it is another model's", count,
                 args->reader->shape.vocab);
-    bool takes_vocabulary =
-        args->format != SL_CONVERT_WEIGHTS && args->format != SL_CONVERT_MEGATRON;
+    bool takes_vocabulary = args->format != SL_CONVERT_WEIGHTS &&
+                            args->format != SL_CONVERT_MEGATRON && args->format != SL_CONVERT_PEFT;
     if (!args->vocabulary && takes_vocabulary)
         sl_log_write(SL_LOG_WARNING,
                      "no vocabulary is known of this model, so what is written reads and prints no "
@@ -64,7 +83,7 @@ sl_status sl_target_list(sl_target *target)
 {
     const sl_model_shape *shape = &target->args->reader->shape;
     target->item_count = sl_model_tensors_count(shape);
-    target->items = calloc(target->item_count, sizeof *target->items);
+    target->items = calloc((size_t)target->item_count + 1, sizeof *target->items);
     if (!target->items)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
     for (uint32_t i = 0; i < target->item_count; i++) {
@@ -88,6 +107,7 @@ static void close_target(sl_target *target, const sl_target_ops *ops)
     free(target->items);
     free(target->names);
     free(target->plans);
+    free(target->rotary_divisors);
 }
 
 /* ---- the walk ---- */
@@ -150,18 +170,51 @@ static sl_status count_in_block(const walk *self, uint64_t elements, uint64_t *o
             self->block_elements);
 }
 
+/* Row i of the first half of each head, then row i of the second one: what llama.cpp turns together
+ * stands side by side. */
+static void interleave(const float *data, uint64_t rows, uint64_t columns, uint64_t pair_rows,
+                       float *out_data)
+{
+    const uint64_t half = pair_rows / 2;
+    for (uint64_t row = 0; row < rows; row++) {
+        const uint64_t head = row / pair_rows * pair_rows, in_head = row % pair_rows;
+        const uint64_t from = head + in_head % 2 * half + in_head / 2;
+        memcpy(out_data + row * columns, data + from * columns, columns * sizeof *data);
+    }
+}
+
+/* As many rows as fit a block; of a tensor whose rows are interleaved whole heads. */
+static sl_status count_in_band(const walk *self, const sl_target_item *item, uint64_t elements,
+                               uint64_t *out_count)
+{
+    const uint64_t unit = item->pair_rows > 0 ? item->pair_rows : 1;
+    SL_TRY(count_in_block(self, elements * unit, out_count));
+    *out_count *= unit;
+    return SL_OK;
+}
+
+/* Appends [rows, columns] of a buffer; `other` is the other one. */
+static sl_status append_rows(walk *self, const sl_target_item *item, const sl_target_part *size,
+                             float *data, float *other)
+{
+    const uint64_t rows = size->row_count, columns = size->column_count;
+    if (item->pair_rows > 0)
+        interleave(data, rows, columns, item->pair_rows, other);
+    SL_TRY(append(self, item, item->pair_rows > 0 ? other : data, rows * columns));
+    return tell(self);
+}
+
 static sl_status copy_straight(walk *self, const sl_target_item *item)
 {
     matrix of = {item->tensor.columns, item->part};
     uint64_t most, left = item->part.row_count;
     if (self->target->is_out_in && item->tensor.is_linear)
         of.columns = item->tensor.rows;
-    SL_TRY(count_in_block(self, of.part.column_count, &most));
+    SL_TRY(count_in_band(self, item, of.part.column_count, &most));
     for (; left > 0; left -= of.part.row_count) {
         of.part.row_count = left < most ? left : most;
         SL_TRY(read_part(self, &item->tensor, &of));
-        SL_TRY(append(self, item, self->data, of.part.row_count * of.part.column_count));
-        SL_TRY(tell(self));
+        SL_TRY(append_rows(self, item, &of.part, self->data, self->across));
         of.part.first_row += of.part.row_count;
     }
     return SL_OK;
@@ -176,14 +229,15 @@ static sl_status copy_across(walk *self, const sl_target_item *item)
     uint64_t most, left = part->row_count;
     if (self->target->args->reader->is_out_in)
         of.columns = item->tensor.rows;
-    SL_TRY(count_in_block(self, of.part.row_count, &most));
+    SL_TRY(count_in_band(self, item, of.part.row_count, &most));
     for (; left > 0; left -= of.part.column_count) {
         of.part.column_count = left < most ? left : most;
         SL_TRY(read_part(self, &item->tensor, &of));
         sl_elements_lay_across(self->data, of.part.row_count, of.part.column_count,
                                of.part.row_count, self->across);
-        SL_TRY(append(self, item, self->across, of.part.row_count * of.part.column_count));
-        SL_TRY(tell(self));
+        const sl_target_part made = {.row_count = of.part.column_count,
+                                     .column_count = of.part.row_count};
+        SL_TRY(append_rows(self, item, &made, self->across, self->data));
         of.part.first_column += of.part.column_count;
     }
     return SL_OK;
@@ -205,6 +259,8 @@ static sl_status copy_item(walk *self, const sl_target_item *item)
 {
     const sl_convert_args *args = self->target->args;
     bool is_across = item->tensor.is_linear && args->reader->is_out_in != self->target->is_out_in;
+    if (item->values)
+        return append(self, item, item->values, item->part.row_count);
     sl_status status = is_across ? copy_across(self, item) : copy_straight(self, item);
     if (status == SL_OK && item->padding_elements > 0)
         status = add_padding(self, item);
@@ -285,10 +341,16 @@ sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_rep
     sl_target target = {
         .args = args, .output = {.directory = -1}, .beside = {.directory = -1}, .file = {.fd = -1}};
     SL_TRY(sl_convert_check(args->format, args->encoding));
+    SL_TRY(check_adapters(args));
     SL_TRY(check_vocabulary(args));
     sl_status status = convert(&target, formats[args->format]);
     *out_report =
-        (sl_convert_report){sl_model_tensors_count(&args->reader->shape), target.total_bytes};
+        (sl_convert_report){sl_model_tensors_count(&args->reader->shape),
+                            sl_model_shape_parameters(&args->reader->shape), target.total_bytes};
+    if (target.peft) {
+        out_report->tensor_count = sl_layer_adapter_specify(&args->reader->shape, NULL);
+        out_report->parameter_count = target.parameter_count;
+    }
     close_target(&target, formats[args->format]);
     return status;
 }

@@ -2,7 +2,7 @@
  * into a file or directory of another format, within SL_CONVERT_MEMORY_BYTES of memory and what the
  * names and the vocabulary take, whatever the size of the model.
  *
- *   HF       a Hugging Face GPT-2 directory: config.json, generation_config.json,
+ *   HF       a Hugging Face directory: config.json, generation_config.json,
  *            model.safetensors, or its shards with an index, and with a vocabulary vocab.json,
  *            merges.txt, tokenizer_config.json and special_tokens_map.json
  *   GGUF     one file for llama.cpp and ggml; vectors, norms and positions stay fp32, and in q8_0 a
@@ -13,6 +13,7 @@
  *            files, without a prefix
  *   MEGATRON a directory of Megatron-LM's pieces for tp_size x pp_size ranks, under Megatron Core's
  *            names (megatron_model.h)
+ *   PEFT     the adapters of the model alone, a directory as PEFT has it (adapter.h)
  */
 #ifndef SL_FOREIGN_CONVERT_CONVERT_H
 #define SL_FOREIGN_CONVERT_CONVERT_H
@@ -26,7 +27,8 @@ typedef enum sl_convert_format {
     SL_CONVERT_GGUF,
     SL_CONVERT_LLMC,
     SL_CONVERT_WEIGHTS,
-    SL_CONVERT_MEGATRON
+    SL_CONVERT_MEGATRON,
+    SL_CONVERT_PEFT
 } sl_convert_format;
 
 enum {
@@ -51,6 +53,7 @@ typedef struct sl_convert_args {
 
 typedef struct sl_convert_report {
     uint32_t tensor_count;
+    uint64_t parameter_count;
     uint64_t bytes; /* of the files of the parameters */
 } sl_convert_report;
 
@@ -58,9 +61,10 @@ typedef struct sl_convert_report {
 sl_status sl_convert_check(sl_convert_format format, sl_encoding encoding);
 
 /* Converts. On failure nothing has its name, and the temporary is gone. SL_ERROR_USAGE: the format
- * does not go with the encoding, there would be more than SL_MODEL_FILES_MAX shards, or what is at
- * `to` may not be replaced. SL_ERROR_FIT: the disk has
- * not the space. SL_ERROR_DATA: names file and tensor. SL_ERROR_IO. */
+ * does not go with the encoding, the model has adapters that are neither merged nor all that is
+ * written, or it has none for PEFT, there would be more than SL_MODEL_FILES_MAX shards, or what is
+ * at `to` may not be replaced. SL_ERROR_FIT: the disk has not the space. SL_ERROR_DATA: names file
+ * and tensor. SL_ERROR_IO. */
 sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_report);
 
 #endif

@@ -19,35 +19,37 @@ static sl_status find_in_checkpoint(sl_model_reader *reader, const sl_tensor_spe
     char name[SL_WEIGHTS_NAME_BYTES];
     const sl_safetensors *file;
     SL_TRY(sl_checkpoint_parameters(reader->source.checkpoint, specs, count, &file));
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && !specs[i].is_adapter; i++) {
         snprintf(name, sizeof name, "%s%s", SL_WEIGHTS_PREFIX, specs[i].name);
-        reader->found[i] = (sl_found_tensor){file, sl_safetensors_find(file, name)};
+        reader->found[i] = (sl_weights_tensor){file, sl_safetensors_find(file, name)};
     }
     return SL_OK;
 }
 
 static sl_status find_in_files(sl_model_reader *reader, const sl_tensor_spec *specs, uint32_t count)
 {
-    const char *directory = reader->source.directory;
-    SL_TRY(sl_weights_open(sl_model_names_of(&reader->shape), directory, specs, count,
-                           &reader->files));
+    sl_weights_directory in = {sl_model_names_of(&reader->shape), reader->source.directory, NULL};
+    SL_TRY(sl_weights_open(in.names, in.path, specs, count, &reader->files));
+    in.files = reader->files;
+    reader->is_out_in = in.names->is_out_in;
     for (uint32_t i = 0; i < count; i++)
-        SL_TRY(sl_weights_find(directory, reader->files, specs[i].name, &reader->found[i].file,
-                               &reader->found[i].tensor));
+        SL_TRY(sl_weights_find(&in, specs[i].name, &reader->found[i]));
     return SL_OK;
 }
 
 static sl_status find_tensors(sl_model_reader *reader)
 {
     uint32_t count = sl_model_tensors_count(&reader->shape);
+    const uint32_t all = count + sl_layer_adapter_specify(&reader->shape, NULL);
     reader->found = calloc(count, sizeof *reader->found);
-    sl_tensor_spec *specs = calloc(count, sizeof *specs);
+    sl_tensor_spec *specs = calloc(all, sizeof *specs);
     if (!reader->found || !specs) {
         free(specs);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
     }
     sl_model_tensors_specify(&reader->shape, specs);
-    sl_status status = reader->source.checkpoint ? find_in_checkpoint(reader, specs, count)
+    sl_layer_adapter_specify(&reader->shape, specs + count);
+    sl_status status = reader->source.checkpoint ? find_in_checkpoint(reader, specs, all)
                                                  : find_in_files(reader, specs, count);
     free(specs);
     return status;
@@ -119,6 +121,9 @@ sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reade
 
 void sl_model_reader_close(sl_model_reader *reader)
 {
+    if (reader->adapter)
+        sl_layer_adapter_close(reader->adapter);
+    free(reader->adapter);
     sl_llmc_model_close(reader->llmc);
     sl_model_files_close(reader->files);
     sl_model_directory_close(&reader->source);
@@ -126,8 +131,34 @@ void sl_model_reader_close(sl_model_reader *reader)
     *reader = (sl_model_reader){0};
 }
 
-sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_foreign_tensor *tensor,
-                               uint64_t first_element, uint64_t element_count, float *out_data)
+/* ---- adapters ---- */
+
+sl_layer_adapter sl_model_reader_adapter(const sl_model_reader *reader)
+{
+    return (sl_layer_adapter){.shape = &reader->shape,
+                              .adapter = reader->source.adapter,
+                              .checkpoint = reader->found ? reader->found[0].file : NULL};
+}
+
+sl_status sl_model_reader_add_adapter(sl_model_reader *reader, const char *path)
+{
+    if (path != NULL && reader->llmc)
+        SL_FAIL(SL_ERROR_USAGE, "--adapter: adapters of a model of llm.c are not read");
+    if (path != NULL)
+        SL_TRY(sl_model_directory_add_adapter(&reader->source, path));
+    reader->shape.lora = reader->source.shape.lora;
+    if (reader->shape.lora.rank == 0)
+        return SL_OK;
+    reader->adapter = calloc(1, sizeof *reader->adapter);
+    if (!reader->adapter)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for adapters");
+    return SL_OK;
+}
+
+/* ---- reading ---- */
+
+static sl_status read_weights(const sl_model_reader *reader, const sl_foreign_tensor *tensor,
+                              uint64_t first_element, uint64_t element_count, float *out_data)
 {
     if (reader->llmc) {
         sl_llmc_place place =
@@ -138,6 +169,20 @@ sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_foreign_t
     if (reader->source.pieces)
         return sl_megatron_model_read(reader->source.pieces, tensor, first_element, element_count,
                                       out_data);
-    const sl_found_tensor *found = &reader->found[sl_model_tensors_index(&reader->shape, tensor)];
+    const sl_weights_tensor *found = &reader->found[sl_model_tensors_index(&reader->shape, tensor)];
     return sl_safetensors_read(found->file, found->tensor, first_element, element_count, out_data);
+}
+
+sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_foreign_tensor *tensor,
+                               uint64_t first_element, uint64_t element_count, float *out_data)
+{
+    SL_TRY(read_weights(reader, tensor, first_element, element_count, out_data));
+    if (!reader->merges || !reader->adapter)
+        return SL_OK;
+    if (!reader->adapter->shape)
+        *reader->adapter = sl_model_reader_adapter(reader);
+    if (!sl_layer_adapter_has(reader->adapter, tensor))
+        return SL_OK;
+    return sl_layer_adapter_merge(reader->adapter, tensor, reader->is_out_in, first_element,
+                                  element_count, out_data);
 }

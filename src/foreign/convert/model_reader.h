@@ -7,12 +7,8 @@
 #include "checkpoint/model_directory.h"
 #include "foreign/model_files.h"
 #include "foreign/model_tensors.h"
-
-/* Where a tensor of safetensors is. */
-typedef struct sl_found_tensor {
-    const sl_safetensors *file;
-    const sl_safetensors_tensor *tensor;
-} sl_found_tensor;
+#include "foreign/weights.h"
+#include "layer_adapter.h"
 
 typedef struct sl_model_reader {
     sl_model_shape shape;
@@ -23,13 +19,22 @@ typedef struct sl_model_reader {
     bool is_out_in;            /* linear weights are [out, in] */
     sl_model_directory source; /* of a directory */
     sl_model_files *files;     /* of a Hugging Face model */
-    sl_found_tensor *found;    /* [sl_model_tensors_count] of safetensors, else NULL */
+    sl_weights_tensor *found;  /* [sl_model_tensors_count] of safetensors, else NULL */
     sl_llmc_model *llmc;       /* of a file, else NULL */
+    bool merges;               /* reads weights with their adapters added */
+    sl_layer_adapter *adapter; /* of the layer that was read last; NULL: none was */
 } sl_model_reader;
 
 /* Opens the model at `path`. `checks_all` is for a checkpoint alone: see sl_checkpoint_find.
  * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
 sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reader *out_reader);
+
+/* Adds the adapters of a directory that PEFT saved; NULL: none. See
+ * sl_model_directory_add_adapter. */
+sl_status sl_model_reader_add_adapter(sl_model_reader *reader, const char *path);
+
+/* For reading the adapters of a model that has some; to be closed before the reader is. */
+sl_layer_adapter sl_model_reader_adapter(const sl_model_reader *reader);
 
 /* A zeroed one is fine. */
 void sl_model_reader_close(sl_model_reader *reader);

@@ -15,6 +15,7 @@
 
 #include "base/interruptions.h"
 #include "base/log.h"
+#include "foreign/adapter.h"
 #include "foreign/megatron_tensors.h"
 
 /* ---- what a directory that is replaced may hold ---- */
@@ -22,6 +23,8 @@
 static bool is_of_model(const char *name)
 {
     static const char *const names[] = {"config.json",
+                                        SL_ADAPTER_CONFIG,
+                                        SL_ADAPTER_WEIGHTS,
                                         "generation_config.json",
                                         "tokenizer_config.json",
                                         "vocab.json",

@@ -17,6 +17,8 @@ typedef struct sl_target_item {
     sl_encoding encoding;
     sl_target_part part;
     uint64_t padding_elements; /* zeros behind it */
+    uint64_t pair_rows;  /* rows of a head, whose halves are written in turns; 0: as they are */
+    const float *values; /* [part.row_count]: of a tensor that the source lacks; else NULL */
 } sl_target_item;
 
 typedef struct sl_target {
@@ -33,9 +35,12 @@ typedef struct sl_target {
     sl_safetensors_writer *safetensors;
     struct sl_weight_shards *shards;
     sl_gguf *gguf;
+    float *rotary_divisors;
     sl_file file;
     uint64_t pushed_bytes;
     struct sl_megatron_pieces *pieces;
+    struct sl_peft_tensors *peft;
+    uint64_t parameter_count; /* of PEFT; else 0: those of the model */
 } sl_target;
 
 /* A format. All entries are there but `close`; each is called once, but `append`. */
@@ -52,10 +57,10 @@ typedef struct sl_target_ops {
 } sl_target_ops;
 
 extern const sl_target_ops sl_target_hf, sl_target_weights, sl_target_gguf, sl_target_llmc,
-    sl_target_megatron;
+    sl_target_megatron, sl_target_peft;
 
-/* Takes memory for the items and puts all tensors there in the model's order, in the encoding of
- * the arguments. */
+/* Takes memory for the items, and for one more, and puts all tensors there in the model's order, in
+ * the encoding of the arguments. */
 sl_status sl_target_list(sl_target *target);
 
 /* All of a tensor. */

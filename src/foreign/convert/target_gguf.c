@@ -7,7 +7,13 @@
 #include "base/log.h"
 #include "target.h"
 
-enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_UNUSED = 5, QUANTIZATION_VERSION = 2 };
+enum {
+    TOKEN_NORMAL = 1,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER = 4,
+    TOKEN_UNUSED = 5,
+    QUANTIZATION_VERSION = 2
+};
 
 /* ---- values ---- */
 
@@ -16,18 +22,6 @@ static uint32_t file_type(sl_encoding encoding)
 {
     static const uint32_t numbers[] = {0, 32, 1, 7}; /* F32, BF16, F16, Q8_0 */
     return numbers[encoding];
-}
-
-typedef struct gguf_key {
-    char text[SL_GGUF_NAME_MAX + 1];
-} gguf_key;
-
-/* A key of the architecture: its name, and "block_count". */
-static gguf_key key_of(const sl_model_names *names, const char *key)
-{
-    gguf_key made;
-    snprintf(made.text, sizeof made.text, "%s.%s", names->gguf_architecture, key);
-    return made;
 }
 
 static void add_shape(sl_target *target)
@@ -44,13 +38,21 @@ static void add_shape(sl_target *target)
     sl_gguf_add_u32(target->gguf, "general.alignment", 32);
     sl_gguf_add_u32(target->gguf, "general.file_type", file_type(target->args->encoding));
     sl_gguf_add_u32(target->gguf, "general.quantization_version", QUANTIZATION_VERSION);
-    sl_gguf_add_u32(target->gguf, key_of(names, "block_count").text, shape->layers);
-    sl_gguf_add_u32(target->gguf, key_of(names, "context_length").text, shape->context);
-    sl_gguf_add_u32(target->gguf, key_of(names, "embedding_length").text, shape->width);
-    sl_gguf_add_u32(target->gguf, key_of(names, "feed_forward_length").text, (uint32_t)inner);
-    sl_gguf_add_u32(target->gguf, key_of(names, "attention.head_count").text, shape->heads);
-    sl_gguf_add_f32(target->gguf, key_of(names, names->gguf_epsilon).text, (float)names->epsilon);
-    sl_gguf_add_u32(target->gguf, key_of(names, "vocab_size").text, shape->vocab);
+    sl_gguf_add_u32(target->gguf, sl_model_names_gguf_key(shape, "block_count").text,
+                    shape->layers);
+    sl_gguf_add_u32(target->gguf, sl_model_names_gguf_key(shape, "context_length").text,
+                    shape->context);
+    sl_gguf_add_u32(target->gguf, sl_model_names_gguf_key(shape, "embedding_length").text,
+                    shape->width);
+    sl_gguf_add_u32(target->gguf, sl_model_names_gguf_key(shape, "feed_forward_length").text,
+                    (uint32_t)inner);
+    sl_gguf_add_u32(target->gguf, sl_model_names_gguf_key(shape, "attention.head_count").text,
+                    shape->heads);
+    sl_gguf_add_f32(target->gguf, sl_model_names_gguf_key(shape, names->gguf_epsilon).text,
+                    (float)names->epsilon(shape));
+    sl_gguf_add_u32(target->gguf, sl_model_names_gguf_key(shape, "vocab_size").text, shape->vocab);
+    if (names->add_gguf)
+        names->add_gguf(shape, target->gguf);
 }
 
 /* One item of the list: a token, or two with a space between. */
@@ -75,13 +77,22 @@ static sl_status add_words(sl_gguf *gguf, sl_token_bytes first, const sl_token_b
     return SL_OK;
 }
 
+/* What is found in texts as a whole is written as text, all else as characters for bytes. */
+static sl_status add_token(sl_gguf *gguf, sl_token_bytes token)
+{
+    if (token.kind == SL_TOKEN_WORD)
+        return add_words(gguf, token, NULL);
+    sl_gguf_add_item_text(gguf, token.text, token.bytes);
+    return SL_OK;
+}
+
 /* Ids that the vocabulary lacks are there too: the model has rows for them. */
 static sl_status add_tokens(sl_gguf *gguf, const sl_vocabulary *vocabulary, uint32_t id_count)
 {
     char unused[32];
     sl_gguf_add_list(gguf, "tokenizer.ggml.tokens", SL_GGUF_TEXT, id_count);
     for (uint32_t id = 0; id < sl_vocabulary_count(vocabulary); id++)
-        SL_TRY(add_words(gguf, sl_vocabulary_token(vocabulary, id), NULL));
+        SL_TRY(add_token(gguf, sl_vocabulary_token(vocabulary, id)));
     for (uint32_t id = sl_vocabulary_count(vocabulary); id < id_count; id++) {
         snprintf(unused, sizeof unused, "[PAD%u]", id);
         sl_gguf_add_item_text(gguf, unused, strlen(unused));
@@ -89,16 +100,24 @@ static sl_status add_tokens(sl_gguf *gguf, const sl_vocabulary *vocabulary, uint
     return SL_OK;
 }
 
+/* llama.cpp finds tokens of control and of users in texts, and no others. */
+static int32_t find_type(const sl_vocabulary *vocabulary, uint32_t id)
+{
+    static const int32_t types[] = {[SL_TOKEN_WORD] = TOKEN_NORMAL,
+                                    [SL_TOKEN_ADDED] = TOKEN_USER,
+                                    [SL_TOKEN_SPECIAL] = TOKEN_CONTROL};
+    if (id >= sl_vocabulary_count(vocabulary))
+        return TOKEN_UNUSED;
+    if ((int64_t)id == sl_vocabulary_end_of_text(vocabulary))
+        return TOKEN_CONTROL;
+    return types[sl_vocabulary_token(vocabulary, id).kind];
+}
+
 static void add_token_types(sl_gguf *gguf, const sl_vocabulary *vocabulary, uint32_t id_count)
 {
     sl_gguf_add_list(gguf, "tokenizer.ggml.token_type", SL_GGUF_INT32, id_count);
-    for (uint32_t id = 0; id < id_count; id++) {
-        bool is_end = (int64_t)id == sl_vocabulary_end_of_text(vocabulary);
-        bool is_there = id < sl_vocabulary_count(vocabulary);
-        sl_gguf_add_item_i32(gguf, !is_there ? TOKEN_UNUSED
-                                   : is_end  ? TOKEN_CONTROL
-                                             : TOKEN_NORMAL);
-    }
+    for (uint32_t id = 0; id < id_count; id++)
+        sl_gguf_add_item_i32(gguf, find_type(vocabulary, id));
 }
 
 static sl_status add_merges(sl_gguf *gguf, const sl_vocabulary *vocabulary)
@@ -113,16 +132,35 @@ static sl_status add_merges(sl_gguf *gguf, const sl_vocabulary *vocabulary)
     return SL_OK;
 }
 
+/* What GGUF calls the pattern that cuts texts into words. It follows from the vocabulary alone: any
+ * model may be trained with any vocabulary. */
+static sl_status name_pattern(const sl_vocabulary *vocabulary, const char **out_name)
+{
+    const sl_pretokenizer *pretokenizer = sl_vocabulary_pretokenizer(vocabulary);
+    *out_name = "gpt-2";
+    if (!pretokenizer)
+        return SL_OK;
+    *out_name =
+        pretokenizer->pattern_count == 1 ? sl_pattern_gguf_name(pretokenizer->patterns[0]) : NULL;
+    if (!*out_name)
+        SL_FAIL(SL_ERROR_DATA,
+                "GGUF has no name for the pattern of the tokenizer, so texts would get other ids "
+                "in llama.cpp: --format hf keeps the tokenizer");
+    return SL_OK;
+}
+
 static sl_status add_vocabulary(sl_target *target)
 {
     const sl_vocabulary *vocabulary = target->args->vocabulary;
     uint32_t id_count = target->args->reader->shape.vocab, end = sl_target_end_of_text(target);
+    const char *pattern;
     const sl_model_names *names = sl_model_names_of(&target->args->reader->shape);
     sl_gguf_add_text(target->gguf, "tokenizer.ggml.model",
                      vocabulary ? names->gguf_tokenizer : "no_vocab");
     if (!vocabulary)
         return SL_OK;
-    sl_gguf_add_text(target->gguf, "tokenizer.ggml.pre", names->gguf_pre_tokenizer);
+    SL_TRY(name_pattern(vocabulary, &pattern));
+    sl_gguf_add_text(target->gguf, "tokenizer.ggml.pre", pattern);
     SL_TRY(add_tokens(target->gguf, vocabulary, id_count));
     add_token_types(target->gguf, vocabulary, id_count);
     SL_TRY(add_merges(target->gguf, vocabulary));
@@ -140,7 +178,8 @@ static sl_encoding choose_encoding(const sl_target_item *item, sl_encoding wante
 {
     const sl_foreign_tensor *tensor = &item->tensor;
     uint64_t row_elements = tensor->is_linear ? tensor->rows : tensor->columns;
-    if (tensor->dim_count == 1 || sl_model_tensors_kind(tensor)->rows == SL_SIZE_CONTEXT)
+    if (item->values || tensor->dim_count == 1 ||
+        sl_model_tensors_kind(tensor)->rows == SL_SIZE_CONTEXT)
         return SL_ENCODING_FP32;
     if (wanted == SL_ENCODING_Q8_0 && row_elements % SL_ENCODING_Q8_0_ELEMENTS != 0)
         return SL_ENCODING_FP16;
@@ -157,7 +196,10 @@ static sl_gguf_tensor describe(const sl_target_item *item)
         described.shape[0] = tensor->columns;
         described.shape[1] = tensor->rows;
     }
-    memcpy(described.name, sl_model_tensors_gguf_name(tensor).text, sizeof described.name);
+    if (item->values)
+        snprintf(described.name, sizeof described.name, "rope_freqs.weight");
+    else
+        memcpy(described.name, sl_model_tensors_gguf_name(tensor).text, sizeof described.name);
     return described;
 }
 
@@ -183,10 +225,47 @@ static sl_status set_tensors(sl_target *target)
     return status;
 }
 
+/* What the rotary frequencies are divided by is a tensor there, behind the others. */
+static sl_status add_divisors(sl_target *target)
+{
+    const sl_model_shape *shape = &target->args->reader->shape;
+    const sl_model_names *names = sl_model_names_of(shape);
+    uint64_t count;
+    if (!names->rotary_divisors)
+        return SL_OK;
+    target->rotary_divisors = calloc(shape->head, sizeof *target->rotary_divisors);
+    if (!target->rotary_divisors)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u frequencies", shape->head);
+    SL_TRY(names->rotary_divisors(shape, target->rotary_divisors, &count));
+    if (count > 0)
+        target->items[target->item_count++] = (sl_target_item){
+            .tensor = {.names = names, .dim_count = 1, .rows = count, .columns = 1},
+            .encoding = SL_ENCODING_FP32,
+            .part = {.row_count = count, .column_count = 1},
+            .values = target->rotary_divisors};
+    return SL_OK;
+}
+
+/* llama.cpp turns neighbours, files of others the halves of a head. */
+static void interleave_heads(sl_target *target)
+{
+    for (uint32_t i = 0; i < target->item_count; i++)
+        if (sl_model_tensors_kind(&target->items[i].tensor)->is_interleaved)
+            target->items[i].pair_rows = target->args->reader->shape.head;
+}
+
 static sl_status plan(sl_target *target)
 {
+    const sl_model_names *names = sl_model_names_of(&target->args->reader->shape);
+    if (!names->gguf_architecture)
+        SL_FAIL(SL_ERROR_DATA,
+                "no file for llama.cpp can be written of a %s: --format hf writes one for "
+                "transformers",
+                names->title);
     target->is_out_in = true;
     SL_TRY(sl_target_list(target));
+    interleave_heads(target);
+    SL_TRY(add_divisors(target));
     SL_TRY(sl_gguf_open(&target->gguf));
     add_shape(target);
     SL_TRY(add_vocabulary(target));

@@ -242,8 +242,8 @@ static void put_arguments(FILE *stream, const sl_target *target)
     put_size(stream, "make_vocab_size_divisible_by", SL_MEGATRON_VOCAB_UNIT);
     put_size(stream, "tensor_model_parallel_size", pieces->tp_size);
     put_size(stream, "pipeline_model_parallel_size", pieces->pp_size);
-    put_real(stream, "layernorm_epsilon", names->epsilon);
-    put_real(stream, "norm_epsilon", names->epsilon);
+    put_real(stream, "layernorm_epsilon", names->epsilon(shape));
+    put_real(stream, "norm_epsilon", names->epsilon(shape));
     for (const sl_megatron_argument *at = names->megatron_arguments; at->key; at++) {
         if (at->is_written && at->text)
             put_word(stream, at->key, at->text);

@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "files/json_file.h"
 #include "foreign/model_files.h"
 #include "foreign/weights.h"
 #include "target.h"
+#include "text/text_ends.h"
 
 static const char weights_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
@@ -71,15 +73,26 @@ static sl_status split(sl_target *target, uint64_t most)
     return SL_OK;
 }
 
-/* The order of the data in a file is that of its names. */
-static int compare_items(const void *a, const void *b)
+/* With the prefix of a whole model, or without. */
+static sl_weights_name name_tensor(const sl_foreign_tensor *tensor, bool is_whole)
 {
-    const sl_target_item *left = a, *right = b;
-    return strcmp(sl_model_tensors_name(&left->tensor).text,
-                  sl_model_tensors_name(&right->tensor).text);
+    const sl_foreign_tensor_name name = sl_model_tensors_name(tensor);
+    sl_weights_name made = sl_weights_whole_name(tensor->names, name.text);
+    if (!is_whole)
+        snprintf(made.text, sizeof made.text, "%.47s", name.text);
+    return made;
 }
 
-static sl_status list_shards(sl_target *target, uint64_t most)
+/* The order of the data in a file is that of its names. */
+static int compare_items(const void *a, const void *b, void *is_whole)
+{
+    const sl_target_item *left = a, *right = b;
+    const bool *whole = is_whole;
+    return strcmp(name_tensor(&left->tensor, *whole).text,
+                  name_tensor(&right->tensor, *whole).text);
+}
+
+static sl_status list_shards(sl_target *target, bool is_whole, uint64_t most)
 {
     sl_weight_shards *shards = target->shards = calloc(1, sizeof *shards);
     if (shards)
@@ -89,38 +102,47 @@ static sl_status list_shards(sl_target *target, uint64_t most)
     SL_TRY(split(target, most));
     for (uint32_t i = 0; i < shards->count; i++) {
         uint32_t first = first_of(shards, i);
-        qsort(target->items + first, shards->ends[i] - first, sizeof *target->items, compare_items);
+        qsort_r(target->items + first, shards->ends[i] - first, sizeof *target->items,
+                compare_items, &is_whole);
     }
     return SL_OK;
 }
 
 /* ---- the parameters ---- */
 
-static sl_status name_tensors(sl_target *target, const char *prefix)
+static sl_safetensors_plan plan_tensor(const sl_target *target, uint32_t index)
+{
+    const sl_foreign_tensor *tensor = &target->items[index].tensor;
+    const bool is_turned = tensor->is_linear && target->is_out_in;
+    return (sl_safetensors_plan){.name = target->names[index].text,
+                                 .dim_count = tensor->dim_count,
+                                 .shape = {is_turned ? tensor->columns : tensor->rows,
+                                           is_turned ? tensor->rows : tensor->columns},
+                                 .encoding = target->items[index].encoding};
+}
+
+static sl_status name_tensors(sl_target *target, bool is_whole)
 {
     target->names = calloc(target->item_count, sizeof *target->names);
     target->plans = calloc(target->item_count, sizeof *target->plans);
     if (!target->names || !target->plans)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
     for (uint32_t i = 0; i < target->item_count; i++) {
-        const sl_foreign_tensor *tensor = &target->items[i].tensor;
-        snprintf(target->names[i].text, sizeof target->names[i].text, "%s%.47s", prefix,
-                 sl_model_tensors_name(tensor).text);
-        target->plans[i] = (sl_safetensors_plan){.name = target->names[i].text,
-                                                 .dim_count = tensor->dim_count,
-                                                 .shape = {tensor->rows, tensor->columns},
-                                                 .encoding = target->items[i].encoding};
+        const sl_weights_name name = name_tensor(&target->items[i].tensor, is_whole);
+        snprintf(target->names[i].text, sizeof target->names[i].text, "%s", name.text);
+        target->plans[i] = plan_tensor(target, i);
     }
     return SL_OK;
 }
 
 /* `most` bytes of tensors go into a file; 0: all. */
-static sl_status plan_prefixed(sl_target *target, const char *prefix, uint64_t most)
+static sl_status plan_named(sl_target *target, bool is_whole, uint64_t most)
 {
     uint64_t bytes;
+    target->is_out_in = sl_model_names_of(&target->args->reader->shape)->is_out_in;
     SL_TRY(sl_target_list(target));
-    SL_TRY(list_shards(target, most));
-    SL_TRY(name_tensors(target, prefix));
+    SL_TRY(list_shards(target, is_whole, most));
+    SL_TRY(name_tensors(target, is_whole));
     for (uint32_t i = 0; i < target->shards->count; i++) {
         uint32_t first = first_of(target->shards, i);
         SL_TRY(sl_safetensors_count_bytes(target->plans + first, target->shards->ends[i] - first,
@@ -134,12 +156,12 @@ static sl_status plan_prefixed(sl_target *target, const char *prefix, uint64_t m
 
 static sl_status plan_weights(sl_target *target)
 {
-    return plan_prefixed(target, "", 0);
+    return plan_named(target, false, 0);
 }
 
 static sl_status plan_hf(sl_target *target)
 {
-    return plan_prefixed(target, SL_WEIGHTS_PREFIX, target->args->shard_bytes);
+    return plan_named(target, true, target->args->shard_bytes);
 }
 
 static sl_status open_shard(sl_target *target)
@@ -240,16 +262,20 @@ static sl_status write_index(sl_target *target)
 static sl_status write_configs(sl_target *target)
 {
     static const char *const dtypes[] = {"float32", "bfloat16", "float16"};
+    const sl_model_reader *reader = target->args->reader;
     uint32_t end = sl_target_end_of_text(target);
     char *text;
-    SL_TRY(sl_weights_format_config(&target->args->reader->shape, dtypes[target->args->encoding],
-                                    end, &text));
+    SL_TRY(sl_weights_format_config(&reader->shape, dtypes[target->args->encoding], end, &text));
     sl_status status = write_text(target, "config.json", text);
     free(text);
     SL_TRY(status);
-    return write_json(
-        target, "generation_config.json",
-        json_pack("{s:I, s:I}", "bos_token_id", (json_int_t)end, "eos_token_id", (json_int_t)end));
+    sl_text_ends ends = {1, {end}};
+    if (reader->source.directory)
+        SL_TRY(sl_text_ends_read(reader->source.directory, reader->shape.vocab, &ends));
+    json_t *generation = json_pack("{s:o}", "eos_token_id", sl_text_ends_pack(&ends));
+    if (sl_model_names_of(&reader->shape)->has_start)
+        json_object_set_new(generation, "bos_token_id", json_integer(end));
+    return write_json(target, "generation_config.json", generation);
 }
 
 /* A vocabulary without an end of text has no special token: null keeps readers from adding one. */
@@ -259,15 +285,40 @@ static json_t *pack_special(const char *token)
                      token);
 }
 
+/* A tokenizer_config.json stays as it was read if it names a class. Without one transformers takes
+ * the class of config.json's model_type, which may have another pattern; this class takes
+ * tokenizer.json as it is. `config` may be NULL. */
+static sl_status write_class(sl_target *target, const char *config)
+{
+    bool has_end = sl_vocabulary_end_of_text(target->args->vocabulary) != SL_VOCABULARY_NONE;
+    json_t *root = NULL;
+    if (config)
+        SL_TRY(sl_json_file_parse(SL_VOCABULARY_CONFIG_FILE, config, strlen(config), &root));
+    else
+        root =
+            json_pack("{s:s?, s:I, s:b}", "eos_token", has_end ? SL_VOCABULARY_END_OF_TEXT : NULL,
+                      "model_max_length", (json_int_t)target->args->reader->shape.context,
+                      "clean_up_tokenization_spaces", 0);
+    if (config && json_object_get(root, "tokenizer_class")) {
+        json_decref(root);
+        return write_text(target, SL_VOCABULARY_CONFIG_FILE, config);
+    }
+    if (json_object_set_new(root, "tokenizer_class", json_string("PreTrainedTokenizerFast")) != 0) {
+        json_decref(root);
+        root = NULL;
+    }
+    return write_json(target, SL_VOCABULARY_CONFIG_FILE, root);
+}
+
+/* vocab.json and merges.txt are of GPT-2's pattern. */
 static sl_status write_special(sl_target *target)
 {
     const sl_model_shape *shape = &target->args->reader->shape;
     bool has_end = sl_vocabulary_end_of_text(target->args->vocabulary) != SL_VOCABULARY_NONE;
     const char *token = has_end ? SL_VOCABULARY_END_OF_TEXT : NULL;
     json_t *root = pack_special(token);
-    json_t *more =
-        json_pack("{s:s, s:b, s:I}", "tokenizer_class", sl_model_names_of(shape)->tokenizer_class,
-                  "add_prefix_space", 0, "model_max_length", (json_int_t)shape->context);
+    json_t *more = json_pack("{s:s, s:b, s:I}", "tokenizer_class", "GPT2Tokenizer",
+                             "add_prefix_space", 0, "model_max_length", (json_int_t)shape->context);
     bool is_whole = root && more && json_object_update(root, more) == 0;
     json_decref(more);
     if (!is_whole) {
@@ -280,14 +331,32 @@ static sl_status write_special(sl_target *target)
 
 static sl_status write_vocabulary(sl_target *target)
 {
-    char *tokens, *merges;
-    SL_TRY(sl_vocabulary_format(target->args->vocabulary, &tokens, &merges));
-    sl_status status = write_text(target, SL_VOCABULARY_TOKENS_FILE, tokens);
-    if (status == SL_OK)
-        status = write_text(target, SL_VOCABULARY_MERGES_FILE, merges);
-    free(tokens);
-    free(merges);
+    sl_vocabulary_files files;
+    sl_status status = sl_vocabulary_format(target->args->vocabulary, &files);
+    for (int i = 0; i < SL_VOCABULARY_FILE_COUNT && status == SL_OK; i++)
+        if (i == SL_VOCABULARY_FILE_CONFIG && files.texts[SL_VOCABULARY_FILE_JSON])
+            status = write_class(target, files.texts[i]);
+        else if (files.texts[i])
+            status =
+                write_text(target, sl_vocabulary_file_name((sl_vocabulary_file)i), files.texts[i]);
+    sl_vocabulary_files_free(&files);
     return status;
+}
+
+/* Without merges a token is a byte, whatever the pattern. */
+static void warn_of_pattern(const sl_target *target)
+{
+    const sl_vocabulary *vocabulary = target->args->vocabulary;
+    const sl_pretokenizer *of = sl_vocabulary_pretokenizer(vocabulary);
+    const sl_model_names *names = sl_model_names_of(&target->args->reader->shape);
+    const char *pattern = of && of->pattern_count == 1 ? sl_pattern_gguf_name(of->patterns[0]) : "";
+    if (!names->fixed_pattern || sl_vocabulary_merge_count(vocabulary) == 0 ||
+        (pattern && strcmp(pattern, names->fixed_pattern) == 0))
+        return;
+    sl_log_write(SL_LOG_WARNING,
+                 "AutoTokenizer of transformers gives each %s the pattern of Qwen's tokenizer, "
+                 "which is not that of this one: load it with %s",
+                 names->title, of ? "PreTrainedTokenizerFast" : "GPT2Tokenizer");
 }
 
 static sl_status finish_hf(sl_target *target)
@@ -298,7 +367,9 @@ static sl_status finish_hf(sl_target *target)
     if (!target->args->vocabulary)
         return SL_OK;
     SL_TRY(write_vocabulary(target));
-    return write_special(target);
+    warn_of_pattern(target);
+    /* a tokenizer.json says which tokens are special */
+    return sl_vocabulary_pretokenizer(target->args->vocabulary) ? SL_OK : write_special(target);
 }
 
 const sl_target_ops sl_target_hf = {.is_directory = true,

@@ -250,10 +250,21 @@ static sl_status take_precision(reading *self)
 
 /* ---- the optimizer ---- */
 
-static sl_status take_betas(reading *self)
+/* The types that have an equal here, with DeepSpeed's and PyTorch's defaults. */
+static const struct optimizer_type {
+    const char *type, *option;
+    double betas[2]; /* 0: it has none */
+    bool is_adam, is_decoupled;
+} optimizer_types[] = {
+    {"AdamW", "adamw", {0.9, 0.999}, true, true}, {"Adam", "adamw", {0.9, 0.999}, true, false},
+    {"SGD", "sgd", {0, 0}, false, false},         {"Lion", "lion", {0.9, 0.99}, false, true},
+    {"Muon", "muon", {0.9, 0.95}, false, true},
+};
+
+static sl_status take_betas(reading *self, const struct optimizer_type *type)
 {
     const json_t *betas = self->file.values[KEY(BETAS)];
-    double values[2] = {0.9, 0.999};
+    double values[2] = {type->betas[0], type->betas[1]};
     char first[SL_DEEPSPEED_NUMBER_BYTES], second[SL_DEEPSPEED_NUMBER_BYTES];
     if (sl_deepspeed_file_is_auto(&self->file, KEY(BETAS))) {
         sl_deepspeed_file_note(&self->file, KEY(BETAS), "decided here, by --beta1 and --beta2");
@@ -274,8 +285,16 @@ static sl_status take_betas(reading *self)
     return SL_OK;
 }
 
+/* What is said of one dimension: DeepSpeed decays all tensors. */
+static void note_decay(reading *self)
+{
+    size_t used = strlen(self->file.meanings[KEY(WEIGHT_DECAY)]);
+    snprintf(self->file.meanings[KEY(WEIGHT_DECAY)] + used, SL_DEEPSPEED_MEANING_BYTES - used,
+             " (not of tensors of one dimension)");
+}
+
 /* Decay beside the gradient, as AdamW has it; PyTorch's own AdamW has one by default. */
-static sl_status take_decay(reading *self, bool is_decoupled)
+static sl_status take_adam_decay(reading *self, bool is_decoupled)
 {
     const double fallback =
         sl_deepspeed_file_is_on(&self->file, KEY(TORCH_ADAM)) && is_decoupled ? 0.01 : 0;
@@ -285,36 +304,110 @@ static sl_status take_decay(reading *self, bool is_decoupled)
             &self->file, KEY(ADAM_W_MODE),
             "weight_decay would be a part of the gradient, and is decoupled here");
     SL_TRY(take_number(self, KEY(WEIGHT_DECAY), ROW(weight_decay), fallback));
-    size_t used = strlen(self->file.meanings[KEY(WEIGHT_DECAY)]);
-    snprintf(self->file.meanings[KEY(WEIGHT_DECAY)] + used, SL_DEEPSPEED_MEANING_BYTES - used,
-             " (not of tensors of one dimension)");
+    note_decay(self);
     sl_deepspeed_file_note_nothing(&self->file, KEY(ADAM_W_MODE),
                                    "decay is decoupled, or there is none");
     sl_deepspeed_file_note_nothing(&self->file, KEY(TORCH_ADAM), "there is one AdamW");
     return SL_OK;
 }
 
-static sl_status take_optimizer(reading *self)
+static const struct optimizer_type *find_optimizer(const reading *self)
 {
     const char *type = sl_deepspeed_file_text(&self->file, KEY(OPTIMIZER_TYPE), "AdamW");
-    const bool is_adamw = strcasecmp(type, "AdamW") == 0;
-    if (sl_deepspeed_file_is_auto(&self->file, KEY(OPTIMIZER_TYPE)) ||
-        (!is_adamw && strcasecmp(type, "Adam") != 0))
-        return sl_deepspeed_file_refuse_unequal(&self->file, KEY(OPTIMIZER_TYPE),
-                                                "Adam and AdamW alone are known");
+    for (size_t i = 0; i < COUNT_OF(optimizer_types); i++)
+        if (strcasecmp(type, optimizer_types[i].type) == 0 &&
+            !sl_deepspeed_file_is_auto(&self->file, KEY(OPTIMIZER_TYPE)))
+            return &optimizer_types[i];
+    return NULL;
+}
+
+static sl_status take_adam(reading *self, const struct optimizer_type *type)
+{
     if (sl_deepspeed_file_is_off(&self->file, KEY(BIAS_CORRECTION)))
         return sl_deepspeed_file_refuse_unequal(&self->file, KEY(BIAS_CORRECTION),
                                                 "moments are corrected for their start");
-    if (sl_deepspeed_file_is_off(&self->file, KEY(FP32_STATES)))
-        return sl_deepspeed_file_refuse_unequal(&self->file, KEY(FP32_STATES), "moments are fp32");
     sl_deepspeed_file_note_nothing(&self->file, KEY(BIAS_CORRECTION),
                                    "moments are corrected for their start always");
-    sl_deepspeed_file_note_nothing(&self->file, KEY(FP32_STATES), "moments are fp32 always");
-    sl_deepspeed_file_note(&self->file, KEY(OPTIMIZER_TYPE), "AdamW");
-    SL_TRY(take_number(self, KEY(LR), ROW(lr), 1e-3));
-    SL_TRY(take_betas(self));
     SL_TRY(take_number(self, KEY(EPS), ROW(eps), 1e-8));
-    SL_TRY(take_decay(self, is_adamw || !sl_deepspeed_file_is_off(&self->file, KEY(ADAM_W_MODE))));
+    return take_adam_decay(self, type->is_decoupled ||
+                                     !sl_deepspeed_file_is_off(&self->file, KEY(ADAM_W_MODE)));
+}
+
+/* Keys of another type's parameters are refused, as PyTorch does. */
+static sl_status refuse_parameters(const reading *self, const struct optimizer_type *type)
+{
+    static const struct {
+        uint32_t key;
+        bool is_of_adam, is_of_sgd, is_of_muon;
+    } keys[] = {{KEY(EPS), true, false, true},          {KEY(TORCH_ADAM), true, false, false},
+                {KEY(ADAM_W_MODE), true, false, false}, {KEY(BIAS_CORRECTION), true, false, false},
+                {KEY(MOMENTUM), false, true, true},     {KEY(NESTEROV), false, true, false}};
+    const bool is_sgd = strcmp(type->option, "sgd") == 0;
+    const bool is_muon = strcmp(type->option, "muon") == 0;
+    for (size_t i = 0; i < COUNT_OF(keys); i++)
+        if (self->file.values[keys[i].key] &&
+            !((keys[i].is_of_adam && type->is_adam) || (keys[i].is_of_sgd && is_sgd) ||
+              (keys[i].is_of_muon && is_muon)))
+            return sl_deepspeed_file_refuse(&self->file, keys[i].key, "no parameter of %s",
+                                            type->type);
+    if (is_sgd && self->file.values[KEY(BETAS)])
+        return sl_deepspeed_file_refuse(&self->file, KEY(BETAS), "no parameter of SGD");
+    return SL_OK;
+}
+
+static sl_status take_decay(reading *self)
+{
+    SL_TRY(take_number(self, KEY(WEIGHT_DECAY), ROW(weight_decay), 0));
+    note_decay(self);
+    return SL_OK;
+}
+
+static sl_status take_sgd(reading *self)
+{
+    SL_TRY(take_number(self, KEY(MOMENTUM), ROW(momentum), 0));
+    SL_TRY(set(self, KEY(NESTEROV), ROW(nesterov),
+               sl_deepspeed_file_is_on(&self->file, KEY(NESTEROV)) ? "true" : "false"));
+    return take_decay(self);
+}
+
+/* Without "lr" DeepSpeed has two rates. */
+static sl_status take_muon(reading *self)
+{
+    if (!self->file.values[KEY(LR)])
+        return sl_deepspeed_file_refuse(&self->file, KEY(OPTIMIZER_TYPE),
+                                        "without lr it has two rates: give lr, and --lr-of");
+    SL_TRY(set_quietly(self, KEY(OPTIMIZER_TYPE), ROW(muon_scale), "original", true));
+    sl_deepspeed_file_note(&self->file, KEY(OPTIMIZER_TYPE),
+                           "--optimizer muon --muon-scale original");
+    SL_TRY(take_number(self, KEY(MOMENTUM), ROW(momentum), 0.95));
+    SL_TRY(take_number(self, KEY(EPS), ROW(eps), 1e-10));
+    return take_decay(self);
+}
+
+static sl_status take_by_type(reading *self, const struct optimizer_type *type)
+{
+    if (type->is_adam)
+        return take_adam(self, type);
+    if (strcmp(type->option, "muon") == 0)
+        return take_muon(self);
+    return strcmp(type->option, "sgd") == 0 ? take_sgd(self) : take_decay(self);
+}
+
+static sl_status take_optimizer(reading *self)
+{
+    const struct optimizer_type *type = find_optimizer(self);
+    if (!type)
+        return sl_deepspeed_file_refuse_unequal(&self->file, KEY(OPTIMIZER_TYPE),
+                                                "Adam, AdamW, SGD, Lion and Muon alone are known");
+    if (sl_deepspeed_file_is_off(&self->file, KEY(FP32_STATES)))
+        return sl_deepspeed_file_refuse_unequal(&self->file, KEY(FP32_STATES), "moments are fp32");
+    sl_deepspeed_file_note_nothing(&self->file, KEY(FP32_STATES), "moments are fp32 always");
+    SL_TRY(refuse_parameters(self, type));
+    SL_TRY(set(self, KEY(OPTIMIZER_TYPE), ROW(optimizer), type->option));
+    SL_TRY(take_number(self, KEY(LR), ROW(lr), 1e-3));
+    if (type->betas[0] > 0)
+        SL_TRY(take_betas(self, type));
+    SL_TRY(take_by_type(self, type));
     return take_number(self, KEY(CLIPPING), ROW(clip), 0);
 }
 

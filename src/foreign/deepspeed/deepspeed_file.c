@@ -37,7 +37,7 @@ static const key_row keys[SL_DEEPSPEED_KEY_COUNT] = {
 #undef X
 };
 
-/* Keys that no other configuration has. */
+/* Keys that no other configuration has; "optimizer" is an object there, and a word here. */
 static const uint32_t marks[] = {
     SL_DEEPSPEED_TRAIN_BATCH, SL_DEEPSPEED_MICRO_BATCH, SL_DEEPSPEED_ACCUMULATION,
     SL_DEEPSPEED_OPTIMIZER,   SL_DEEPSPEED_SCHEDULER,   SL_DEEPSPEED_FP16,
@@ -48,7 +48,9 @@ static const uint32_t marks[] = {
 bool sl_deepspeed_file_is_recognised(const json_t *object)
 {
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
-        if (json_object_get(object, keys[marks[i]].path))
+        if (json_object_get(object, keys[marks[i]].path) &&
+            (marks[i] != SL_DEEPSPEED_OPTIMIZER ||
+             !json_is_string(json_object_get(object, keys[marks[i]].path))))
             return true;
     return false;
 }

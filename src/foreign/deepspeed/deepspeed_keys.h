@@ -28,8 +28,14 @@
     X(LEGACY_FUSION, "optimizer.legacy_fusion", BOOL, NOTHING, "of a GPU's launches") \
     X(OPTIMIZER_PARAMS, "optimizer.params", OBJECT, INSIDE, "") \
     X(LR, "optimizer.params.lr", REAL, TAKEN, "") \
+    X(MUON_LR, "optimizer.params.muon_lr", REAL, REFUSED, "matrices would have a rate of their own: give lr, and --lr-of for some") \
+    X(ADAM_LR, "optimizer.params.adam_lr", REAL, REFUSED, "what is no matrix would have a rate of its own: give lr, and --lr-of for some") \
+    X(NS_METHOD, "optimizer.params.ns_method", TEXT, NOTHING, "another order of the same products") \
     X(BETAS, "optimizer.params.betas", ANY, TAKEN, "") \
     X(EPS, "optimizer.params.eps", REAL, TAKEN, "") \
+    X(MOMENTUM, "optimizer.params.momentum", REAL, TAKEN, "") \
+    X(NESTEROV, "optimizer.params.nesterov", BOOL, TAKEN, "") \
+    X(DAMPENING, "optimizer.params.dampening", REAL, REFUSED, "gradients would weigh less in the sum") \
     X(WEIGHT_DECAY, "optimizer.params.weight_decay", REAL, TAKEN, "") \
     X(TORCH_ADAM, "optimizer.params.torch_adam", BOOL, TAKEN, "") \
     X(ADAM_W_MODE, "optimizer.params.adam_w_mode", BOOL, TAKEN, "") \
@@ -43,7 +49,7 @@
     X(FUSED, "optimizer.params.fused", BOOL, NOTHING, "an update is one pass over its chunk") \
     X(CAPTURABLE, "optimizer.params.capturable", BOOL, NOTHING, "of CUDA graphs") \
     X(DIFFERENTIABLE, "optimizer.params.differentiable", BOOL, NOTHING, "nothing is derived from an update") \
-    X(UNTESTED, "zero_allow_untested_optimizer", BOOL, NOTHING, "AdamW is what ZeRO is tested with") \
+    X(UNTESTED, "zero_allow_untested_optimizer", BOOL, NOTHING, "every update rule works with every stage") \
     X(FORCE_CPU, "zero_force_ds_cpu_optimizer", BOOL, NOTHING, "updates on the host and the device give the same bits")
 
 #define SL_DEEPSPEED_SCHEDULER_KEYS(X) \
@@ -148,7 +154,7 @@
     X(LEAF_MODULE, "zero_optimization.leaf_module", OBJECT, NOTHING, "of PyTorch's modules") \
     X(TRACE_WARNINGS, "zero_optimization.log_trace_cache_warnings", BOOL, NOTHING, "nothing is traced: the plan is made before") \
     X(SANITY_CHECKS, "zero_optimization.enable_sanity_checks", BOOL, NOTHING, "every plan is verified") \
-    X(MUON_MEMORY, "zero_optimization.save_muon_momentum_buffer_in_memory", BOOL, NOTHING, "there is no Muon") \
+    X(MUON_MEMORY, "zero_optimization.save_muon_momentum_buffer_in_memory", BOOL, NOTHING, "--policy says where states live") \
     X(ZENFLOW, "zero_optimization.zenflow", OBJECT, REFUSED, "updates would be late for most gradients") \
     X(ZERO_AIO, "zero_optimization.aio", OBJECT, NOTHING, "the disk tier has a queue of its own") \
     X(AIO, "aio", OBJECT, INSIDE, "") \

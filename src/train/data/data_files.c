@@ -32,7 +32,7 @@ static sl_status add_item(sl_data_files *files, uint32_t item)
     double weight;
     uint32_t before = files->paths.count;
     SL_TRY(sl_text_files_add(&files->paths, sl_config_weigh(files->given->items[item], &weight),
-                             true));
+                             files->form ? SL_TEXT_EXAMPLES : SL_TEXT_OR_TOKENS));
     uint32_t *items = realloc(files->items, files->paths.count * sizeof *items);
     if (!items)
         return no_memory();
@@ -104,14 +104,30 @@ static sl_status open_paths(const sl_file_list *paths, sl_tokens **out_tokens)
     return warn_of_all(paths, *out_tokens);
 }
 
-sl_status sl_data_files_open(const sl_config_list *given, sl_data_files *out_files,
-                             sl_tokens **out_tokens)
+/* Files of tokens do not say what counts in them. */
+static sl_status open_examples(const sl_file_list *paths, sl_tokens **out_tokens)
 {
-    *out_files = (sl_data_files){.given = given};
+    SL_TRY(sl_tokens_open_examples((const char *const *)paths->items, paths->count, out_tokens));
+    for (uint32_t i = 0; i < paths->count; i++)
+        if (!sl_tokens_file_is_text(*out_tokens, i))
+            SL_FAIL(SL_ERROR_USAGE,
+                    "%s: is a file of tokens, and the keys of examples are for JSON: give JSON "
+                    "lines or an array, or leave the keys out",
+                    sl_files_show(paths->items[i]).text);
+    return SL_OK;
+}
+
+sl_status sl_data_files_open(const sl_config_list *given, const sl_example_form *form,
+                             sl_data_files *out_files, sl_tokens **out_tokens)
+{
+    *out_files = (sl_data_files){.given = given, .form = form};
     *out_tokens = NULL;
     for (uint32_t i = 0; i < given->count; i++)
         SL_TRY(add_item(out_files, i));
-    return out_files->paths.count == 0 ? SL_OK : open_paths(&out_files->paths, out_tokens);
+    if (out_files->paths.count == 0)
+        return SL_OK;
+    return form ? open_examples(&out_files->paths, out_tokens)
+                : open_paths(&out_files->paths, out_tokens);
 }
 
 void sl_data_files_close(sl_data_files *files)
@@ -136,7 +152,8 @@ static bool needs_ids(const sl_config *config, const sl_vocabulary *vocabulary,
     bool has_other_end =
         config->end_of_text != SL_CONFIG_UNSET && config->end_of_text != SL_TOKENS_END_OF_TEXT;
     return sl_tokens_file_is_text(tokens, file) &&
-           (vocabulary || sl_tokens_file_is_wrapped(tokens, file) || has_other_end ||
+           (vocabulary || sl_config_has_examples(config) ||
+            sl_tokens_file_is_wrapped(tokens, file) || has_other_end ||
             config->document_per == SL_CONFIG_PER_LINE);
 }
 
@@ -211,7 +228,8 @@ static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
         .documents = {.paths = (const char *const *)self->from->paths.items + first,
                       .path_count = count,
                       .is_per_line = config->document_per == SL_CONFIG_PER_LINE,
-                      .json_key = config->json_key},
+                      .json_key = config->json_key,
+                      .form = self->from->form},
         .worker_count = (uint32_t)config->threads,
         .end_of_text = config->end_of_text == SL_CONFIG_UNSET ? -1 : (int32_t)config->end_of_text,
         .progress = note_tokenizing,
@@ -295,6 +313,8 @@ static sl_status encode_with(encoding *self, sl_tokens **tokens)
     const sl_file_list *paths = &self->to->paths;
     if (status == SL_OK)
         status = sl_tokens_open((const char *const *)paths->items, paths->count, 0, tokens);
+    if (status == SL_OK && self->from->form)
+        sl_tokens_take_marks(*tokens);
     free(self->is_text);
     free(directory);
     return status;
@@ -304,7 +324,7 @@ sl_status sl_data_files_encode(const sl_config *config, const sl_vocabulary *voc
                                sl_data_files *files, sl_tokens **tokens)
 {
     sl_vocabulary *bytes = NULL;
-    sl_data_files to = {.given = files->given};
+    sl_data_files to = {.given = files->given, .form = files->form};
     if (!sl_data_files_need_ids(config, vocabulary, *tokens))
         return SL_OK;
     if (!vocabulary)

@@ -6,29 +6,33 @@
 #include "config/config.h"
 #include "files/file_list.h"
 #include "files/tokens.h"
+#include "text/example.h"
 #include "text/vocabulary.h"
 
 /* What the items of a list stand for. Zeros: closed. */
 typedef struct sl_data_files {
     const sl_config_list *given; /* borrowed */
+    const sl_example_form *form; /* what the files' objects hold; NULL: they are no examples */
     sl_file_list paths;
     uint32_t *items; /* [paths.count]: the index of the item that a file is of */
 } sl_data_files;
 
 /* Opens the files of a list, those below its directories too (file_list.h); an empty list gives
- * NULL tokens. On failure too the caller closes *out_files. */
-sl_status sl_data_files_open(const sl_config_list *given, sl_data_files *out_files,
-                             sl_tokens **out_tokens);
+ * NULL tokens. `form`: all files hold examples; borrowed, or NULL. On failure too the caller closes
+ * *out_files. SL_ERROR_USAGE: files of tokens where examples are asked for. */
+sl_status sl_data_files_open(const sl_config_list *given, const sl_example_form *form,
+                             sl_data_files *out_files, sl_tokens **out_tokens);
 void sl_data_files_close(sl_data_files *files);
 
 /* True if sl_data_files_encode has something to do. NULL tokens are fine. */
 bool sl_data_files_need_ids(const sl_config *config, const sl_vocabulary *vocabulary,
                             const sl_tokens *tokens);
 
-/* Puts ids in the place of text: with a vocabulary of all text; else bytes, of text that is packed,
- * JSON lines, has documents in its lines or another end of text than the bytes have. They are made
- * with --threads and kept under --cache-dir (token_cache.h); neighbours of text become one file,
- * with weights those of one item. Where it fails, *tokens may be NULL. */
+/* Puts ids in the place of text, of examples with marks (files/tokens.h): with a vocabulary of all
+ * text; else bytes, of text that is packed, JSON lines, has documents in its lines or another end
+ * of text than the bytes have. They are made with --threads and kept under --cache-dir
+ * (token_cache.h); neighbours of text become one file, with weights those of one item. Where it
+ * fails, *tokens may be NULL. */
 sl_status sl_data_files_encode(const sl_config *config, const sl_vocabulary *vocabulary,
                                sl_data_files *files, sl_tokens **tokens);
 

@@ -19,28 +19,91 @@ struct sl_own_batch {
     int32_t tokens[];  /* [own_batch, T + 1] */
 };
 
-static uint64_t count_rows(const sl_data_loader_args *args, uint32_t part)
+static uint64_t count_rows(const sl_data_loader *loader, uint32_t part)
 {
-    uint64_t tokens = args->parts.items[part].token_count;
+    const sl_data_loader_args *args = &loader->args;
+    const uint64_t tokens = args->parts.items[part].token_count;
+    if (loader->examples)
+        return loader->examples[part].row_count;
     return tokens > 0 ? (tokens - 1) / args->seq : 0;
+}
+
+/* The start of a row of a part, in tokens; of examples which row it is: an order of rows is one of
+ * starts in rows of one token. */
+static sl_status order_row(const sl_data_loader *loader, uint32_t part, uint64_t row,
+                           uint64_t *out_start)
+{
+    const sl_data_loader_args *args = &loader->args;
+    const uint64_t seed = args->seed + part * PART_STEP;
+    if (loader->examples)
+        return sl_tokens_row_start(args->order, seed, row, 1, count_rows(loader, part) + 1,
+                                   out_start);
+    return sl_tokens_row_start(args->order, seed, row, args->seq,
+                               args->parts.items[part].token_count, out_start);
 }
 
 /* ---- opening ---- */
 
-static sl_status check_parts(const sl_data_loader_args *args)
+/* Rows to evaluate on are joined, so that a part of them may have none; to train on, each part that
+ * has a weight is read. */
+static sl_status check_examples(const sl_data_loader *loader)
 {
+    uint64_t row_count = 0, dropped_count = 0;
+    bool has_empty = false;
+    for (uint32_t i = 0; i < loader->args.parts.count; i++) {
+        const sl_example_rows *rows = &loader->examples[i];
+        row_count += rows->row_count;
+        dropped_count += rows->dropped_count;
+        has_empty = has_empty || rows->row_count == 0;
+    }
+    if (row_count > 0 && (loader->args.joins || !has_empty))
+        return SL_OK;
+    if (row_count > 0)
+        SL_FAIL(SL_ERROR_DATA, "a path of --data has no example to train on, and has a weight: "
+                               "leave the path out, or give it more examples");
+    if (dropped_count == 0)
+        SL_FAIL(SL_ERROR_DATA, "there is no example");
+    SL_FAIL(SL_ERROR_DATA,
+            "of %llu examples none has a response within the first %u tokens: use longer rows "
+            "(--seq)",
+            (unsigned long long)dropped_count, loader->seq + 1);
+}
+
+static sl_status check_parts(const sl_data_loader *loader)
+{
+    const sl_data_loader_args *args = &loader->args;
     uint64_t start, row_count = 0, token_count = 0;
     for (uint32_t i = 0; i < args->parts.count; i++) {
         token_count += args->parts.items[i].token_count;
-        row_count += args->seq > 0 ? count_rows(args, i) : 0;
+        row_count += args->seq > 0 ? count_rows(loader, i) : 0;
         if (!args->joins)
-            SL_TRY(sl_tokens_row_start(args->order, args->seed, 0, args->seq,
-                                       args->parts.items[i].token_count, &start));
+            SL_TRY(order_row(loader, i, 0, &start));
     }
     if (row_count > 0)
         return SL_OK;
     token_count = token_count < args->seq ? token_count : args->seq; /* parts without a row each */
     return sl_tokens_row_start(args->order, args->seed, 0, args->seq, token_count, &start);
+}
+
+static sl_status open_examples(sl_data_loader *loader)
+{
+    const sl_data_loader_args *args = &loader->args;
+    if (args->seq == 0)
+        SL_FAIL(SL_ERROR_USAGE, "rows of 0 tokens");
+    loader->examples = calloc(args->parts.count, sizeof *loader->examples);
+    if (!loader->examples)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the rows of examples");
+    for (uint32_t i = 0; i < args->parts.count; i++) {
+        const sl_example_rows_args of = {args->tokens, &args->parts.items[i], args->seq,
+                                         args->packs};
+        SL_TRY(sl_example_rows_make(&of, &loader->examples[i]));
+    }
+    return check_examples(loader);
+}
+
+static sl_status open_parts(sl_data_loader *loader)
+{
+    return loader->args.has_examples ? open_examples(loader) : check_parts(loader);
 }
 
 static sl_status open_own(sl_data_loader *loader)
@@ -63,6 +126,9 @@ static sl_status check_documents(const sl_data_loader_args *args)
     if (args->by_document && args->end_of_text < 0)
         SL_FAIL(SL_ERROR_USAGE, "--documents reset: which token ends a document is not known: add "
                                 "--end-of-text ID, or --tokenizer DIR");
+    if (args->has_examples && args->end_of_text < 0)
+        SL_FAIL(SL_ERROR_USAGE, "which token ends an example, and pads its row, is not known: add "
+                                "--end-of-text ID, or --tokenizer DIR");
     return SL_OK;
 }
 
@@ -71,7 +137,7 @@ sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *o
     sl_data_loader loader = {.args = *args, .seq = args->seq};
     sl_status status = check_documents(args);
     if (status == SL_OK)
-        status = args->own.call ? open_own(&loader) : check_parts(args);
+        status = args->own.call ? open_own(&loader) : open_parts(&loader);
     if (status == SL_OK) {
         loader.row = malloc(((size_t)args->seq + 1) * sizeof *loader.row);
         if (!loader.row)
@@ -87,6 +153,9 @@ sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *o
 
 void sl_data_loader_close(sl_data_loader *loader)
 {
+    for (uint32_t i = 0; loader->examples && i < loader->args.parts.count; i++)
+        sl_example_rows_free(&loader->examples[i]);
+    free(loader->examples);
     free(loader->own_read);
     free(loader->row);
     free(loader->args.parts.items);
@@ -116,11 +185,11 @@ static uint32_t find_blended(const sl_data_loader_args *args, uint64_t row, uint
     }
 }
 
-static uint32_t find_joined(const sl_data_loader_args *args, uint64_t row, uint64_t *out_row)
+static uint32_t find_joined(const sl_data_loader *loader, uint64_t row, uint64_t *out_row)
 {
     uint32_t part = 0;
-    while (part + 1 < args->parts.count && row >= count_rows(args, part))
-        row -= count_rows(args, part++);
+    while (part + 1 < loader->args.parts.count && row >= count_rows(loader, part))
+        row -= count_rows(loader, part++);
     *out_row = row;
     return part;
 }
@@ -128,30 +197,26 @@ static uint32_t find_joined(const sl_data_loader_args *args, uint64_t row, uint6
 uint32_t sl_data_loader_find_part(const sl_data_loader *loader, uint64_t global_row,
                                   uint64_t *out_row)
 {
-    return loader->args.joins ? find_joined(&loader->args, global_row, out_row)
+    return loader->args.joins ? find_joined(loader, global_row, out_row)
                               : find_blended(&loader->args, global_row, out_row);
 }
 
 /* A random start is drawn by the global row, another order counts the rows of the part. */
-static sl_status find_start(const sl_data_loader *loader, uint64_t global_row, uint64_t *out_start)
+static sl_status find_start(const sl_data_loader *loader, uint64_t global_row, uint32_t *out_part,
+                            uint64_t *out_start)
 {
-    const sl_data_loader_args *args = &loader->args;
     uint64_t row;
-    uint32_t index = sl_data_loader_find_part(loader, global_row, &row);
-    const sl_data_part *part = &args->parts.items[index];
-    if (args->order == SL_DATA_RANDOM)
+    *out_part = sl_data_loader_find_part(loader, global_row, &row);
+    if (loader->args.order == SL_DATA_RANDOM)
         row = global_row;
-    SL_TRY(sl_tokens_row_start(args->order, args->seed + index * PART_STEP, row, args->seq,
-                               part->token_count, out_start));
-    *out_start += part->first_token;
-    return SL_OK;
+    return order_row(loader, *out_part, row, out_start);
 }
 
 uint64_t sl_data_loader_row_count(const sl_data_loader *loader)
 {
     uint64_t row_count = loader->args.own.count;
     for (uint32_t i = 0; i < loader->args.parts.count; i++)
-        row_count += count_rows(&loader->args, i);
+        row_count += count_rows(loader, i);
     return row_count;
 }
 
@@ -160,7 +225,10 @@ uint64_t sl_data_loader_token_count(const sl_data_loader *loader)
     uint64_t token_count = loader->args.own.count * loader->seq;
     for (uint32_t i = 0; i < loader->args.parts.count; i++) {
         uint64_t tokens = loader->args.parts.items[i].token_count;
-        token_count += tokens > 0 ? tokens - 1 : 0;
+        if (loader->examples)
+            token_count += count_rows(loader, i) * loader->seq;
+        else
+            token_count += tokens > 0 ? tokens - 1 : 0;
     }
     return token_count;
 }
@@ -171,13 +239,33 @@ double sl_data_loader_epoch(const sl_data_loader *loader, uint64_t row_count)
     const sl_data_loader_args *args = &loader->args;
     for (uint32_t i = 0; i < args->parts.count && args->order == SL_DATA_SHUFFLE; i++) {
         uint64_t taken = count_taken(args, i, row_count);
-        most = fmax(most, (double)taken / (double)count_rows(args, i));
+        most = fmax(most, (double)taken / (double)count_rows(loader, i));
         row_count -= taken;
     }
     return most;
 }
 
 /* ---- reading ---- */
+
+static int32_t take_target(int32_t id)
+{
+    return id < 0 ? -1 : id;
+}
+
+static sl_status read_example_slot(const sl_data_loader *loader, const sl_example_rows *rows,
+                                   uint64_t row, uint32_t slot, int32_t *out)
+{
+    const uint32_t seq = loader->seq, padding = (uint32_t)loader->args.end_of_text;
+    if (slot == SL_INPUT_POSITIONS) {
+        sl_example_rows_positions(rows, row, seq, out);
+        return SL_OK;
+    }
+    SL_TRY(sl_example_rows_read(rows, loader->args.tokens, row, seq, padding, loader->row));
+    for (uint32_t t = 0; t < seq; t++)
+        out[t] = slot == SL_INPUT_TARGETS ? take_target(loader->row[t + 1])
+                                          : (int32_t)sl_tokens_unmark((uint32_t)loader->row[t]);
+    return SL_OK;
+}
 
 /* What an input slot has of a row that was read, [T + 1]. */
 static void write_slot(const sl_data_loader *loader, const int32_t *row, uint32_t slot,
@@ -246,10 +334,18 @@ sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, u
     if (loader->args.own.call)
         return read_own(loader, rows, slot, out_tokens);
     for (uint32_t i = 0; i < rows.count; i++) {
+        int32_t *out = out_tokens + (size_t)i * loader->seq;
+        uint32_t part;
         uint64_t start;
-        SL_TRY(find_start(loader, rows.first + i, &start));
-        SL_TRY(sl_tokens_read(loader->args.tokens, start, (uint64_t)loader->seq + 1, loader->row));
-        write_slot(loader, loader->row, slot, out_tokens + (size_t)i * loader->seq);
+        SL_TRY(find_start(loader, rows.first + i, &part, &start));
+        if (loader->examples) {
+            SL_TRY(read_example_slot(loader, &loader->examples[part], start, slot, out));
+            continue;
+        }
+        SL_TRY(sl_tokens_read(loader->args.tokens,
+                              loader->args.parts.items[part].first_token + start,
+                              (uint64_t)loader->seq + 1, loader->row));
+        write_slot(loader, loader->row, slot, out);
     }
     return SL_OK;
 }

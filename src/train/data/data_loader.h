@@ -6,6 +6,8 @@
  * has had its share to within one row for each part before it, no order of ranks and no stop
  * changes that, and the rows of a part come in its own order: row k of it is its k-th.
  *
+ * Of examples a row holds whole ones (example_rows.h), and orders are orders of these rows.
+ *
  * Or a program gives the rows itself (sluice/options.h); then there are no files and no parts.
  */
 #ifndef SL_TRAIN_DATA_LOADER_H
@@ -13,6 +15,7 @@
 
 #include "data_files.h"
 #include "engine/engine.h"
+#include "example_rows.h"
 #include "files/tokens.h"
 #include "sluice/options.h"
 
@@ -35,6 +38,9 @@ typedef struct sl_data_loader_args {
     uint32_t seq;        /* T: tokens of a row */
     bool by_document;    /* positions are asked for */
     int32_t end_of_text; /* the id that ends a document; -1: not known */
+    bool has_examples; /* the tokens are examples: rows hold whole ones, and some targets are masked
+                        */
+    bool packs;        /* several examples share a row */
 } sl_data_loader_args;
 
 typedef struct sl_data_loader {
@@ -42,6 +48,7 @@ typedef struct sl_data_loader {
     uint32_t seq;
     int32_t *row;                  /* [T + 1]; NULL: closed */
     struct sl_own_batch *own_read; /* what was read last of own rows */
+    sl_example_rows *examples;     /* [parts.count]; NULL: the tokens are no examples */
 } sl_data_loader;
 
 /* Checks that the parts hold a row: each of a blend, of joined ones any. SL_ERROR_DATA: too few
@@ -49,7 +56,7 @@ typedef struct sl_data_loader {
 sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *out_loader);
 void sl_data_loader_close(sl_data_loader *loader);
 
-/* Whole rows without overlap: of each part floor((n - 1) / T). */
+/* Whole rows without overlap: of each part floor((n - 1) / T), of examples those that hold them. */
 uint64_t sl_data_loader_row_count(const sl_data_loader *loader);
 
 /* Tokens that are predicted at most: of each part all but the first. */
@@ -69,8 +76,9 @@ typedef struct sl_row_range {
     uint32_t count;
 } sl_row_range;
 
-/* Writes tokens (SL_INPUT_TOKENS), targets, one token later, or positions, from 0 on in each row
- * and behind each end of text, of `rows`: [count, T]. One thread at a time; no allocation. */
+/* Writes tokens (SL_INPUT_TOKENS), targets, one token later, of examples -1 where the target is
+ * masked, or positions, from 0 on in each row and behind each end of text or example, of `rows`:
+ * [count, T]. One thread at a time; no allocation. */
 sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, uint32_t slot,
                               int32_t *out_tokens);
 

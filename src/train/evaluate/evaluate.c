@@ -5,7 +5,9 @@
 #include <stdlib.h>
 
 #include "base/stop.h"
+#include "config/fine_tuning.h"
 #include "session/ranks.h"
+#include "train/data/example_form.h"
 #include "train/data/tokenizer.h"
 #include "train/loading/loading.h"
 #include "windows.h"
@@ -20,26 +22,37 @@ sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch,
                                .tail_rows = (uint32_t)(row_count % rows_per_batch)};
 }
 
+/* A loss, and how many tokens it is the sum of. */
+typedef struct loss_sum {
+    double loss, tokens;
+} loss_sum;
+
+static void add(loss_sum one, loss_sum *sum)
+{
+    sum->loss += one.loss;
+    sum->tokens += one.tokens;
+}
+
 /* The losses of as many sets of rows, one a data-parallel rank, in the order of the rows. Of each
  * stage the ranks of one set follow each other; the last stage has the loss. */
-static sl_status share_losses(const sl_evaluate_args *args, uint32_t count, double loss,
-                              double *loss_sum)
+static sl_status share_losses(const sl_evaluate_args *args, uint32_t count, loss_sum own,
+                              loss_sum *sum)
 {
     const sl_engine_ranks *ranks = args->ranks;
     const uint32_t sets = args->sets > 1 ? args->sets : 1, stages = args->stages ? args->stages : 1;
     const uint32_t ranks_a_set = ranks->size / sets / stages;
     const uint32_t first = (stages - 1) * sets * ranks_a_set;
-    double losses[SL_COMM_RANKS_MAX];
-    SL_TRY(ranks->all_gather(ranks->user, sizeof loss, &loss, losses));
+    loss_sum all[SL_COMM_RANKS_MAX];
+    SL_TRY(ranks->all_gather(ranks->user, sizeof own, &own, all));
     for (uint32_t set = 0; set < count; set++)
-        *loss_sum += losses[(size_t)first + (size_t)set * ranks_a_set];
+        add(all[(size_t)first + (size_t)set * ranks_a_set], sum);
     return SL_OK;
 }
 
-/* Adds the loss of `count` sets of rows, the first of which is `rows`, to *loss_sum. A rank that is
+/* Adds the loss of `count` sets of rows, the first of which is `rows`, to *sum. A rank that is
  * left over computes the first once more: all ranks run the same programs. */
 static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_row_range rows,
-                          uint32_t count, double *loss_sum)
+                          uint32_t count, loss_sum *sum)
 {
     const sl_step_scalars scalars = {.loss_scale = 1};
     sl_engine *engine = args->runtime->engine;
@@ -47,10 +60,13 @@ static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_
         rows.first += (uint64_t)args->set_index * rows.count;
     SL_TRY(sl_data_loader_fill(args->loader, engine, plan_index, rows));
     SL_TRY(sl_engine_step(engine, plan_index, &scalars));
-    const double loss = *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS);
+    const double *counted = sl_engine_output(engine, plan_index, SL_OUTPUT_COUNTED);
+    const loss_sum own = {
+        .loss = *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS),
+        .tokens = counted ? *counted : (double)((uint64_t)rows.count * args->loader->seq)};
     if (args->sets > 1 || args->stages > 1)
-        return share_losses(args, count, loss, loss_sum);
-    *loss_sum += loss;
+        return share_losses(args, count, own, sum);
+    add(own, sum);
     return SL_OK;
 }
 
@@ -66,15 +82,17 @@ static uint64_t count_rows(const sl_evaluate_range *range)
 }
 
 /* The figures of the first `row_count` rows. */
-static void note_rows(const sl_evaluate_args *args, uint64_t row_count, double loss_sum,
+static void note_rows(const sl_evaluate_args *args, uint64_t row_count, loss_sum sum,
                       sl_eval_report *report)
 {
     const uint64_t seq = args->loader->seq, total = count_rows(&args->range) * seq;
-    report->tokens = row_count * seq;
-    report->loss = loss_sum / (double)report->tokens;
+    report->tokens = (uint64_t)sum.tokens;
+    report->loss = sum.loss / sum.tokens;
     report->perplexity = exp(report->loss);
-    report->is_partial = report->tokens < total;
-    sl_eval_watch_pass(&args->watch, &(sl_eval_progress){.done = report->tokens,
+    report->is_partial = row_count * seq < total;
+    report->has_all_examples =
+        args->loader->examples && row_count == sl_data_loader_row_count(args->loader);
+    sl_eval_watch_pass(&args->watch, &(sl_eval_progress){.done = row_count * seq,
                                                          .total = total,
                                                          .unit = "tokens",
                                                          .figure = "loss",
@@ -96,23 +114,23 @@ sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
 {
     const sl_evaluate_range *range = &args->range;
     sl_row_range rows = {.count = range->rows_per_batch};
-    double loss_sum = 0;
+    loss_sum sum = {0};
     report->data_tokens = sl_data_loader_token_count(args->loader);
-    note_rows(args, 0, 0, report);
+    note_rows(args, 0, sum, report);
     for (uint64_t i = 0; i < range->micro_batch_count;) {
         const uint32_t count = count_sets(args, range->micro_batch_count - i);
         if (sl_eval_watch_stops(&args->watch))
             return SL_OK;
-        SL_TRY(add_rows(args, args->plan_index, rows, count, &loss_sum));
+        SL_TRY(add_rows(args, args->plan_index, rows, count, &sum));
         rows.first += (uint64_t)count * rows.count;
         i += count;
-        note_rows(args, rows.first, loss_sum, report);
+        note_rows(args, rows.first, sum, report);
     }
     rows.count = range->tail_rows;
     if (!rows.count || sl_eval_watch_stops(&args->watch))
         return SL_OK;
-    SL_TRY(add_rows(args, args->tail_plan_index, rows, 1, &loss_sum));
-    note_rows(args, rows.first + rows.count, loss_sum, report);
+    SL_TRY(add_rows(args, args->tail_plan_index, rows, 1, &sum));
+    note_rows(args, rows.first + rows.count, sum, report);
     return SL_OK;
 }
 
@@ -175,7 +193,7 @@ static sl_status use_tokenizer(sl_config *config, const sl_model_directory *sour
     if (status == SL_OK)
         status = sl_data_files_encode(config, vocabulary, files, tokens);
     *out_end_of_text = sl_tokenizer_end_of_text(config, &question.origin, vocabulary);
-    if (status == SL_OK)
+    if (status == SL_OK && !files->form) /* of examples not all tokens count */
         return keep_vocabulary(&question, vocabulary, out_vocabulary);
     sl_vocabulary_close(vocabulary);
     return status;
@@ -211,8 +229,13 @@ static sl_status open_rows(const sl_config *config, const sl_eval_data *data,
                                       .order = SL_DATA_SEQUENTIAL,
                                       .seq = (uint32_t)config->seq,
                                       .by_document = config->documents == SL_CONFIG_RESET,
-                                      .end_of_text = data->end_of_text};
-    return sl_data_loader_open(&args, out_loader);
+                                      .end_of_text = data->end_of_text,
+                                      .has_examples = sl_config_has_examples(config),
+                                      .packs = config->pack == SL_CONFIG_ON};
+    SL_TRY(sl_data_loader_open(&args, out_loader));
+    if (!config->quiet)
+        sl_examples_tell(out_loader, "evaluation");
+    return SL_OK;
 }
 
 static sl_status evaluate_rows(const sl_config *config, const sl_model_directory *source,
@@ -249,8 +272,11 @@ sl_status sl_evaluate_run(sl_config *config, const sl_model_directory *source,
     sl_tokens *tokens = NULL;
     sl_vocabulary *vocabulary = NULL;
     sl_eval_data data = {.end_of_text = -1};
-    sl_data_files files;
-    sl_status status = sl_data_files_open(&config->data, &files, &tokens);
+    sl_data_files files = {0};
+    sl_examples examples;
+    sl_status status = sl_examples_open(config, &examples);
+    if (status == SL_OK)
+        status = sl_data_files_open(&config->data, sl_examples_form(&examples), &files, &tokens);
     if (status == SL_OK)
         status = use_tokenizer(config, source, &files, &tokens, &vocabulary, &data.end_of_text);
     data.tokens = tokens;
@@ -268,5 +294,6 @@ sl_status sl_evaluate_run(sl_config *config, const sl_model_directory *source,
     sl_vocabulary_close(vocabulary);
     sl_tokens_close(tokens);
     sl_data_files_close(&files);
+    sl_examples_close(&examples);
     return status;
 }

@@ -18,12 +18,14 @@ static sl_status evaluate(sl_config *config, void *user)
     sl_model_directory source;
     sl_evaluation *out = self->out;
     SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, &source));
+    sl_status status = sl_model_directory_add_adapter(&source, config->adapter);
     *out = (sl_evaluation){.of_words = config->last_word};
     if (source.checkpoint)
         out->rows.step = out->words.step = sl_checkpoint_describe(source.checkpoint)->state.step;
-    const sl_status status =
-        out->of_words ? sl_last_word_run(config, &source, self->watch, &out->words)
-                      : sl_evaluate_run(config, &source, self->watch, &out->rows, &out->text);
+    if (status == SL_OK)
+        status = out->of_words
+                     ? sl_last_word_run(config, &source, self->watch, &out->words)
+                     : sl_evaluate_run(config, &source, self->watch, &out->rows, &out->text);
     sl_model_directory_close(&source);
     return status;
 }

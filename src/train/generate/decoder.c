@@ -18,7 +18,8 @@ enum {
     TOKEN_PLAN = 0,
     PIECE_ROWS = 64, /* of a piece, all rows of the batch together */
     PIECE_TOKENS_MIN = 8,
-    SINGLE_SHARE = 8 /* less than this part of a piece is read token by token */
+    SINGLE_SHARE = 8,   /* less than this part of a piece is read token by token */
+    OPEN_CONTEXT = 8192 /* rotary positions, where it is not known how many are needed */
 };
 
 /* A program, and the tokens of each of its rows that it reads. */
@@ -51,6 +52,11 @@ uint64_t sl_decoder_fitting(const sl_model_shape *shape, uint64_t prompt_count, 
     if (prompt_count <= shape->context)
         return prompt_count;
     return shape->context - find_room(shape->context, new_count);
+}
+
+const sl_model_shape *sl_decoder_shape(const sl_decoder *decoder)
+{
+    return &decoder->shape;
 }
 
 static uint32_t choose_piece(uint32_t rows, uint32_t context)
@@ -102,6 +108,8 @@ sl_status sl_decoder_open(const sl_decoder_args *args, sl_decoder **out_decoder)
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to decode");
     self->shape = args->source->shape;
+    if (args->prompt_count == 0 && sl_model_shape_is_llama(&self->shape))
+        self->shape.context = (uint32_t)sl_bits_min(self->shape.context, OPEN_CONTEXT);
     choose_sizes(self, args);
     sl_status status = open_arrays(self);
     if (status == SL_OK)
@@ -185,21 +193,26 @@ static sl_status run_pass(sl_decoder *self, const pass *what)
     return sl_engine_step(engine, what->plan_index, &scalars);
 }
 
-/* Joins the logits of all panels, as floats; output p is the p-th panel of the embedding. The
- * prompt speaks for all rows. */
+/* Joins the logits of all panels, as floats: each op of the head writes those of its panel to an
+ * output. The prompt speaks for all rows. */
 float *sl_decoder_logits(sl_decoder *decoder, uint32_t row)
 {
-    const sl_runtime *runtime = decoder->runtime;
-    const sl_type type = runtime->blueprint->task.type;
+    enum { LOGITS = 2 };
+    const uint32_t plan = decoder->said.plan_index;
+    const sl_program *program = decoder->runtime->blueprint->programs[plan];
     const uint64_t at = decoder->said.row_count > 1 ? row : 0;
-    uint32_t panel = 0;
-    for (uint32_t i = 0; i < runtime->tensor_count; i++) {
-        const sl_tensor_spec *tensor = &runtime->tensors[i];
-        if (strcmp(tensor->name, "wte.weight") != 0)
+    for (uint32_t o = 0; o < program->op_count; o++) {
+        const sl_op *op = &program->ops[o];
+        const sl_op_attrs *panel = &op->attrs;
+        if (op->kind != SL_OP_HEAD_LOGITS)
             continue;
-        const char *output = sl_engine_output(runtime->engine, decoder->said.plan_index, panel++);
-        sl_elements_widen(type, output + at * tensor->shape[0] * sl_type_bytes(type),
-                          tensor->valid_rows, decoder->logits + tensor->first_row);
+        const sl_value *value = &program->values[op->operand[LOGITS]];
+        const char *output = sl_engine_output(decoder->runtime->engine, plan, value->index);
+        const uint64_t left =
+            panel->valid_id_count > panel->first_id ? panel->valid_id_count - panel->first_id : 0;
+        sl_elements_widen(program->type,
+                          output + at * panel->id_count * sl_type_bytes(program->type),
+                          sl_bits_min(panel->id_count, left), decoder->logits + panel->first_id);
     }
     return decoder->logits;
 }
@@ -228,24 +241,33 @@ static sl_status read_piece(sl_decoder *self, uint32_t end)
 }
 
 /* The program of one row has written its keys as row 0 and its values as row 1 of keys. */
+static sl_status copy_cache(sl_decoder *self, uint32_t slot, uint64_t token_bytes)
+{
+    const uint64_t row_bytes = self->cache_rows * token_bytes, rows = self->row_count;
+    for (uint64_t row = 0; row < rows; row++) {
+        const sl_engine_slot_copy values = {.slot = slot,
+                                            .from = row_bytes,
+                                            .to = (rows + row) * row_bytes,
+                                            .bytes = self->count * token_bytes};
+        SL_TRY(sl_engine_copy_persistent(self->runtime->engine, &values));
+    }
+    for (uint64_t row = 1; row < rows; row++) {
+        const sl_engine_slot_copy keys = {
+            .slot = slot, .to = row * row_bytes, .bytes = self->count * token_bytes};
+        SL_TRY(sl_engine_copy_persistent(self->runtime->engine, &keys));
+    }
+    return SL_OK;
+}
+
 static sl_status copy_rows(sl_decoder *self)
 {
-    const uint64_t token_bytes =
-        self->shape.width * sl_type_bytes(self->runtime->blueprint->task.type);
-    const uint64_t row_bytes = self->cache_rows * token_bytes, rows = self->row_count;
-    for (uint32_t layer = 0; layer < self->shape.layers; layer++) {
-        for (uint64_t row = 0; row < rows; row++) {
-            const sl_engine_slot_copy values = {.slot = layer,
-                                                .from = row_bytes,
-                                                .to = (rows + row) * row_bytes,
-                                                .bytes = self->count * token_bytes};
-            SL_TRY(sl_engine_copy_persistent(self->runtime->engine, &values));
-        }
-        for (uint64_t row = 1; row < rows; row++) {
-            const sl_engine_slot_copy keys = {
-                .slot = layer, .to = row * row_bytes, .bytes = self->count * token_bytes};
-            SL_TRY(sl_engine_copy_persistent(self->runtime->engine, &keys));
-        }
+    enum { CACHE = 1 };
+    const sl_program *program = self->runtime->blueprint->programs[TOKEN_PLAN];
+    for (uint32_t o = 0; o < program->op_count; o++) {
+        const sl_op *op = &program->ops[o];
+        if (op->kind == SL_OP_ATTENTION_CACHED)
+            SL_TRY(copy_cache(self, program->values[op->operand[CACHE]].index,
+                              op->attrs.out * sl_type_bytes(program->type)));
     }
     return SL_OK;
 }

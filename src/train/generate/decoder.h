@@ -33,6 +33,10 @@ sl_status sl_decoder_open(const sl_decoder_args *args, sl_decoder **out_decoder)
 /* NULL is fine. */
 void sl_decoder_close(sl_decoder *decoder);
 
+/* The source's shape, with the context that the decoder has: that of a rotary model may be shorter
+ * where it is not known how many tokens are needed. */
+const sl_model_shape *sl_decoder_shape(const sl_decoder *decoder);
+
 /* Tokens of a prompt that are read when `new_count` are to follow: its last ones. */
 uint64_t sl_decoder_fitting(const sl_model_shape *shape, uint64_t prompt_count, uint64_t new_count);
 

@@ -13,6 +13,7 @@
 #include "held_text.h"
 #include "sampler.h"
 #include "text/bpe.h"
+#include "text/text_ends.h"
 #include "train/loading/loading.h"
 
 enum { UNKNOWN_TEXT_BYTES = 16, PROMPT_CACHE_SLOTS = 1 };
@@ -30,6 +31,7 @@ struct sl_generator {
     sl_generate_args args;
     sl_model_directory source;
     sl_vocabulary *vocabulary;
+    sl_text_ends ends; /* the vocabulary's, and those of a Hugging Face model */
     sl_decoder *decoder;
     sl_sampler sampler;
     sl_ids prompt;
@@ -73,14 +75,15 @@ static sl_status encode_prompt(sl_generator *self, const char *text, uint64_t by
 static void warn_of_length(const sl_generator *self)
 {
     const uint64_t count = self->prompt.count;
-    const uint64_t fitting =
-        sl_decoder_fitting(&self->source.shape, count, self->args.config->tokens);
+    const sl_model_shape *shape = sl_decoder_shape(self->decoder);
+    const uint64_t fitting = sl_decoder_fitting(shape, count, self->args.config->tokens);
     if (fitting < count)
         sl_log_write(SL_LOG_WARNING,
-                     "the prompt has %llu tokens, but the model's context is %u: its last %llu are "
+                     "the prompt has %llu tokens, but the %s context is %u: its last %llu are "
                      "read",
-                     (unsigned long long)count, self->source.shape.context,
-                     (unsigned long long)fitting);
+                     (unsigned long long)count,
+                     shape->context < self->source.shape.context ? "decoder's" : "model's",
+                     shape->context, (unsigned long long)fitting);
 }
 
 static void mark_seen(sample *of, uint32_t id)
@@ -145,6 +148,7 @@ static sl_status open_source(sl_generator *self)
     if (!args->source) {
         SL_TRY(sl_model_directory_open(args->config->checkpoint, args->config->checks_checkpoints,
                                        &self->source));
+        SL_TRY(sl_model_directory_add_adapter(&self->source, args->config->adapter));
         SL_TRY(sl_model_shape_check(&self->source.shape, 1));
         return sl_loading_open_vocabulary(args->config, &self->source, &self->vocabulary);
     }
@@ -153,19 +157,30 @@ static sl_status open_source(sl_generator *self)
     return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 
+static sl_status find_ends(sl_generator *self)
+{
+    const int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
+    if (end != SL_VOCABULARY_NONE)
+        self->ends = (sl_text_ends){1, {(uint32_t)end}};
+    if (!self->source.directory)
+        return SL_OK;
+    return sl_text_ends_read(self->source.directory, self->source.shape.vocab, &self->ends);
+}
+
 static sl_status open_generator(sl_generator *self)
 {
     const sl_generate_args *args = &self->args;
     SL_TRY(open_source(self));
+    SL_TRY(find_ends(self));
     SL_TRY(open_samples(self));
     SL_TRY(encode_prompt(self, args->prompt, args->prompt_bytes));
-    warn_of_length(self);
     const sl_decoder_args decoder = {.config = args->config,
                                      .source = &self->source,
                                      .prompt_count =
                                          args->config->interactive ? 0 : self->prompt.count,
                                      .new_count = args->config->tokens};
     SL_TRY(sl_decoder_open(&decoder, &self->decoder));
+    warn_of_length(self);
     start_samples(self);
     return SL_OK;
 }
@@ -252,7 +267,7 @@ static sl_status take_token(sl_generator *self, uint32_t index, uint32_t token)
     sl_token_bytes known = {text, 0};
     sample_sink sink = {&self->args.sink, index};
     const sl_held_sink held_sink = {pass_on, &sink};
-    it->was_end_of_text = (int32_t)token == sl_vocabulary_end_of_text(self->vocabulary);
+    it->was_end_of_text = sl_text_ends_has(&self->ends, token);
     if (it->was_end_of_text)
         return end_sample(self, index);
     self->times.new_tokens++;

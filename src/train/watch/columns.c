@@ -27,7 +27,8 @@
 /* clang-format off */
 static const sl_column step_columns[] = {
     STEP("step", step, NULL, "from 1"),
-    STEP("loss", loss, "train/loss", "mean over the step's tokens, before the update"),
+    STEP("loss", loss, "train/loss",
+         "mean over the step's tokens, of examples over those that count, before the update"),
     STEP("grad_norm", grad_norm, "train/grad_norm", "of all gradients, before clipping"),
     STEP("lr", learning_rate, "train/lr", "learning rate of this step"),
     STEP("tokens", tokens, NULL, "of this step"),
@@ -129,6 +130,42 @@ size_t sl_columns_print(const sl_column *columns, const void *report, char *out_
     }
     used = used < capacity ? used : capacity - 1;
     out_text[used] = '\0';
+    return used;
+}
+
+/* A pattern is the user's text: what JSON has to escape is escaped. */
+static size_t print_pattern(const char *pattern, char *out_text, size_t capacity)
+{
+    size_t used = 0;
+    for (; *pattern && used + 7 < capacity; pattern++) {
+        const unsigned char letter = (unsigned char)*pattern;
+        if (letter < ' ') {
+            used += (size_t)snprintf(out_text + used, capacity - used, "\\u%04x", letter);
+            continue;
+        }
+        if (letter == '"' || letter == '\\')
+            out_text[used++] = '\\';
+        out_text[used++] = (char)letter;
+    }
+    out_text[used] = '\0';
+    return used;
+}
+
+size_t sl_columns_print_rates(const sl_step_report *report, char *out_text, size_t capacity)
+{
+    size_t used = 0;
+    for (uint32_t i = 0; i < report->rate_count; i++) {
+        char pattern[6 * sizeof report->rates[i].pattern];
+        print_pattern(report->rates[i].pattern, pattern, sizeof pattern);
+        const int bytes =
+            snprintf(out_text + used, capacity - used, "%s\"%s\":%.9g", i > 0 ? "," : "\"lr_of\":{",
+                     pattern, (double)(report->learning_rate * report->rates[i].factor));
+        if (bytes < 0 || used + (size_t)bytes + 2 > capacity)
+            break;
+        used += (size_t)bytes;
+    }
+    if (used > 0)
+        out_text[used++] = '}';
     return used;
 }
 

@@ -27,6 +27,9 @@ const sl_column *sl_columns_of_eval(void);
 size_t sl_columns_print(const sl_column *columns, const void *report, char *out_text,
                         size_t capacity);
 
+/* Writes `"lr_of":{"PATTERN":rate,...}`; nothing, where all tensors have the same learning rate. */
+size_t sl_columns_print_rates(const sl_step_report *report, char *out_text, size_t capacity);
+
 /* The name of a column where there are no groups. */
 void sl_columns_name(const sl_column *column, char out_name[SL_COLUMN_NAME_BYTES]);
 

@@ -38,11 +38,23 @@ static void add_values(log_events *log, const sl_column *columns, const void *re
     }
 }
 
+/* The learning rates of tensors that have their own. */
+static void add_rates(log_events *log, const sl_step_report *report)
+{
+    char tag[TAG_BYTES];
+    for (uint32_t i = 0; i < report->rate_count; i++) {
+        snprintf(tag, sizeof tag, "train/lr_of/%.*s", TAG_BYTES - 16, report->rates[i].pattern);
+        sl_event_file_add(&log->file, tag, report->learning_rate * report->rates[i].factor,
+                          log->has_step ? NULL : "learning rate of these tensors in this step");
+    }
+}
+
 static sl_status write_step(void *self, const sl_step_report *report)
 {
     log_events *log = self;
     sl_event_file_begin(&log->file, report->step);
     add_values(log, sl_columns_of_step(), report, "", !log->has_step);
+    add_rates(log, report);
     if (report->rank_count > 0)
         add_values(log, sl_columns_of_ranks(), report, "", !log->has_step);
     SL_TRY(sl_event_file_end(&log->file));

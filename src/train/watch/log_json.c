@@ -12,7 +12,7 @@
 #include "columns.h"
 #include "files/json_file.h"
 
-enum { LINE_BYTES = 4096, RUN_BYTES = 64, NEEDLE_BYTES = 128, PART_BYTES = 1 << 14 };
+enum { LINE_BYTES = 16384, RUN_BYTES = 64, NEEDLE_BYTES = 128, PART_BYTES = 1 << 14 };
 
 #define MOVED(key, lane) SL_FIELD(key, sl_end_report, moved_bytes[lane])
 
@@ -99,6 +99,10 @@ static sl_status write_step(void *self, const sl_step_report *report)
     log_json *log = self;
     size_t used = begin_line(log, "step");
     used += sl_columns_print(sl_columns_of_step(), report, log->line + used, LINE_BYTES - used - 3);
+    if (report->rate_count > 0) {
+        log->line[used++] = ',';
+        used += sl_columns_print_rates(report, log->line + used, LINE_BYTES - used - 3);
+    }
     if (report->rank_count > 0) {
         log->line[used++] = ',';
         used += sl_columns_print(sl_columns_of_ranks(), report, log->line + used,

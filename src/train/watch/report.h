@@ -16,10 +16,18 @@ typedef struct sl_start_report {
 
 enum { SL_REPORT_COMMS = 4 }; /* world, tp, dp, pp */
 
+/* Tensors whose learning rate is another one. */
+typedef struct sl_report_rate {
+    char pattern[128]; /* of their names */
+    float factor;      /* of the learning rate */
+} sl_report_rate;
+
+enum { SL_REPORT_RATES = 32 };
+
 /* With other ranks memory is the largest over them, and traffic the sum. */
 typedef struct sl_step_report {
     uint64_t step; /* from 1 */
-    double loss;   /* mean over the step's tokens, before the update */
+    double loss;   /* mean over the step's tokens that count, before the update; NAN: none does */
     float grad_norm, learning_rate, loss_scale;
     uint64_t tokens, tokens_total;
     double step_ms, tokens_per_s;
@@ -32,16 +40,21 @@ typedef struct sl_step_report {
     double checkpoint_ms;                 /* of saves since the report before */
     uint64_t comm_bytes[SL_REPORT_COMMS]; /* handed to other ranks */
     uint32_t rank_count;                  /* 0: there are no other ranks */
+    const sl_report_rate *rates;          /* [rate_count] */
+    uint32_t rate_count;
     bool skipped;
+    bool counts_nothing; /* no token has a part in the loss, and the step is skipped */
 } sl_step_report;
 
 typedef struct sl_eval_report {
     const char *set; /* "eval", also where it is NULL; or the share of the data that it covers */
     uint64_t step;   /* steps trained before */
     double loss, perplexity;
-    uint64_t tokens;      /* that were evaluated */
-    uint64_t data_tokens; /* that the data have, but for the first, which nothing predicts */
-    bool is_partial;      /* a signal ended it before all that was asked for was evaluated */
+    uint64_t tokens;       /* that were evaluated; of examples those that count in the loss */
+    uint64_t data_tokens;  /* that the data have, but for the first, which nothing predicts */
+    bool has_all_examples; /* the data are examples, all of which were evaluated: what of them does
+                              not count in the loss is in data_tokens alone */
+    bool is_partial;       /* a signal ended it before all that was asked for was evaluated */
 } sl_eval_report;
 
 /* How far an evaluation has come. */

@@ -1,0 +1,208 @@
+/* The updates of rules: one chunk, whole blocks, one pass; the bits of kernels/cpu/simd/update.c.
+ * Every operation is rounded once, in the order written; fused ones are written fmaf (-fmad=false).
+ * A block of threads does one block of the chunk, so its rate is read once.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
+ *
+ *                                    sm_80                sm_90
+ *   adamw<bf16, bf16>            60    314    281     64    331    233
+ *   adamw<bf16, fp32>            63    320    297     64    337    249
+ *   apply<bf16, bf16>            30     75    149     30     66    101
+ *   apply<bf16, fp32>            32     83    165     32     74    117
+ *   lion<bf16, bf16>             38    164    217     32    158    169
+ *   lion<bf16, fp32>             32    170    233     32    168    185
+ *   sgd<bf16, bf16>              32     84    153     32     75    105
+ *   sgd<bf16, fp32>              32     92    169     32     83    121
+ *   sgd_momentum<bf16, bf16>     32    117    217     31    110    169
+ *   sgd_momentum<bf16, fp32>     32    123    233     32    120    185
+ */
+#include "update.cuh"
+
+template <update_rule RULE, sl_type TYPE, sl_type GRADIENT>
+static __device__ __forceinline__ void update_quads(const update_args &a, float clip_scale,
+                                                    sl_block_rate rate, uint64_t first)
+{
+    enum { COUNT = quads<TYPE>::COUNT, STEP = quads<TYPE>::STEP, STATES = states<RULE>::COUNT };
+    float gradient[COUNT][QUAD], state[STATES_MOST][COUNT][QUAD], weights[COUNT][QUAD];
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        load_gradient<TYPE, GRADIENT>(a.gradient, first + q * STEP, gradient[q]);
+#pragma unroll
+        for (int s = 0; s < STATES; s++)
+            load_quad<SL_TYPE_FP32>(a.state[s], first + q * STEP, state[s][q]);
+        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT * QUAD; i++)
+        update_element<RULE>(a, rate, gradient[i / QUAD][i % QUAD] * clip_scale,
+                             &state[0][i / QUAD][i % QUAD], &state[1][i / QUAD][i % QUAD],
+                             &weights[i / QUAD][i % QUAD]);
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+#pragma unroll
+        for (int s = 0; s < STATES; s++)
+            store_quad<SL_TYPE_FP32>(a.state[s], first + q * STEP, state[s][q]);
+        store_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+        if constexpr (TYPE != SL_TYPE_FP32)
+            store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
+    }
+}
+
+template <update_rule RULE, sl_type TYPE, sl_type GRADIENT>
+static __device__ __forceinline__ void update_block(const update_args &a)
+{
+    enum { PASS = quads<TYPE>::COUNT * quads<TYPE>::STEP };
+    const bool skips = a.control->skip != 0;
+    const float clip_scale = RULE == APPLY ? 1.0f : a.control->clip_scale;
+    const sl_block_rate rate = a.rates[a.rate_of_block[blockIdx.x]];
+    if (skips && TYPE == SL_TYPE_FP32)
+        return;
+#pragma unroll
+    for (int i = 0; i < SL_BLOCK_ELEMENTS; i += PASS) {
+        const uint64_t first = (uint64_t)blockIdx.x * SL_BLOCK_ELEMENTS + i + threadIdx.x * QUAD;
+        if (skips)
+            round_quads<TYPE>(a, first);
+        else
+            update_quads<RULE, TYPE, GRADIENT>(a, clip_scale, rate, first);
+    }
+}
+
+template <sl_type TYPE, sl_type GRADIENT>
+static __global__ void __launch_bounds__(THREADS) adamw(const update_args a)
+{
+    update_block<ADAMW, TYPE, GRADIENT>(a);
+}
+
+template <sl_type TYPE, sl_type GRADIENT>
+static __global__ void __launch_bounds__(THREADS) sgd(const update_args a)
+{
+    update_block<SGD, TYPE, GRADIENT>(a);
+}
+
+template <sl_type TYPE, sl_type GRADIENT>
+static __global__ void __launch_bounds__(THREADS) sgd_momentum(const update_args a)
+{
+    update_block<MOMENTUM, TYPE, GRADIENT>(a);
+}
+
+template <sl_type TYPE, sl_type GRADIENT>
+static __global__ void __launch_bounds__(THREADS) lion(const update_args a)
+{
+    update_block<LION, TYPE, GRADIENT>(a);
+}
+
+template <sl_type TYPE, sl_type GRADIENT>
+static __global__ void __launch_bounds__(THREADS) apply(const update_args a)
+{
+    update_block<APPLY, TYPE, GRADIENT>(a);
+}
+
+static sl_status check_update(const sl_kernel_call *call, uint32_t state_count)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    if (attrs->element_count % SL_BLOCK_ELEMENTS != 0 ||
+        attrs->element_count / SL_BLOCK_ELEMENTS > INT32_MAX)
+        SL_FAIL(SL_ERROR_INTERNAL, "an update of %llu elements is not whole blocks of a grid",
+                (unsigned long long)attrs->element_count);
+    if (attrs->grad_type != SL_TYPE_FP32 && attrs->grad_type != attrs->type)
+        SL_FAIL(SL_ERROR_INTERNAL, "a gradient stored as type %u, computed as type %u",
+                attrs->grad_type, attrs->type);
+    if (attrs->type != SL_TYPE_FP32 && call->operand[2 + state_count + MASTER] == NULL)
+        SL_FAIL(SL_ERROR_INTERNAL, "an update in half precision without a master copy");
+    if (attrs->state_type >= SL_STATES_COUNT ||
+        (attrs->state_type == SL_STATES_BF16 && call->block_keys == NULL))
+        SL_FAIL(SL_ERROR_INTERNAL, "states of type %u, or without the keys of blocks",
+                attrs->state_type);
+    return SL_OK;
+}
+
+/* Fills in what all rules have, and writes the number of rates. */
+static sl_status open_args(const sl_kernel_call *call, uint32_t state_count, update_args *a,
+                           uint32_t *rate_count)
+{
+    const bool half = call->attrs->type != SL_TYPE_FP32;
+    SL_TRY(check_update(call, state_count));
+    *a = {};
+    *rate_count = sl_rates_of_step(call, a->rates);
+    a->control = (const sl_step_control *)call->operand[0];
+    a->gradient = call->operand[1];
+    for (uint32_t i = 0; i < state_count; i++)
+        a->state[i] = call->operand[2 + i];
+    a->weights = (float *)call->operand[2 + state_count + (half ? MASTER : PARAM)];
+    a->param = half ? call->operand[2 + state_count + PARAM] : NULL;
+    a->rate_of_block = call->block_flags + call->attrs->first_block;
+    if (call->attrs->state_type == SL_STATES_BF16)
+        a->keys = call->block_keys + call->attrs->first_block;
+    a->run_step = call->scalars.step;
+    return SL_OK;
+}
+
+static void set_betas(update_args *a, float beta1, float beta2)
+{
+    a->beta1 = beta1;
+    a->beta2 = beta2;
+    a->rest1 = 1.0f - beta1;
+    a->rest2 = 1.0f - beta2;
+}
+
+template <sl_type TYPE>
+static sl_status launch_update(const sl_kernel_call *call, const update_args &a, update_rule rule)
+{
+    const uint32_t blocks = (uint32_t)(call->attrs->element_count / SL_BLOCK_ELEMENTS);
+    if (blocks == 0)
+        return SL_OK;
+    if (call->attrs->state_type != SL_STATES_FP32)
+        return sl_cuda_update_small(call, a, rule);
+    if (rule == ADAMW)
+        return LAUNCH_UPDATE(adamw);
+    if (rule == LION)
+        return LAUNCH_UPDATE(lion);
+    if (rule == APPLY)
+        return LAUNCH_UPDATE(apply);
+    return rule == SGD ? LAUNCH_UPDATE(sgd) : LAUNCH_UPDATE(sgd_momentum);
+}
+
+extern "C" sl_status sl_cuda_adamw(const sl_kernel_call *call)
+{
+    const sl_step_scalars *scalars = &call->scalars;
+    update_args a;
+    uint32_t rate_count;
+    SL_TRY(open_args(call, 2, &a, &rate_count));
+    sl_rates_decouple(a.rates, rate_count);
+    for (uint32_t i = 0; i < rate_count; i++)
+        a.rates[i].step /= scalars->bias1;
+    set_betas(&a, scalars->beta1, scalars->beta2);
+    a.inverse_root = 1.0f / scalars->bias2_root;
+    a.epsilon = scalars->epsilon;
+    return SL_BY_TYPE(call->attrs->type, launch_update, call, a, ADAMW);
+}
+
+extern "C" sl_status sl_cuda_sgd(const sl_kernel_call *call)
+{
+    update_args a;
+    uint32_t rate_count;
+    SL_TRY(open_args(call, 1, &a, &rate_count));
+    a.momentum = call->scalars.momentum;
+    a.is_nesterov = call->scalars.is_nesterov;
+    return SL_BY_TYPE(call->attrs->type, launch_update, call, a,
+                      a.state[0] != NULL ? MOMENTUM : SGD);
+}
+
+extern "C" sl_status sl_cuda_lion(const sl_kernel_call *call)
+{
+    update_args a;
+    uint32_t rate_count;
+    SL_TRY(open_args(call, 1, &a, &rate_count));
+    sl_rates_decouple(a.rates, rate_count);
+    set_betas(&a, call->scalars.lion_beta1, call->scalars.lion_beta2);
+    return SL_BY_TYPE(call->attrs->type, launch_update, call, a, LION);
+}
+
+extern "C" sl_status sl_cuda_apply(const sl_kernel_call *call)
+{
+    update_args a;
+    uint32_t rate_count;
+    SL_TRY(open_args(call, 0, &a, &rate_count));
+    sl_rates_decouple(a.rates, rate_count);
+    return SL_BY_TYPE(call->attrs->type, launch_update, call, a, APPLY);
+}

@@ -1,0 +1,121 @@
+#include "programs.h"
+
+#include "base/status.h"
+#include "model/architecture.h"
+
+typedef struct proof_case {
+    const char *name;
+    sl_model_shape shape;
+    sl_model_options options; /* but for the types */
+} proof_case;
+
+#define ROPE .norm_epsilon = 1e-5, .rope = {.base = 1e4}
+
+static const proof_case cases[] = {
+    {"GPT-2, odd sizes",
+     {.layers = 1, .heads = 3, .width = 39, .context = 24, .vocab = 131},
+     {.batch = 3, .seq = 19, .dropout = 0.1f, .by_document = true, .masks = true}},
+    {"Qwen3, odd sizes",
+     {.architecture = SL_ARCHITECTURE_QWEN3,
+      .layers = 1,
+      .width = 42,
+      .heads = 6,
+      .kv_heads = 2,
+      .head = 14,
+      .ffn = 53,
+      .context = 24,
+      .vocab = 131,
+      ROPE},
+     {.batch = 3, .seq = 21, .by_document = true}},
+    {"GPT-2, one document a row",
+     {.layers = 1, .heads = 2, .width = 34, .context = 24, .vocab = 131},
+     {.batch = 2, .seq = 11}},
+    {"GPT-2, width 768",
+     {.layers = 1, .heads = 12, .width = 768, .context = 256, .vocab = 1000},
+     {.batch = 1, .seq = 256}},
+    {"Llama, width 1024",
+     {.architecture = SL_ARCHITECTURE_LLAMA,
+      .layers = 1,
+      .width = 1024,
+      .heads = 8,
+      .kv_heads = 2,
+      .head = 128,
+      .ffn = 2816,
+      .context = 256,
+      .vocab = 1000,
+      .is_untied = true,
+      ROPE},
+     {.batch = 1, .seq = 256}},
+    {"GPT-2 with a cache",
+     {.layers = 1, .heads = 3, .width = 39, .context = 24, .vocab = 131},
+     {.batch = 3, .seq = 5, .mode = SL_MODEL_CACHED}},
+    {"Llama with a cache",
+     {.architecture = SL_ARCHITECTURE_LLAMA,
+      .layers = 1,
+      .width = 64,
+      .heads = 4,
+      .kv_heads = 2,
+      .head = 32,
+      .ffn = 53,
+      .context = 40,
+      .vocab = 131,
+      ROPE},
+     {.batch = 2, .seq = 1, .mode = SL_MODEL_CACHED}},
+};
+
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+uint32_t sl_proof_program_count(void)
+{
+    return CASES * SL_TYPE_COUNT;
+}
+
+/* Each rule updates some of the tensors. */
+static void share_rules(sl_program *forward)
+{
+    static const sl_rule_id rules[] = {SL_RULE_ADAMW, SL_RULE_SGD, SL_RULE_MOMENTUM, SL_RULE_LION};
+    for (uint32_t t = 0; t < forward->tensor_count; t++)
+        forward->tensors[t].rule = rules[t % (sizeof rules / sizeof rules[0])];
+}
+
+static sl_status derive_step(const sl_program *forward, const sl_layout *layout,
+                             sl_program **out_step)
+{
+    const sl_chunk_map map = sl_layout_chunk_map(layout);
+    const sl_step_options options = {.micro_batch_count = 2,
+                                     .accumulation = SL_ACCUMULATE_LAYER,
+                                     .recompute = SL_RECOMPUTE_NONE};
+    return sl_program_derive_step(forward, &map, &options, out_step);
+}
+
+sl_status sl_proof_program_open(uint32_t index, sl_proof_program *out_program)
+{
+    const proof_case *it = &cases[index / SL_TYPE_COUNT];
+    const sl_type type = (sl_type)(index % SL_TYPE_COUNT);
+    sl_model_options options = it->options;
+    sl_program *forward = NULL;
+    *out_program = (sl_proof_program){.name = it->name,
+                                      .type = type,
+                                      .vocab = it->shape.vocab,
+                                      .is_large = it->shape.width > 512};
+    options.tp_size = 1;
+    options.type = options.grad_type = type;
+    SL_TRY(sl_model_shape_emit(&it->shape, &options, &forward));
+    if (options.mode == SL_MODEL_LOSS)
+        share_rules(forward);
+    sl_status status = sl_layout_build(forward, 0, &out_program->layout);
+    if (status == SL_OK && options.mode == SL_MODEL_LOSS) {
+        status = derive_step(forward, out_program->layout, &out_program->program);
+        sl_program_close(forward);
+    } else {
+        out_program->program = forward;
+    }
+    return status;
+}
+
+void sl_proof_program_close(sl_proof_program *program)
+{
+    sl_program_close(program->program);
+    sl_layout_close(program->layout);
+    *program = (sl_proof_program){0};
+}

@@ -1,0 +1,218 @@
+/* A walk over the template that appends spans; see example.h. */
+#include "example.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "files/files.h"
+
+/* ---- building ---- */
+
+static sl_status no_memory(void)
+{
+    SL_FAIL(SL_ERROR_SYSTEM, "no memory for an example");
+}
+
+/* Text that is put into an example. */
+typedef struct piece {
+    const char *text;
+    uint64_t bytes;
+    bool counts, ends;
+} piece;
+
+static sl_status append_text(sl_example *to, const piece *of)
+{
+    char *text = realloc(to->text, to->bytes + of->bytes + 1);
+    if (!text)
+        return no_memory();
+    memcpy(text + to->bytes, of->text, of->bytes);
+    to->text = text;
+    to->bytes += of->bytes;
+    return SL_OK;
+}
+
+/* Joins what stands side by side and counts alike: words of the vocabulary may cross its border. */
+static sl_status append(sl_example *to, piece of)
+{
+    sl_example_span *last = to->span_count > 0 ? &to->spans[to->span_count - 1] : NULL;
+    if (of.bytes == 0 && !of.ends)
+        return SL_OK;
+    SL_TRY(append_text(to, &of));
+    if (last && last->counts == of.counts && !last->ends) {
+        last->bytes += of.bytes;
+        last->ends = of.ends;
+        return SL_OK;
+    }
+    sl_example_span *spans = realloc(to->spans, (to->span_count + 1) * sizeof *spans);
+    if (!spans)
+        return no_memory();
+    spans[to->span_count++] = (sl_example_span){of.bytes, of.counts, of.ends};
+    to->spans = spans;
+    return SL_OK;
+}
+
+void sl_example_free(sl_example *example)
+{
+    free(example->text);
+    free(example->spans);
+    *example = (sl_example){0};
+}
+
+/* ---- the template ---- */
+
+enum { CONTEXT, ANSWER, MARK_COUNT }; /* a mark of what stands before, and of what may count */
+
+static const char *const example_marks[MARK_COUNT] = {"{prompt}", "{response}"};
+static const char *const message_marks[MARK_COUNT] = {"{role}", "{content}"};
+
+static const char *const *find_marks(const sl_example_form *form)
+{
+    return form->messages_key ? message_marks : example_marks;
+}
+
+static const char *find_template(const sl_example_form *form)
+{
+    if (form->template_text)
+        return form->template_text;
+    return form->messages_key ? SL_EXAMPLE_MESSAGE_TEMPLATE : SL_EXAMPLE_TEMPLATE;
+}
+
+/* The mark that stands at `at`, or MARK_COUNT. */
+static int find_mark(const char *const *marks, const char *at)
+{
+    for (int mark = 0; mark < MARK_COUNT; mark++)
+        if (strncmp(at, marks[mark], strlen(marks[mark])) == 0)
+            return mark;
+    return MARK_COUNT;
+}
+
+static uint32_t count_marks(const char *text, const char *mark)
+{
+    uint32_t count = 0;
+    for (const char *at = text; (at = strstr(at, mark)) != NULL; at += strlen(mark))
+        count++;
+    return count;
+}
+
+sl_status sl_example_check_form(const sl_example_form *form)
+{
+    const char *const *marks = find_marks(form);
+    const char *const *others = form->messages_key ? example_marks : message_marks;
+    const char *text = find_template(form);
+    for (int mark = 0; mark < MARK_COUNT; mark++) {
+        const uint32_t count = count_marks(text, marks[mark]);
+        if (count == 0)
+            SL_FAIL(SL_ERROR_USAGE, "the template has no mark %s", marks[mark]);
+        if (count > 1 && mark == ANSWER)
+            SL_FAIL(SL_ERROR_USAGE, "the template has the mark %s twice", marks[mark]);
+        if (count_marks(text, others[mark]) > 0)
+            SL_FAIL(SL_ERROR_USAGE, "the template has the mark %s, which is for %s", others[mark],
+                    form->messages_key ? "--prompt-key and --response-key" : "--messages-key");
+    }
+    return SL_OK;
+}
+
+/* What the marks stand for. */
+typedef struct filling {
+    piece of[MARK_COUNT];
+    bool ends_at_answer; /* nothing of the template follows its text */
+} filling;
+
+static sl_status fill_template(const sl_example_form *form, const filling *with, sl_example *to)
+{
+    const char *const *marks = find_marks(form);
+    const char *at = find_template(form), *literal = at;
+    while (*at) {
+        const int mark = find_mark(marks, at);
+        if (mark == MARK_COUNT) {
+            at++;
+            continue;
+        }
+        SL_TRY(append(to, (piece){literal, (uint64_t)(at - literal), false, false}));
+        SL_TRY(append(to, with->of[mark]));
+        if (mark == ANSWER && with->ends_at_answer)
+            return SL_OK;
+        at += strlen(marks[mark]);
+        literal = at;
+    }
+    return append(to, (piece){literal, (uint64_t)(at - literal), false, false});
+}
+
+/* ---- objects ---- */
+
+static sl_status read_text(const json_t *object, const char *key, piece *out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value)
+        SL_FAIL(SL_ERROR_DATA, "has no key \"%s\"", sl_files_show(key).text);
+    if (!json_is_string(value))
+        SL_FAIL(SL_ERROR_DATA, "under the key \"%s\" stands no text", sl_files_show(key).text);
+    out->text = json_string_value(value);
+    out->bytes = json_string_length(value);
+    return SL_OK;
+}
+
+static sl_status make_pair(const sl_example_form *form, const json_t *object, sl_example *to)
+{
+    filling with = {.of = {[ANSWER] = {.counts = true}}};
+    SL_TRY(read_text(object, form->prompt_key, &with.of[CONTEXT]));
+    SL_TRY(read_text(object, form->response_key, &with.of[ANSWER]));
+    to->end_counts = true;
+    return fill_template(form, &with, to);
+}
+
+static bool is_assistant(const piece *role)
+{
+    static const char name[] = "assistant";
+    return role->bytes == sizeof name - 1 && memcmp(role->text, name, role->bytes) == 0;
+}
+
+static sl_status add_message(const sl_example_form *form, const json_t *message, bool is_last,
+                             sl_example *to)
+{
+    filling with = {0};
+    piece *content = &with.of[ANSWER];
+    if (!json_is_object(message))
+        SL_FAIL(SL_ERROR_DATA, "has a message that is no object");
+    SL_TRY(read_text(message, "role", &with.of[CONTEXT]));
+    SL_TRY(read_text(message, "content", content));
+    with.ends_at_answer = is_assistant(&with.of[CONTEXT]);
+    content->counts = with.ends_at_answer;
+    content->ends = with.ends_at_answer && !is_last; /* behind the last one is the example's end */
+    to->end_counts = content->counts;
+    return fill_template(form, &with, to);
+}
+
+static sl_status make_conversation(const sl_example_form *form, const json_t *object,
+                                   sl_example *to)
+{
+    const json_t *messages = json_object_get(object, form->messages_key);
+    const size_t count = json_array_size(messages);
+    bool has_answer = false;
+    if (!json_is_array(messages) || count == 0)
+        SL_FAIL(SL_ERROR_DATA, "has no list of messages under the key \"%s\"",
+                sl_files_show(form->messages_key).text);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *message = json_array_get(messages, i);
+        const char *role = json_string_value(json_object_get(message, "role"));
+        SL_TRY(add_message(form, message, i + 1 == count, to));
+        has_answer = has_answer || strcmp(role, "assistant") == 0;
+    }
+    if (!has_answer)
+        SL_FAIL(SL_ERROR_DATA, "has no message of the role \"assistant\"");
+    return SL_OK;
+}
+
+sl_status sl_example_make(const sl_example_form *form, const json_t *object,
+                          sl_example *out_example)
+{
+    *out_example = (sl_example){0};
+    if (!json_is_object(object))
+        SL_FAIL(SL_ERROR_DATA, "is not a JSON object");
+    SL_TRY(form->messages_key ? make_conversation(form, object, out_example)
+                              : make_pair(form, object, out_example));
+    for (uint32_t i = 0; i < out_example->span_count && form->counts_all; i++)
+        out_example->spans[i].counts = true;
+    out_example->end_counts = out_example->end_counts || form->counts_all;
+    return SL_OK;
+}

@@ -1,0 +1,89 @@
+/* See example_form.h. */
+#include "example_form.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "files/files.h"
+
+/* The template of --template; an editor's line end behind it is not of it. */
+static sl_status read_template(const char *path, char **out_text)
+{
+    enum { TEMPLATE_BYTES_MAX = 1 << 20 };
+    sl_file file;
+    SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
+    const uint64_t bytes = file.bytes;
+    const sl_status status = sl_files_read_text(&file, TEMPLATE_BYTES_MAX, out_text);
+    sl_files_close(&file);
+    SL_TRY(status);
+    size_t length = strlen(*out_text);
+    if (length < bytes)
+        SL_FAIL(SL_ERROR_DATA, "--template %s: holds a NUL byte, and a template is text",
+                sl_files_show(path).text);
+    if (length > 0 && (*out_text)[length - 1] == '\n')
+        length -= length > 1 && (*out_text)[length - 2] == '\r' ? 2 : 1;
+    (*out_text)[length] = '\0';
+    return SL_OK;
+}
+
+sl_status sl_examples_open(const sl_config *config, sl_examples *out_examples)
+{
+    *out_examples = (sl_examples){0};
+    if (!sl_config_has_examples(config))
+        return SL_OK;
+    if (config->template_file)
+        SL_TRY(read_template(config->template_file, &out_examples->template_text));
+    out_examples->form = (sl_example_form){.prompt_key = config->prompt_key,
+                                           .response_key = config->response_key,
+                                           .messages_key = config->messages_key,
+                                           .template_text = out_examples->template_text,
+                                           .counts_all = config->loss == SL_CONFIG_LOSS_ALL};
+    const sl_status status = sl_example_check_form(&out_examples->form);
+    return status == SL_OK || !config->template_file
+               ? status
+               : sl_status_prefix(status, "--template %s",
+                                  sl_files_show(config->template_file).text);
+}
+
+void sl_examples_close(sl_examples *examples)
+{
+    free(examples->template_text);
+    *examples = (sl_examples){0};
+}
+
+const sl_example_form *sl_examples_form(const sl_examples *examples)
+{
+    const sl_example_form *form = &examples->form;
+    return form->prompt_key || form->messages_key ? form : NULL;
+}
+
+void sl_examples_tell(const sl_data_loader *loader, const char *what)
+{
+    sl_example_rows sum = {0};
+    if (!loader->examples)
+        return;
+    for (uint32_t i = 0; i < loader->args.parts.count; i++) {
+        const sl_example_rows *rows = &loader->examples[i];
+        sum.example_count += rows->example_count;
+        sum.row_count += rows->row_count;
+        sum.token_count += rows->token_count;
+        sum.cut_count += rows->cut_count;
+        sum.dropped_count += rows->dropped_count;
+    }
+    sl_log_write(SL_LOG_NOTE,
+                 "%s: %" PRIu64 " examples in %" PRIu64 " rows of %u tokens, %.0f%% of which are "
+                 "padding",
+                 what, sum.example_count, sum.row_count, loader->seq,
+                 100 * (1 - fmin(1, (double)sum.token_count /
+                                        ((double)sum.row_count * (loader->seq + 1.0)))));
+    if (sum.cut_count > 0)
+        sl_log_write(SL_LOG_WARNING,
+                     "%" PRIu64 " of %" PRIu64
+                     " examples are longer than a row and are cut; %" PRIu64
+                     " of them have no response left and are left out: use longer rows (--seq)",
+                     sum.cut_count, sum.example_count + sum.dropped_count, sum.dropped_count);
+}

@@ -1,0 +1,27 @@
+/* Which examples the options name, and what became of them in the rows of a loader. */
+#ifndef SL_TRAIN_EXAMPLE_FORM_H
+#define SL_TRAIN_EXAMPLE_FORM_H
+
+#include "config/config.h"
+#include "data_loader.h"
+#include "text/example.h"
+
+/* Zeros: the data are no examples. */
+typedef struct sl_examples {
+    sl_example_form form;
+    char *template_text; /* of --template, or NULL; owned */
+} sl_examples;
+
+/* Reads --template. On failure too the caller closes `out_examples`. SL_ERROR_USAGE: the template
+ * lacks a mark. SL_ERROR_DATA: it is no text. SL_ERROR_MISSING, SL_ERROR_IO. */
+sl_status sl_examples_open(const sl_config *config, sl_examples *out_examples);
+void sl_examples_close(sl_examples *examples);
+
+/* The form; NULL: the data are no examples. */
+const sl_example_form *sl_examples_form(const sl_examples *examples);
+
+/* Logs how many examples are in how many rows, and a warning if some were cut. `what`: "training"
+ * or "evaluation". Of a loader without examples nothing. */
+void sl_examples_tell(const sl_data_loader *loader, const char *what);
+
+#endif

@@ -1,0 +1,221 @@
+/* What could be wrong with LoRA as a user has it: the base changes, or an adapter does not; a
+ * placement, a number of ranks or a run that goes on has other numbers; the checkpoint of such a
+ * run is taken for another model; what is written for PEFT, read again or merged, is another
+ * function than the one that was trained; a directory of PEFT's that asks for more is taken in
+ * silence; an option that cannot be is. Every case runs the built command and reads the files that
+ * it made. */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+#include "saved_tensors.h"
+
+#define RUN                                                                                        \
+    "--data text --seed 5 --device cpu --threads 1 --device-memory 64M --host-memory 64M "         \
+    "--micro-batch 2 --lr 1e-2 --quiet "
+#define LORA "--lora-rank 3 --lora-alpha 6 --lora-targets c_attn c_proj "
+
+static const char *const adapters = "*.lora_?.weight";
+enum { LAYER_TENSORS = 6, LAYERS = 2, ADAPTERS = LAYERS * LAYER_TENSORS };
+
+static double eval_loss(const char *arguments)
+{
+    double loss = NAN;
+    assert_code(
+        sluice("eval %s --data text --device cpu --threads 1 --micro-batch 2 --eval-iters 4 "
+               "--json",
+               arguments),
+        0);
+    json_t *root = json_loads(output, 0, NULL);
+    assert_non_null(root);
+    json_unpack(root, "{s:F}", "loss", &loss);
+    json_decref(root);
+    return loss;
+}
+
+/* Tensors of `left` that are in `right` and no adapters have the same bits. */
+static void assert_base_stays(const char *left, const char *right)
+{
+    sl_safetensors *a = open_file(left, "model"), *b = open_file(right, "model");
+    assert_int_equal(a->tensor_count, b->tensor_count + ADAPTERS);
+    for (uint32_t t = 0; t < b->tensor_count; t++)
+        if (!is_same(b, a, &b->tensors[t], keep))
+            fail_msg("%s of %s is another one in %s", b->tensors[t].name, right, left);
+    sl_safetensors_close(a);
+    sl_safetensors_close(b);
+}
+
+static void train_when_placed_anyhow_then_adapters_alone_change_and_have_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {
+        "--policy host --recompute full", "--policy nvme --disk-dir disk --nvme-params 1 ",
+        "--recompute selective --micro-batch 1 --accumulate 2 --accumulation layer --threads 2"};
+    shell("mkdir -m 700 -p disk");
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        shell("rm -rf way one");
+        const char *batch = i == 2 ? "--micro-batch 1 --accumulate 2" : "";
+        assert_code(sluice("train " RUN LORA "--lora-dropout 0.2 --init start --steps 3 --save one "
+                           "%s",
+                           batch),
+                    0);
+        assert_code(sluice("train " RUN LORA "--lora-dropout 0.2 --init start --steps 3 --save way "
+                           "%s",
+                           ways[i]),
+                    0);
+        assert_same_files("way/step-00000003", "one/step-00000003");
+        assert_base_stays("way/step-00000003", "start/step-00000002");
+        assert_holds_only("way/step-00000003", "moment1", adapters, ADAPTERS);
+    }
+    assert_code(sluice("train " RUN LORA "--init start --steps 0 --save zero"), 0);
+    assert_only_differ("model", "whole/step-00000006", "zero/step-00000000", adapters, keep);
+}
+
+static double first_loss(const char *options)
+{
+    assert_code(sluice("train " RUN "--init whole --steps 1 --log-json first.json %s", options), 0);
+    json_t *log = read_log("first.json");
+    const double loss = find_step(log, 1).loss;
+    json_decref(log);
+    return loss;
+}
+
+/* Of a layer that is split by columns ranks drop the same elements as one. */
+static void dropout_when_given_then_drops_in_training_the_same_on_ranks(void **state)
+{
+    (void)state;
+    const char *options = "--lora-rank 3 --lora-targets c_attn --lora-dropout 0.5 --init start "
+                          "--steps 4 --log-json";
+    assert_true(fabs(first_loss("--lora-dropout 0.5") / first_loss("") - 1) > 1e-6);
+    assert_code(sluice("train " RUN "%s one.json", options), 0);
+    assert_code(sluice("launch -n 2 -- train " RUN "--tp 2 %s two.json", options), 0);
+    assert_near("one.json", "two.json", 4);
+}
+
+static void resume_then_goes_on_bit_for_bit(void **state)
+{
+    (void)state;
+    shell("rm -rf cut && mkdir cut && cp -r whole/step-00000003 cut/");
+    assert_code(sluice("train --resume --save cut --steps 6 --quiet --log-json rest.json"), 0);
+    assert_same_steps("whole.json", "rest.json", 4, 6);
+    assert_same_files("whole/step-00000006", "cut/step-00000006");
+    assert_code(sluice("train --resume --save cut --steps 7 --lora-rank 4 --quiet"), 64);
+    assert_one_complaint("the weights have adapters of rank 3, alpha 6, for c_attn,c_proj, and the "
+                         "options say rank 4");
+}
+
+/* The same programs, so the same bits; a merged weight is rounded once more. */
+static void convert_then_another_reader_has_the_same_function(void **state)
+{
+    (void)state;
+    shell("rm -rf peft merged again hf");
+    const double own = eval_loss("whole"), base = eval_loss("start");
+    assert_code(sluice("convert --from whole --to peft --format peft --quiet"), 0);
+    assert_code(sluice("convert --from whole --to merged --merge --quiet"), 0);
+    assert_code(sluice("convert --from start --adapter peft --to again --merge --quiet"), 0);
+    assert_true(eval_loss("start --adapter peft") == own);
+    assert_true(fabs(own / base - 1) > 1e-4);
+    assert_true(fabs(eval_loss("merged") / own - 1) < 1e-6);
+    shell("cmp merged/model.safetensors again/model.safetensors >&2");
+    assert_code(sluice("generate start --adapter peft --prompt the --tokens 4 --device cpu "
+                       "--temperature 0"),
+                0);
+    char text[sizeof output];
+    snprintf(text, sizeof text, "%s", output);
+    assert_code(sluice("generate whole --prompt the --tokens 4 --device cpu --temperature 0"), 0);
+    assert_string_equal(text, output);
+    assert_code(sluice("train " RUN "--init start --adapter peft --steps 0 --save back"), 0);
+    assert_only_differ("model", "back/step-00000000", "whole/step-00000006", "", keep);
+}
+
+static void peft_when_a_directory_asks_for_more_then_is_refused(void **state)
+{
+    (void)state;
+    static const char *const edits[][2] = {
+        {"s/\"bias\": \"none\"/\"use_dora\": true/", "adapter_config.json: use_dora is set"},
+        {"s/\"bias\": \"none\"/\"rank_pattern\": {\"c_fc\": 2}/",
+         "adapter_config.json: rank_pattern is set"},
+        {"s/\"LORA\"/\"IA3\"/", "peft_type is \"IA3\", but only LORA is read"},
+        {"s/\"init_lora_weights\": true/\"init_lora_weights\": \"pissa\"/",
+         "init_lora_weights is \"pissa\""},
+        {"s/\"r\": 3/\"r\": 2/", "has 2 dimensions and shape [3, "}};
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        char command[COMMAND_BYTES];
+        shell("rm -rf edited && cp -r peft edited");
+        snprintf(command, sizeof command, "sed -i '%s' edited/adapter_config.json", edits[i][0]);
+        shell(command);
+        assert_code(sluice("eval start --adapter edited --data text --device cpu"), 65);
+        assert_one_complaint(edits[i][1]);
+    }
+}
+
+static void options_when_they_cannot_be_then_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments;
+        int code;
+        const char *complaint;
+    } rows[] = {
+        {"train " RUN "--init start --steps 1 --lora-rank 2 --lora-targets c_attn q_proj", 64,
+         "--lora-targets: \"q_proj\" names no linear layer; they are called like h.1.mlp.c_proj"},
+        {"train " RUN "--init start --steps 1 --lora-alpha 4", 64,
+         "--lora-alpha needs --lora-rank"},
+        {"train " RUN TINY "--steps 1 --adapter peft", 64, "--adapter needs --init"},
+        {"train " RUN "--init whole --steps 1 --adapter peft", 64, "has adapters already"},
+        {"convert --from whole --to no", 64, "has adapters of LoRA: --merge adds them"},
+        {"convert --from start --to no --merge", 64, "has no adapters of LoRA"},
+        {"convert --from start --to no --format peft", 64, "has no adapters of LoRA"},
+        {"convert --from whole --to no --format peft --merge", 64, "leave --merge out"},
+        {"plan --cluster '" SL_TEST_SOURCE_DIRECTORY
+         "/../examples/clusters/dgx-a100-80gb.json' --ranks 8 --global-batch 8 --lora-rank 2",
+         64, "--lora-rank is not known to --cluster"},
+        {"eval start --adapter none --data text --device cpu", 66, "none"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_code(sluice("%s", rows[i].arguments), rows[i].code);
+        assert_has(complaint, rows[i].complaint);
+    }
+}
+
+/* Two ranks compute the rows of one, in other sums; bounds as in test_command_tensor.c. */
+static void train_when_on_two_ranks_then_is_as_on_one(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {
+        "--tp 2", "--tp 2 --sequence-parallel", "--tp 2 --split-layout colossal",
+        "--pp 2 --micro-batch 1 --accumulate 2", "--dp 2 --micro-batch 1 --zero 3"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        shell("rm -rf ranks");
+        assert_code(sluice("launch -n 2 -- train " RUN LORA "--init start --steps 6 --save ranks "
+                           "--log-json ranks.json %s",
+                           ways[i]),
+                    0);
+        assert_near("whole.json", "ranks.json", 6);
+        assert_base_stays("ranks/step-00000006", "start/step-00000002");
+    }
+}
+
+static int set_up_runs(void **state)
+{
+    if (set_up(state) != 0)
+        return 1;
+    assert_code(sluice("train " TINY RUN "--steps 2 --save start"), 0);
+    assert_code(sluice("train " RUN LORA "--init start --steps 6 --save whole --save-every 3 "
+                       "--keep 0 --log-json whole.json"),
+                0);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            train_when_placed_anyhow_then_adapters_alone_change_and_have_the_same_bits),
+        cmocka_unit_test(dropout_when_given_then_drops_in_training_the_same_on_ranks),
+        cmocka_unit_test(resume_then_goes_on_bit_for_bit),
+        cmocka_unit_test(convert_then_another_reader_has_the_same_function),
+        cmocka_unit_test(peft_when_a_directory_asks_for_more_then_is_refused),
+        cmocka_unit_test(options_when_they_cannot_be_then_are_refused),
+        cmocka_unit_test(train_when_on_two_ranks_then_is_as_on_one),
+    };
+    return cmocka_run_group_tests(tests, set_up_runs, tear_down);
+}
