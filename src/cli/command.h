@@ -37,7 +37,7 @@ typedef struct sl_command_entry {
 
 extern const sl_command_entry sl_command_train, sl_command_plan, sl_command_profile,
     sl_command_generate, sl_command_eval, sl_command_tokenize, sl_command_convert,
-    sl_command_doctor, sl_command_bench, sl_command_report, sl_command_launch;
+    sl_command_doctor, sl_command_bench, sl_command_report, sl_command_init, sl_command_launch;
 
 /* The command of that index from 0; NULL: there are no more. */
 const sl_command_entry *sl_command_at(uint32_t index);

@@ -27,9 +27,9 @@
 enum { EXIT_USAGE = 64 };
 
 static const sl_command_entry *const commands[] = {
-    &sl_command_train,  &sl_command_plan,     &sl_command_profile, &sl_command_generate,
-    &sl_command_eval,   &sl_command_tokenize, &sl_command_convert, &sl_command_report,
-    &sl_command_doctor, &sl_command_bench,    &sl_command_launch};
+    &sl_command_init,     &sl_command_train,  &sl_command_plan,     &sl_command_profile,
+    &sl_command_generate, &sl_command_eval,   &sl_command_tokenize, &sl_command_convert,
+    &sl_command_report,   &sl_command_doctor, &sl_command_bench,    &sl_command_launch};
 
 static sl_status print_help(int argc, char **argv);
 

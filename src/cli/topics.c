@@ -109,9 +109,11 @@ static const char *const rank_lines[] = {
     "sluice launch -n 2 -- train --tp 2 --model gpt2 --data corpus --tokenizer vocabulary", NULL};
 
 static const sl_topic_row config_rows[] = {
-    {"--config FILE", "a JSON object: {\"model\": \"gpt2\", \"micro-batch\": 4}. One file serves "
-                      "every command; an object named after a command is for that one alone. The "
-                      "JSON of DeepSpeed is taken as it is, and explained"},
+    {"--config FILE",
+     "a JSON object: {\"model\": \"gpt2\", \"micro-batch\": 4}; comments go from // "
+     "to the end of a line. One file serves "
+     "every command; an object named after a command is for that one alone. The "
+     "JSON of DeepSpeed is taken as it is, and explained"},
     {"--set KEY=VALUE", "one of them on the command line"},
     {"--NAME VALUE", "an option beside a file wins; a list ends at the next option"},
     {0}};

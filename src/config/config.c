@@ -45,7 +45,9 @@ enum {
     TGEBKV = TGEBK | V,
     D = SL_CONFIG_DOCTOR,
     TGEDB = TGEB | D,
-    PEDB = P | E | D | B
+    PEDB = P | E | D | B,
+    I = SL_CONFIG_INIT,
+    BKOI = BKO | I
 };
 
 #define KIND_TEXT SL_CONFIG_TEXT
@@ -60,8 +62,17 @@ enum {
 
 static const sl_config_row rows[SL_CONFIG_ROW_COUNT] = {
 #define X(kind, field, name, initial, hint, low, high, commands, group, first, help)               \
-    {KIND_##kind, offsetof(sl_config, field), name,  initial, hint, low, high,                     \
-     commands,    SL_CONFIG_GROUP_##group,    first, help},
+    {KIND_##kind,                                                                                  \
+     offsetof(sl_config, field),                                                                   \
+     name,                                                                                         \
+     initial,                                                                                      \
+     hint,                                                                                         \
+     low,                                                                                          \
+     high,                                                                                         \
+     (commands) | ((commands)&SL_CONFIG_TRAIN ? SL_CONFIG_INIT : 0),                               \
+     SL_CONFIG_GROUP_##group,                                                                      \
+     first,                                                                                        \
+     help},
     SL_CONFIG_LIST(X)
 #undef X
 };

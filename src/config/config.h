@@ -101,7 +101,8 @@ typedef enum sl_config_command {
     SL_CONFIG_CONVERT = 128,
     SL_CONFIG_PROFILE = 256,
     SL_CONFIG_REPORT = 512,
-    SL_CONFIG_ANY = 1023 /* the set of all */
+    SL_CONFIG_INIT = 1024, /* takes all that TRAIN takes */
+    SL_CONFIG_ANY = 2047   /* the set of all */
 } sl_config_command;
 
 typedef char *sl_config_type_TEXT; /* NULL: none */

@@ -9,7 +9,8 @@
  *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
  *   low,high the range of a COUNT, ELEMENTS, STEPS or REAL, both ends included
  *   commands the commands that take it: T train, plan and profile, P plan alone, R profile alone,
- *            G generate, E eval, D doctor, B bench, K tokenize, V convert
+ *            G generate, E eval, D doctor, B bench, K tokenize, V convert, O report, I init; what
+ *            train takes, init takes too
  *   group    the heading under which --help shows it; sl_config_group has their order
  *   first    those of `commands` whose short --help shows it; the others' has it in --help-all
  *
@@ -26,6 +27,8 @@
 #define SL_CONFIG_ARCH_CHOICES "auto" SL_ARCHITECTURES(SL_CONFIG_ARCH_CHOICE)
 
 #define SL_CONFIG_LIST_MODEL(X)                                                                    \
+    X(TEXT, recipe, "recipe", "", "NAME", 0, 0, I, MODEL, I,                                       \
+      "what to begin with: a model with its batch, rates and data (none: the recipes are listed)") \
     X(TEXT, model, "model", "", "NAME", 0, 0, T, MODEL, T,                                         \
       "a built-in shape, such as gpt2, gpt2-xl, llama-3.2-1b or qwen3-0.6b (sluice help models)")  \
     X(COUNT, layers, "layers", "auto", "N", 1, 1e5, T, MODEL, T, "transformer blocks")             \
@@ -50,7 +53,7 @@
       "most tokens of a row (the model's; 1024 for a shape by hand)")                              \
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL, 0,                                     \
       "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
-    X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL, T,                             \
+    X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL, T | I,                         \
       "start from random numbers, a checkpoint, a Hugging Face directory, or Megatron-LM's "       \
       "pieces")                                                                                    \
     X(TEXT, adapter, "adapter", "", "DIR", 0, 0, TGEV, MODEL, GE,                                  \
@@ -60,12 +63,12 @@
       "the embedding; in training alone, and the same ones however the work is placed")
 
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
-    X(LIST, data, "data", "", "[WEIGHT:]PATH...", 0, 0, TEK, DATA, TEK,                            \
+    X(LIST, data, "data", "", "[WEIGHT:]PATH...", 0, 0, TEK, DATA, TEK | I,                        \
       "text, JSON lines, token files, or directories of them: recognised by content (token files " \
       "are llm.c's, nanoGPT's, or Megatron's .bin with .idx), joined in this order; a directory "  \
       "stands for the files below it, in order of their paths; with a weight on each, rows come "  \
       "from them in these shares (0.7:web 0.3:books.bin)")                                         \
-    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEKV, DATA, TGEKV,                  \
+    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEKV, DATA, TGEKV | I,              \
       "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
       "end of text, 257 ids: further ids of the model idle; DIR holds tokenizer.json of byte-"     \
       "level BPE (GPT-2, Llama 3, Qwen), or vocab.json and merges.txt")                            \
@@ -218,7 +221,7 @@
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, ADVANCED, G, "of every random number")
 
 #define SL_CONFIG_LIST_MEMORY(X)                                                                   \
-    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGEB, MEMORY, TGEB,                    \
+    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGEB, MEMORY, TGEB | I,                \
       "where the work runs (a GPU if one opens, else the cpu)")                                    \
     X(CHOICE, policy, "policy", "auto", "device|host|static|nvme|auto|cuda|cpu|const", 0, 0, TGE,  \
       MEMORY, TGE,                                                                                 \
@@ -230,7 +233,7 @@
       "budget on the host")                                                                        \
     X(SIZE, disk_space, "disk-space", "auto", "SIZE", 0, 0, TGE, MEMORY, 0,                        \
       "budget on the disks (90% of what is free in --disk-dir)")                                   \
-    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEDB, MEMORY, TGEDB,                        \
+    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEDB, MEMORY, TGEDB | I,                    \
       "where the disk tier lives; several share the work")                                         \
     X(CHOICE, precision, "precision", "auto", "fp32|bf16|fp16|auto", 0, 0, TGE, MEMORY, TGE,       \
       "compute type (bf16 on a GPU, else fp32); master weights and moments are fp32")              \
@@ -323,7 +326,7 @@
     X(SWITCH, resume, "resume", "false", NULL, 0, 0, T, SAVING, T,                                 \
       "go on from the newest valid checkpoint under --save, if there is one, with its options; "   \
       "options given beside it win")                                                               \
-    X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, TV, SAVING, V,                          \
+    X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, TV, SAVING, V | I,                      \
       "replace what is there once the new is whole: the checkpoints under --save, or --to")        \
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, WATCHING, T, "one JSON object a line")      \
     X(TEXT, log_csv, "log-csv", "", "FILE", 0, 0, T, WATCHING, 0,                                  \
@@ -369,9 +372,10 @@
       "what changed by more than the spread of both")                                              \
     X(LIST, runs, "runs", "", "FILE...", 0, 0, O, OUTPUT, O,                                       \
       "the logs to draw, as --log-json writes them, one a run; the option's name may be left out") \
-    X(TEXT, output, "output", "", "FILE", 0, 0, BKO, OUTPUT, BKO,                                  \
+    X(TEXT, output, "output", "", "FILE", 0, 0, BKOI, OUTPUT, BKOI,                                \
       "file of what is made: of bench, the profile (else where plan and train find it by "         \
-      "themselves); of tokenize, the tokens, or with --decode the text; of report, the page")      \
+      "themselves); of tokenize, the tokens, or with --decode the text; of report, the page; of "  \
+      "init, the configuration (RECIPE.json)")                                                     \
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT, K,               \
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT, V,                                          \

@@ -51,19 +51,57 @@ static sl_status read_file(const char *path, char **out_text, uint64_t *out_byte
     return SL_OK;
 }
 
-sl_status sl_config_file_load(sl_config *config, sl_config_command command, const char *path)
+/* Turns comments, from // outside of strings to the end of the line, into blanks. */
+static void blank_comments(char *text, uint64_t bytes)
+{
+    bool in_string = false;
+    for (uint64_t i = 0; i < bytes; i++) {
+        if (text[i] == '\\' && in_string)
+            i++;
+        else if (text[i] == '"')
+            in_string = !in_string;
+        else if (text[i] == '\n')
+            in_string = false; /* a string has none: the parser says so */
+        else if (!in_string && text[i] == '/' && i + 1 < bytes && text[i + 1] == '/')
+            for (; i < bytes && text[i] != '\n'; i++)
+                text[i] = ' ';
+    }
+}
+
+/* Of a text that may be changed. */
+static sl_status load(sl_config *config, sl_config_command command, const char *path, char *text,
+                      uint64_t bytes)
 {
     json_error_t error;
     json_t *object = NULL;
-    char *text = NULL;
-    uint64_t bytes = 0;
-    SL_TRY(read_file(path, &text, &bytes));
+    blank_comments(text, bytes);
     sl_status status = sl_json_file_load(text, bytes, JSON_REJECT_DUPLICATES, &error, &object);
-    free(text);
     if (status == SL_OK && !object)
         SL_FAIL(SL_ERROR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     if (status == SL_OK)
         status = read_object(config, command, path, object);
     json_decref(object);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
+}
+
+sl_status sl_config_file_load(sl_config *config, sl_config_command command, const char *path)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    SL_TRY(read_file(path, &text, &bytes));
+    const sl_status status = load(config, command, path, text, bytes);
+    free(text);
+    return status;
+}
+
+sl_status sl_config_text_load(sl_config *config, sl_config_command command, const char *name,
+                              const char *text, uint64_t bytes)
+{
+    char *copy = malloc(bytes + 1);
+    if (!copy)
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: no memory to read it", name);
+    memcpy(copy, text, bytes);
+    const sl_status status = load(config, command, name, copy, bytes);
+    free(copy);
+    return status;
 }

@@ -1,0 +1,134 @@
+/* What could be wrong with `sluice init` as a user has it: a recipe makes a file that plan or train
+ * refuses, or that is lost on the way; an option beside --recipe does not arrive, or takes its
+ * comment away; a recipe that needs weights or examples writes a file without them; a configuration
+ * that someone changed is replaced; a comment of a file changes what the file says, or the place
+ * that a complaint names. Every case runs the built command. */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+#include "saved_tensors.h"
+
+#define BUDGETS "--device-memory 64G --host-memory 64G "
+
+static const char *const recipes[] = {"tiny",      "gpt2-124m",         "gpt2-345m-megatron",
+                                      "gpt2-1.5b", "llama-1b-finetune", "qwen-lora"};
+
+static void list_when_no_recipe_is_given_then_names_each(void **state)
+{
+    (void)state;
+    assert_code(sluice("init"), 0);
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
+        assert_has(output, recipes[i]);
+}
+
+/* Weights of a Llama as transformers has them, and examples. */
+static void make_inputs(void)
+{
+    shell("seq 1 20000 >text");
+    shell("for i in 1 2 3 4 5 6 7 8; do echo '{\"prompt\": \"a\", \"response\": \"b\"}'; done "
+          ">examples.jsonl");
+    assert_code(sluice("train --arch llama --layers 2 --width 32 --heads 2 --context 1024 --seq 32 "
+                       "--data text --device cpu --threads 1 --steps 1 --quiet --save start"),
+                0);
+    assert_code(sluice("convert --from start --to weights --quiet"), 0);
+}
+
+static void recipe_when_written_then_its_file_plans(void **state)
+{
+    (void)state;
+    make_inputs();
+    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
+        const bool tunes = strstr(recipes[i], "finetune") || strstr(recipes[i], "lora");
+        assert_code(sluice("init --recipe %s --device cpu --data %s " BUDGETS, recipes[i],
+                           tunes ? "examples.jsonl --tokenizer byte --init weights" : "text"),
+                    0);
+        assert_has(output, "now: sluice train --config ");
+        assert_code(sluice("plan --config %s.json", recipes[i]), 0);
+        assert_has(output, "predicted step");
+    }
+}
+
+static void recipe_when_it_tunes_then_asks_for_weights_and_examples(void **state)
+{
+    (void)state;
+    assert_code(sluice("init --recipe qwen-lora --output none.json"), 64);
+    assert_has(complaint, "--init DIR");
+    assert_code(sluice("init --recipe qwen-lora --init weights --output none.json"), 64);
+    assert_has(complaint, "--data FILE");
+    shell("test ! -e none.json");
+    assert_code(sluice("init --recipe tyni --output none.json"), 64);
+    assert_has(complaint, "tiny");
+}
+
+/* A step of a minute is for people who wait: a recipe whose step takes longer has fewer rows. */
+static void batch_when_a_step_would_take_long_then_has_fewer_rows_and_lower_rates(void **state)
+{
+    (void)state;
+    json_int_t rows = 0;
+    double rate = 0;
+    shell("sed 's://.*::' gpt2-124m.json >bare.json");
+    json_t *root = json_load_file("bare.json", 0, NULL);
+    assert_int_equal(json_unpack(root, "{s:I, s:F}", "global-batch", &rows, "lr", &rate), 0);
+    assert_in_range(rows, 8, 256);
+    assert_true(fabs(rate / (6e-4 * sqrt((double)rows / 512)) - 1) < 0.05);
+    json_decref(root);
+    assert_code(sluice("init --recipe gpt2-124m --data text --global-batch 512 --device cpu "
+                       "--overwrite " BUDGETS),
+                0);
+    shell(
+        "grep -q '\"global-batch\": 512' gpt2-124m.json && grep -q '\"lr\": 6e-4' gpt2-124m.json");
+}
+
+static void options_when_beside_the_recipe_then_stand_in_the_file(void **state)
+{
+    (void)state;
+    assert_code(sluice("init --recipe tiny --data text --lr 0.5 --state-type int8 --layers 1 "
+                       "--output own.json --device cpu"),
+                0);
+    shell("grep -q '^  \"lr\": 0.5,$' own.json && grep -q '^  \"layers\": 1,$' own.json");
+    shell("grep -q '^  // Up to the peak' own.json"); /* comments stay */
+    assert_code(sluice("train --config own.json --set steps=2 --threads 1 --quiet"), 0);
+    shell("grep -q '\"state_type\": \"int8\"' tiny-model/step-00000002/manifest.json || "
+          "grep -q 'int8' tiny-model/step-00000002/manifest.json");
+    assert_code(sluice("train --config own.json --set steps=3 --threads 1 --quiet"),
+                0); /* goes on by itself */
+    shell("test -e tiny-model/step-00000003");
+}
+
+static void file_when_it_is_there_then_stays(void **state)
+{
+    (void)state;
+    shell("cp own.json before.json && echo >>own.json && cp own.json changed.json");
+    assert_code(sluice("init --recipe tiny --data text --output own.json"), 64);
+    assert_has(complaint, "--overwrite");
+    shell("cmp own.json changed.json");
+    assert_code(sluice("init --recipe tiny --data text --output own.json --overwrite --lr 0.5 "
+                       "--state-type int8 --layers 1 --device cpu"),
+                0);
+    shell("cmp own.json before.json");
+}
+
+static void comments_when_in_a_file_then_mean_nothing(void **state)
+{
+    (void)state;
+    shell("printf '{ // \"lr\": 1 }\\n\"save\": \"a//b\\\\\"//\", // \\\\\" \"\\n\"lr\": 0.25}' "
+          ">comments.json");
+    assert_code(sluice("plan --config comments.json " TINY "--vocab 257 --device cpu --json"), 0);
+    shell("printf '{ // one\\n // two\\n  \"lr\" 1}' >wrong.json");
+    assert_code(sluice("plan --config wrong.json"), 65);
+    assert_has(complaint, "wrong.json:3:");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(list_when_no_recipe_is_given_then_names_each),
+        cmocka_unit_test(recipe_when_written_then_its_file_plans),
+        cmocka_unit_test(recipe_when_it_tunes_then_asks_for_weights_and_examples),
+        cmocka_unit_test(batch_when_a_step_would_take_long_then_has_fewer_rows_and_lower_rates),
+        cmocka_unit_test(options_when_beside_the_recipe_then_stand_in_the_file),
+        cmocka_unit_test(file_when_it_is_there_then_stays),
+        cmocka_unit_test(comments_when_in_a_file_then_mean_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
