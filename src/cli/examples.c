@@ -5,6 +5,11 @@
 #include <stddef.h>
 
 static const sl_example examples[] = {
+    {"init", "which recipes there are", "sluice init", false},
+    {"init", "a small model on a directory of text: writes tiny.json",
+     "sluice init --recipe tiny --data corpus", true},
+    {"init", "the same with other options of train, in a file of another name",
+     "sluice init --recipe tiny --data corpus --optimizer muon --output muon.json", false},
     {"doctor", "what this machine has, and what is missing", "sluice doctor", true},
     {"doctor", "try the disk tier in a directory", "sluice doctor --disk-dir /mnt/nvme", false},
     {"bench", "measure the machine once, so that times can be predicted (a minute)",

@@ -119,7 +119,9 @@ void sl_options_describe(const sl_command_entry *command, char *out_text, size_t
         "Sizes take K, M, G and T (1024), with optional iB. A list ends at the next option. Every "
         "option can stand in a JSON file for --config; options beside it win. One file serves "
         "every command: an object named after a command holds options for that one alone.");
-    if (!(command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE | SL_CONFIG_INIT)))
+    const unsigned with_models =
+        SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE | SL_CONFIG_INIT;
+    if (!(command->options & with_models))
         return;
     const char *comma = "\nBuilt-in shapes: ";
     for (const char *const *name = sl_architecture_names(); *name && length < capacity; name++) {
