@@ -7,7 +7,7 @@
 
 #include "files/files.h"
 #include "foreign/adapter.h"
-#include "foreign/megatron_pieces.h"
+#include "foreign/pieces/model_pieces.h"
 #include "foreign/weights.h"
 #include "tensors/across.h"
 
@@ -42,15 +42,17 @@ static sl_status open_checkpoint(const char *path, bool has_manifest, bool check
     return SL_OK;
 }
 
-static sl_status open_pieces(const char *path, sl_model_directory *source)
+static sl_status open_pieces(const char *path, uint32_t heads, sl_model_directory *source)
 {
-    SL_TRY(sl_megatron_model_open(path, &source->pieces));
-    source->shape = sl_megatron_model_shape(source->pieces);
-    source->path = sl_megatron_model_path(source->pieces);
+    const sl_model_pieces_args args = {.path = path, .heads = heads};
+    SL_TRY(sl_model_pieces_open(&args, &source->pieces));
+    source->shape = source->pieces->shape;
+    source->path = source->pieces->path;
     return SL_OK;
 }
 
-sl_status sl_model_directory_open(const char *path, bool checks_all, sl_model_directory *out_source)
+sl_status sl_model_directory_open(const char *path, bool checks_all, uint32_t heads,
+                                  sl_model_directory *out_source)
 {
     sl_model_directory source = {0};
     bool is_there, has_config, has_manifest;
@@ -59,8 +61,8 @@ sl_status sl_model_directory_open(const char *path, bool checks_all, sl_model_di
         SL_FAIL(SL_ERROR_MISSING, "%s: no such directory", path);
     SL_TRY(has_file(path, "config.json", &has_config));
     SL_TRY(has_file(path, "manifest.json", &has_manifest));
-    if (sl_megatron_model_is_at(path))
-        SL_TRY(open_pieces(path, &source));
+    if (sl_model_pieces_are_at(path))
+        SL_TRY(open_pieces(path, heads, &source));
     else if (has_config && !has_manifest)
         SL_TRY(open_weights(path, &source));
     else
@@ -85,7 +87,7 @@ void sl_model_directory_close(sl_model_directory *source)
 {
     free(source->directory);
     sl_checkpoint_close(source->checkpoint);
-    sl_megatron_model_close(source->pieces);
+    sl_model_pieces_close(source->pieces);
     sl_adapter_close(source->adapter);
     *source = (sl_model_directory){0};
 }
@@ -132,8 +134,8 @@ static sl_status load_all(const sl_model_directory *source, const sl_tensor_spec
     if (source->checkpoint)
         return sl_checkpoint_load(source->checkpoint, tensors, tensor_count, only_parameters, io);
     if (source->pieces)
-        return sl_megatron_pieces_import(source->pieces, tensors, tensor_count,
-                                         SL_ACROSS_WINDOW_ELEMENTS, io);
+        return sl_model_pieces_import(source->pieces, tensors, tensor_count,
+                                      SL_ACROSS_WINDOW_ELEMENTS, io);
     return sl_weights_import(&source->shape, source->directory, tensors, tensor_count, io);
 }
 

@@ -1,6 +1,6 @@
 /* Where weights come from: a directory that `train --save` filled, one checkpoint in it, a
- * directory of Hugging Face, or Megatron-LM's pieces. What is in the directory says which of
- * them it is. Or, without a directory, a model that is open. */
+ * directory of Hugging Face, or pieces of another program (foreign/pieces). What is in the
+ * directory says which of them it is. Or, without a directory, a model that is open. */
 #ifndef SL_CHECKPOINT_MODEL_DIRECTORY_H
 #define SL_CHECKPOINT_MODEL_DIRECTORY_H
 
@@ -8,10 +8,10 @@
 #include "model/architecture.h"
 
 typedef struct sl_model_directory {
-    char *directory;                  /* of a Hugging Face model, else NULL */
-    sl_checkpoint *checkpoint;        /* else NULL */
-    struct sl_megatron_model *pieces; /* else NULL */
-    const sl_tensor_io *open_io;      /* of a model that is open, and its tensors; else NULL */
+    char *directory;                /* of a Hugging Face model, else NULL */
+    sl_checkpoint *checkpoint;      /* else NULL */
+    struct sl_model_pieces *pieces; /* else NULL */
+    const sl_tensor_io *open_io;    /* of a model that is open, and its tensors; else NULL */
     const sl_tensor_spec *open_tensors;
     uint32_t open_count;
     sl_model_shape shape;
@@ -21,9 +21,9 @@ typedef struct sl_model_directory {
                          is open */
 } sl_model_directory;
 
-/* Opens a directory. `checks_all` is for checkpoints: see sl_checkpoint_find. SL_ERROR_MISSING,
- * SL_ERROR_DATA. */
-sl_status sl_model_directory_open(const char *path, bool checks_all,
+/* Opens a directory. `checks_all` is for checkpoints: see sl_checkpoint_find. `heads` is for pieces
+ * that do not say them; 0: see sl_model_pieces_args. SL_ERROR_MISSING, SL_ERROR_DATA. */
+sl_status sl_model_directory_open(const char *path, bool checks_all, uint32_t heads,
                                   sl_model_directory *out_source);
 
 /* Adds the adapters of a directory that PEFT saved; NULL: none. SL_ERROR_USAGE: the model has some

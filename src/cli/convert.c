@@ -78,7 +78,8 @@ static sl_status refuse_same(const sl_config *config, const sl_model_reader *rea
 static void print_report(const sl_config *config, const sl_model_reader *reader,
                          const sl_convert_report *report, double seconds)
 {
-    static const char *const formats[] = {"hf", "gguf", "llmc", "weights", "megatron", "peft"};
+    static const char *const formats[] = {"hf",       "gguf", "llmc",      "weights",
+                                          "megatron", "peft", "checkpoint"};
     sl_terminal_print(
         stdout, 2,
         "%s, %s: %u tensors, %" PRIu64 " parameters of %s, %.1f MB in %.1f s, %.1f MB/s: %s",
@@ -110,12 +111,24 @@ static sl_status run(sl_config *config, const sl_model_reader *reader,
     return SL_OK;
 }
 
+/* --heads is for a model that does not say them. */
+static sl_status check_heads(const sl_model_reader *reader, uint32_t heads)
+{
+    if (heads == 0 || heads == reader->shape.heads)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_USAGE, "--heads %u: the model at %s has %u: leave --heads out", heads,
+            sl_files_show(reader->path).text, reader->shape.heads);
+}
+
 static sl_status open_and_run(sl_config *config, void *progress)
 {
     sl_model_reader reader;
     sl_vocabulary *vocabulary = NULL;
-    SL_TRY(sl_model_reader_open(config->from, config->checks_checkpoints, &reader));
-    sl_status status = sl_model_reader_add_adapter(&reader, config->adapter);
+    const uint32_t heads = config->heads == SL_CONFIG_UNSET ? 0 : (uint32_t)config->heads;
+    SL_TRY(sl_model_reader_open(config->from, config->checks_checkpoints, heads, &reader));
+    sl_status status = check_heads(&reader, heads);
+    if (status == SL_OK)
+        status = sl_model_reader_add_adapter(&reader, config->adapter);
     reader.merges = config->merge;
     if (status == SL_OK)
         status = refuse_same(config, &reader);

@@ -715,14 +715,15 @@ static sl_status choose_format(sl_config *config)
 static sl_status check_converting(sl_config *config)
 {
     static const uint64_t default_shard_bytes = 5000000000; /* as a printed configuration has it */
-    enum { HF = 0, MEGATRON = 4, PEFT = 5 };
+    enum { HF = 0, MEGATRON = 4, PEFT = 5, CHECKPOINT = 6 };
     SL_TRY(choose_format(config));
     bool makes_directory = config->convert_format == HF || config->convert_format == MEGATRON ||
-                           config->convert_format == PEFT;
+                           config->convert_format == PEFT || config->convert_format == CHECKPOINT;
     const char *what = makes_directory ? "directory" : "file";
     if (!config->from)
         SL_FAIL(SL_ERROR_USAGE, "--from is missing: give a directory that train saved, a Hugging "
-                                "Face GPT-2 directory, Megatron-LM's pieces, or a model of llm.c");
+                                "Face directory, pieces of Megatron, torch or DeepSpeed, or a "
+                                "model of llm.c");
     if (!config->to)
         SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made", what);
     if (strcmp(config->to, "-") == 0)

@@ -33,7 +33,8 @@
       "a built-in shape, such as gpt2, gpt2-xl, llama-3.2-1b or qwen3-0.6b (sluice help models)")  \
     X(COUNT, layers, "layers", "auto", "N", 1, 1e5, T, MODEL, T, "transformer blocks")             \
     X(COUNT, width, "width", "auto", "N", 1, 1e6, T, MODEL, T, "features of a token")              \
-    X(COUNT, heads, "heads", "auto", "N", 1, 1e5, T, MODEL, T, "attention heads")                  \
+    X(COUNT, heads, "heads", "auto", "N", 1, 1e5, TV, MODEL, T,                                    \
+      "attention heads (of --init and --from: where pieces do not say them)")                      \
     X(CHOICE, arch, "arch", "auto", SL_CONFIG_ARCH_CHOICES, 0, 0, T, MODEL, 0,                     \
       "the architecture of a shape by hand (the model's, or gpt2); --kv-heads to --untied are "    \
       "for all but gpt2")                                                                          \
@@ -54,8 +55,8 @@
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL, 0,                                     \
       "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL, T | I,                         \
-      "start from random numbers, a checkpoint, a Hugging Face directory, or Megatron-LM's "       \
-      "pieces")                                                                                    \
+      "start from random numbers, or the weights of a checkpoint, a Hugging Face directory, or "   \
+      "pieces of Megatron, torch or DeepSpeed")                                                    \
     X(TEXT, adapter, "adapter", "", "DIR", 0, 0, TGEV, MODEL, GE,                                  \
       "adapters of LoRA for the model: a directory as PEFT saves it")                              \
     X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, LEARNING, 0,                               \
@@ -379,15 +380,17 @@
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT, K,               \
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT, V,                                          \
-      "what is converted: a --save directory, one step of it, a Hugging Face directory, "          \
-      "Megatron-LM's pieces (a directory with iter_* or mp_rank_*), or a model of llm.c (.bin)")   \
+      "what is converted: a --save directory, one step of it, a Hugging Face directory, pieces "   \
+      "of "                                                                                        \
+      "Megatron, torch (.metadata) or DeepSpeed (zero), or a model of llm.c (.bin)")               \
     X(TEXT, to, "to", "", "PATH", 0, 0, V, OUTPUT, V,                                              \
-      "where it goes: hf and megatron make a directory, the others a file")                        \
-    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron|peft", 0, 0, V,       \
-      OUTPUT, V,                                                                                   \
+      "where it goes: hf, megatron, peft and checkpoint make a directory, the others a file")      \
+    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron|peft|checkpoint", 0,  \
+      0, V, OUTPUT, V,                                                                             \
       "hf: a directory for transformers, tokenizer included; gguf: for llama.cpp; llmc: for "      \
       "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks (where --to "  \
-      "ends in .gguf or .safetensors: gguf, weights); peft: the adapters alone")                   \
+      "ends in .gguf or .safetensors: gguf, weights); peft: the adapters alone; checkpoint: with " \
+      "the optimizer's states of pieces, for train --resume")                                      \
     X(SWITCH, merge, "merge", "false", NULL, 0, 0, V, OUTPUT, V,                                   \
       "add the adapters of the model, or of --adapter, to its weights")                            \
     X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT, V,             \
@@ -399,8 +402,8 @@
 
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, MODEL, GE,                              \
-      "a --save directory, one step of it, a Hugging Face directory, or Megatron-LM's "            \
-      "pieces")                                                                                    \
+      "a --save directory, one step of it, a Hugging Face directory, or pieces of Megatron, "      \
+      "torch or DeepSpeed")                                                                        \
     X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, G,                                    \
       "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \
     X(TEXT, prompt_file, "prompt-file", "", "FILE", 0, 0, G, SAMPLING, G,                          \

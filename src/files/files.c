@@ -295,9 +295,11 @@ void sl_files_discard(sl_file *file)
 
 void sl_files_close(sl_file *file)
 {
-    if (file->path && file->fd >= 0)
-        close(file->fd);
-    free(file->path);
+    if (!file->whole) {
+        if (file->path && file->fd >= 0)
+            close(file->fd);
+        free(file->path);
+    }
     *file = (sl_file){.fd = -1};
 }
 
@@ -346,10 +348,27 @@ static sl_status read_resting(const sl_file *file, uint64_t offset, uint64_t byt
     return status;
 }
 
+sl_status sl_files_take_part(const sl_file *whole, uint64_t first_byte, uint64_t bytes,
+                             sl_file *out_part)
+{
+    if (first_byte > whole->bytes || bytes > whole->bytes - first_byte)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: has %llu bytes, and %llu bytes at %llu are needed: it is cut, or another file",
+                sl_files_show(whole->path).text, (unsigned long long)whole->bytes,
+                (unsigned long long)bytes, (unsigned long long)first_byte);
+    *out_part = (sl_file){
+        .fd = -1, .bytes = bytes, .path = whole->path, .whole = whole, .first_byte = first_byte};
+    return SL_OK;
+}
+
 sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes, void *data)
 {
     uint64_t done = 0;
     uint32_t interruptions = 0;
+    if (file->whole) {
+        offset += file->first_byte;
+        file = file->whole;
+    }
     if (file->fd < 0)
         return read_resting(file, offset, bytes, data);
     while (done < bytes) {

@@ -38,6 +38,8 @@ typedef struct sl_file {
     bool is_unseen; /* of sl_files_create_unseen: its path is not in the directory yet */
     dev_t device;   /* of a file at rest: which one it was */
     ino_t inode;
+    const struct sl_file *whole; /* of a part of a file: that file, borrowed; else NULL */
+    uint64_t first_byte;         /* of a part: where it starts in the file */
 } sl_file;
 
 typedef enum sl_links { SL_LINKS_FOLLOW, SL_LINKS_REFUSE } sl_links;
@@ -94,6 +96,11 @@ void sl_files_close(sl_file *file);
  * closed, and each sl_files_read_at opens the file anew. For those who hold more files than
  * descriptors. */
 sl_status sl_files_rest(sl_file *file);
+
+/* A part of an open file as a file for reading: its offsets count from `first_byte`. `whole` has to
+ * outlive it; closing it leaves `whole` open. SL_ERROR_DATA: the file ends before the part does. */
+sl_status sl_files_take_part(const sl_file *whole, uint64_t first_byte, uint64_t bytes,
+                             sl_file *out_part);
 
 /* Fills `data` with exactly `bytes` bytes at `offset`. SL_ERROR_DATA: the file ends before, or is
  * another one than the file that was laid to rest. */

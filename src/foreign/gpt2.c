@@ -21,9 +21,10 @@
 
 static const sl_tensor_kind kinds[SL_LLMC_KIND_COUNT] = {
     KIND(WTE, "wte.weight", "token_embd.weight", VOCAB, WIDTH, false, ROWS,
-         "language_model.embedding.word_embeddings.weight", "embedding.word_embeddings.weight"),
+         "language_model.embedding.word_embeddings.weight", "word_embeddings.weight",
+         "embedding.word_embeddings.weight"),
     KIND(WPE, "wpe.weight", "position_embd.weight", CONTEXT, WIDTH, false, WHOLE,
-         "language_model.embedding.position_embeddings.weight",
+         "language_model.embedding.position_embeddings.weight", "position_embeddings.weight",
          "embedding.position_embeddings.weight"),
     KIND(LN_1_WEIGHT, "ln_1.weight", "attn_norm.weight", WIDTH, ONE, false, WHOLE,
          "input_layernorm.weight", "input_norm.weight",

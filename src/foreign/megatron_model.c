@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/bits.h"
 #include "base/log.h"
 #include "foreign/torch/torch_file.h"
+#include "megatron_arguments.h"
 #include "megatron_tensors.h"
 
 enum {
@@ -26,9 +26,13 @@ enum {
 
 static const char tracker[] = SL_MEGATRON_TRACKER;
 
+/* DeepSpeed's engine saves the pieces of a tensor-parallel group as files of one directory. */
+#define DEEPSPEED_ENDING "_model_states.pt"
+
 /* What stands in front of the names of layers and of the last norm. */
 static const char *const fronts[] = {"language_model.encoder", "language_model.transformer",
-                                     SL_MEGATRON_CORE_FRONT};
+                                     SL_MEGATRON_CORE_FRONT,
+                                     "transformer" /* of DeepSpeedExamples' fork of 2019 */};
 
 enum { FRONT_COUNT = sizeof fronts / sizeof fronts[0] };
 
@@ -48,6 +52,8 @@ struct sl_megatron_model {
     char kind[KIND_BYTES];
     const sl_model_names *names;
     sl_model_shape shape;
+    bool is_deepspeed;    /* each piece is a file, with the tensors under "module" */
+    uint32_t given_heads; /* for pieces that do not say them; 0: none */
     uint32_t tp_size, pp_size;
     uint32_t version;        /* of the order of query, key and value */
     uint64_t embedding_rows; /* of each tensor-parallel rank */
@@ -72,11 +78,21 @@ static bool is_there(const char *directory, const char *name)
 bool sl_megatron_model_is_at(const char *path)
 {
     return is_there(path, tracker) || is_there(path, "mp_rank_00") ||
-           is_there(path, "mp_rank_00_000");
+           is_there(path, "mp_rank_00_000") || is_there(path, "mp_rank_00" DEEPSPEED_ENDING);
 }
 
-/* The directory that the tracker names, or `path` itself. */
-static sl_status find_directory(const char *path, char **out_directory)
+/* Megatron's own directory, or the one that DeepSpeed's engine makes of the number. */
+static void name_iteration(const char *path, unsigned long long iteration, size_t capacity,
+                           char *out_name)
+{
+    char other[ITERATION_TEXT_MAX];
+    snprintf(out_name, capacity, "iter_%07llu", iteration);
+    snprintf(other, sizeof other, "%llu", iteration);
+    if (!is_there(path, out_name) && is_there(path, other))
+        snprintf(out_name, capacity, "%s", other);
+}
+
+sl_status sl_megatron_model_find(const char *path, char **out_directory)
 {
     sl_file file;
     char *text = NULL, name[ITERATION_TEXT_MAX + 16];
@@ -94,7 +110,7 @@ static sl_status find_directory(const char *path, char **out_directory)
     if (strcmp(text, "release") == 0)
         snprintf(name, sizeof name, "release");
     else if (text[0] != '\0' && text[strspn(text, "0123456789")] == '\0')
-        snprintf(name, sizeof name, "iter_%07llu", strtoull(text, NULL, 10));
+        name_iteration(path, strtoull(text, NULL, 10), sizeof name, name);
     else
         status = sl_status_fail(SL_ERROR_DATA, "%s/%s: says \"%s\", which is no iteration",
                                 sl_files_show(path).text, tracker, sl_files_show(text).text);
@@ -102,12 +118,23 @@ static sl_status find_directory(const char *path, char **out_directory)
     return status == SL_OK ? sl_files_join_path(path, name, out_directory) : status;
 }
 
+/* The directory of a piece, or its file in DeepSpeed's layout. */
+static sl_megatron_name name_piece(const sl_megatron_model *model, uint32_t tp_rank,
+                                   uint32_t pp_rank, bool has_stages)
+{
+    sl_megatron_name name = sl_megatron_tensors_piece(tp_rank, pp_rank, has_stages);
+    const size_t bytes = strlen(name.text);
+    if (model->is_deepspeed)
+        snprintf(name.text + bytes, sizeof name.text - bytes, DEEPSPEED_ENDING);
+    return name;
+}
+
 /* Pieces that follow each other from 0 on, of the first stage, or of the first rank. */
 static uint32_t count_ranks(const sl_megatron_model *model, bool of_stage, bool has_stages)
 {
     for (uint32_t i = 0; i < RANKS_MAX; i++) {
         const sl_megatron_name name =
-            sl_megatron_tensors_piece(of_stage ? i : 0, of_stage ? 0 : i, has_stages);
+            name_piece(model, of_stage ? i : 0, of_stage ? 0 : i, has_stages);
         if (!is_there(model->path, name.text))
             return i;
     }
@@ -116,31 +143,35 @@ static uint32_t count_ranks(const sl_megatron_model *model, bool of_stage, bool 
 
 static sl_status count_pieces(sl_megatron_model *model, bool *out_has_stages)
 {
-    bool has_stages = !is_there(model->path, "mp_rank_00");
+    model->is_deepspeed = is_there(model->path, "mp_rank_00" DEEPSPEED_ENDING);
+    const bool has_stages = !model->is_deepspeed && !is_there(model->path, "mp_rank_00");
     model->tp_size = count_ranks(model, true, has_stages);
     model->pp_size = has_stages ? count_ranks(model, false, true) : 1;
     *out_has_stages = has_stages;
     if (model->tp_size > 0 && model->pp_size > 0)
         return SL_OK;
-    if (is_there(model->path, ".metadata"))
-        SL_FAIL(SL_ERROR_DATA,
-                "%s: is of Megatron Core's distributed format, which is not read: let Megatron "
-                "write it with --ckpt-format torch",
-                sl_files_show(model->path).text);
     SL_FAIL(SL_ERROR_MISSING, "%s: no mp_rank_00 or mp_rank_00_000 is in it",
             sl_files_show(model->path).text);
 }
 
-static sl_status open_piece(const sl_megatron_model *model, sl_megatron_name name, piece *out_piece)
+static sl_status find_piece(const sl_megatron_model *model, sl_megatron_name name, char **out_path)
 {
     static const char *const names[] = {"model_optim_rng.pt", "model_rng.pt"};
-    char *directory = NULL, *path = NULL;
+    char *directory = NULL;
+    if (model->is_deepspeed)
+        return sl_files_join_path(model->path, name.text, out_path);
     SL_TRY(sl_files_join_path(model->path, name.text, &directory));
     const char *file = is_there(directory, names[1]) ? names[1] : names[0];
-    sl_status status = sl_files_join_path(directory, file, &path);
+    sl_status status = sl_files_join_path(directory, file, out_path);
     free(directory);
-    SL_TRY(status);
-    status = sl_torch_file_open(path, &out_piece->file);
+    return status;
+}
+
+static sl_status open_piece(const sl_megatron_model *model, sl_megatron_name name, piece *out_piece)
+{
+    char *path = NULL;
+    SL_TRY(find_piece(model, name, &path));
+    sl_status status = sl_torch_file_open(path, &out_piece->file);
     free(path);
     return status;
 }
@@ -155,141 +186,30 @@ static sl_status open_pieces(sl_megatron_model *model, bool has_stages)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u pieces of a model", count);
     for (uint32_t i = 0; i < count; i++)
         model->pieces[i].file.file.fd = -1;
-    return open_piece(model, sl_megatron_tensors_piece(0, 0, has_stages), &model->pieces[0]);
+    return open_piece(model, name_piece(model, 0, 0, has_stages), &model->pieces[0]);
 }
 
 /* ---- what Megatron was told ---- */
 
-static sl_status refuse(const piece *self, const char *key, const char *why)
-{
-    SL_FAIL(SL_ERROR_DATA, "%s: its argument %s %s", sl_files_show(self->file.file.path).text, key,
-            why);
-}
-
-static bool is_true(const sl_pickle_value *value)
-{
-    return value && value->kind == SL_PICKLE_BOOL && value->integer != 0;
-}
-
-static sl_status check_text(const piece *self, const sl_model_names *names,
-                            const sl_megatron_argument *argument, const sl_pickle_value *value)
-{
-    char why[KIND_BYTES];
-    if (value->kind != SL_PICKLE_TEXT || sl_pickle_is_text(value, argument->text))
-        return SL_OK;
-    snprintf(why, sizeof why, "is not %s's", names->title);
-    return refuse(self, argument->key, why);
-}
-
-static sl_status check_flag(const piece *self, const sl_model_names *names,
-                            const sl_megatron_argument *argument, const sl_pickle_value *value)
-{
-    char why[KIND_BYTES];
-    if (value->kind != SL_PICKLE_BOOL || is_true(value) == argument->flag)
-        return SL_OK;
-    snprintf(why, sizeof why, argument->flag ? "is False: %s has it" : "is True: %s has none",
-             names->title);
-    return refuse(self, argument->key, why);
-}
-
-/* Arguments that make another model of it. */
-static sl_status check_arguments(const piece *self, const sl_model_names *names,
-                                 const sl_pickle_value *arguments)
-{
-    for (const sl_megatron_argument *at = names->megatron_arguments; at->key; at++) {
-        const sl_pickle_value *value = sl_pickle_get(arguments, at->key);
-        if (value && !at->is_near)
-            SL_TRY(at->text ? check_text(self, names, at, value)
-                            : check_flag(self, names, at, value));
-    }
-    return SL_OK;
-}
-
-/* The epsilon of norms is the same in all of the model. */
-static sl_status check_epsilon(const piece *self, const sl_model_names *names,
-                               const sl_pickle_value *arguments)
-{
-    static const char *const keys[] = {"layernorm_epsilon", "norm_epsilon"};
-    const double epsilon = names->epsilon(NULL); /* the same in all shapes */
-    char why[KIND_BYTES];
-    snprintf(why, sizeof why, "is not %s, as %s's", names->epsilon_text, names->title);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const sl_pickle_value *value = sl_pickle_get(arguments, keys[i]);
-        if (value && value->kind == SL_PICKLE_REAL && fabs(value->real - epsilon) > 1e-12)
-            return refuse(self, keys[i], why);
-    }
-    return SL_OK;
-}
-
-/* An argument that is absent or None keeps what `value` holds. */
-static sl_status read_size(const piece *self, const sl_pickle_value *arguments, const char *key,
-                           uint32_t *value)
-{
-    uint64_t read;
-    const sl_pickle_value *argument = sl_pickle_get(arguments, key);
-    if (!argument || argument->kind == SL_PICKLE_NONE)
-        return SL_OK;
-    if (!sl_pickle_get_u64(argument, 1, INT32_MAX, &read))
-        return refuse(self, key, "is no integer from 1 to 2^31 - 1");
-    *value = (uint32_t)read;
-    return SL_OK;
-}
-
-static sl_status check_size(const piece *self, const sl_pickle_value *arguments, const char *key,
-                            uint64_t needed)
-{
-    uint32_t value = 0;
-    SL_TRY(read_size(self, arguments, key, &value));
-    if (value == 0 || value == needed)
-        return SL_OK;
-    SL_FAIL(SL_ERROR_DATA, "%s: its argument %s is %u, and %" PRIu64 " is needed",
-            sl_files_show(self->file.file.path).text, key, value, needed);
-}
-
-/* The fused GeLU, Megatron's default, is the tanh form. */
-static void warn_of_near(const sl_model_names *names, const sl_pickle_value *arguments)
-{
-    for (const sl_megatron_argument *at = names->megatron_arguments; at->key; at++) {
-        const sl_pickle_value *fused = sl_pickle_get(arguments, at->key);
-        if (at->is_near && fused && fused->kind == SL_PICKLE_BOOL && !is_true(fused) &&
-            !is_true(sl_pickle_get(arguments, "openai_gelu")))
-            sl_log_write(SL_LOG_WARNING,
-                         "the model was trained without --bias-gelu-fusion, so with the exact "
-                         "GeLU; %s's is the tanh form, whose values differ by up to 0.0005",
-                         names->title);
-    }
-}
-
 static sl_status read_arguments(sl_megatron_model *model, const piece *self)
 {
-    const sl_pickle_value *arguments = sl_pickle_attributes(sl_pickle_get(self->file.root, "args"));
-    sl_model_shape *shape = &model->shape;
+    const sl_megatron_arguments arguments = {
+        .path = self->file.file.path,
+        .names = model->names,
+        .values = sl_pickle_attributes(sl_pickle_get(self->file.root, "args"))};
     uint32_t tp_size = model->tp_size;
-    if (!arguments)
+    if (!arguments.values)
         return SL_OK;
-    SL_TRY(check_arguments(self, model->names, arguments));
-    SL_TRY(check_epsilon(self, model->names, arguments));
-    SL_TRY(read_size(self, arguments, "num_layers", &shape->layers));
-    SL_TRY(read_size(self, arguments, "hidden_size", &shape->width));
-    SL_TRY(read_size(self, arguments, "num_attention_heads", &shape->heads));
-    SL_TRY(read_size(self, arguments, "max_position_embeddings", &shape->context));
-    SL_TRY(read_size(self, arguments, "vocab_size", &shape->vocab));
-    if (sl_pickle_is_text(sl_pickle_get(arguments, "tokenizer_type"), "NullTokenizer"))
-        shape->vocab += shape->vocab > 0; /* it counts without the end of a document */
-    SL_TRY(read_size(self, arguments, "model_parallel_size", &tp_size)); /* its name before 2021 */
-    SL_TRY(read_size(self, arguments, "tensor_model_parallel_size", &tp_size));
+    SL_TRY(sl_megatron_arguments_read_shape(&arguments, &model->shape));
+    /* its name before 2021, and now */
+    SL_TRY(sl_megatron_arguments_read_size(&arguments, "model_parallel_size", &tp_size));
+    SL_TRY(sl_megatron_arguments_read_size(&arguments, "tensor_model_parallel_size", &tp_size));
     if (tp_size != model->tp_size)
         SL_FAIL(SL_ERROR_DATA, "%s: is a piece of %u tensor-parallel ranks, but %u are there",
                 sl_files_show(self->file.file.path).text, tp_size, model->tp_size);
-    SL_TRY(check_size(self, arguments, "pipeline_model_parallel_size", model->pp_size));
-    SL_TRY(check_size(self, arguments, "virtual_pipeline_model_parallel_size", 1));
-    if (shape->width > 0)
-        SL_TRY(check_size(self, arguments, "ffn_hidden_size",
-                          model->names->size(shape, SL_SIZE_INNER)));
-    if (shape->heads > 0 && shape->width > 0)
-        SL_TRY(check_size(self, arguments, "kv_channels", shape->width / shape->heads));
-    warn_of_near(model->names, arguments);
-    return SL_OK;
+    SL_TRY(sl_megatron_arguments_need_size(&arguments, "pipeline_model_parallel_size",
+                                           model->pp_size));
+    return sl_megatron_arguments_need_size(&arguments, "virtual_pipeline_model_parallel_size", 1);
 }
 
 /* 0 where none is said: the first order there was. */
@@ -310,11 +230,17 @@ static sl_status read_version(sl_megatron_model *model, const piece *self)
 
 /* ---- tensors of a piece ---- */
 
+static const sl_pickle_value *get_tensors(const piece *self)
+{
+    const sl_pickle_value *model = sl_pickle_get(self->file.root, "model");
+    return model ? model : sl_pickle_get(self->file.root, "module"); /* of DeepSpeed's engine */
+}
+
 /* A tensor of a piece under one of its names; NULL: there is none. */
 static const sl_pickle_value *find_value(const piece *self, const char *front,
                                          const sl_foreign_tensor *tensor)
 {
-    const sl_pickle_value *model = sl_pickle_get(self->file.root, "model");
+    const sl_pickle_value *model = get_tensors(self);
     const char *const *names = sl_model_tensors_kind(tensor)->megatron;
     for (int i = 0; i < SL_MEGATRON_NAMES_MAX && names[i]; i++) {
         const sl_megatron_name name = sl_megatron_tensors_name(tensor, front, names[i]);
@@ -438,7 +364,7 @@ static sl_status count_layers(const sl_megatron_model *model, const piece *self,
 /* Of one stage: in more, the last has a copy of the embedding under this name. */
 static sl_status refuse_head(const sl_megatron_model *model, const piece *first)
 {
-    const sl_pickle_value *tensors = sl_pickle_get(first->file.root, "model");
+    const sl_pickle_value *tensors = get_tensors(first);
     if (model->pp_size > 1 || (!sl_pickle_find(tensors, "output_layer.weight") &&
                                !sl_pickle_find(tensors, "language_model.output_layer.weight")))
         return SL_OK;
@@ -462,17 +388,24 @@ static sl_status complete_shape(sl_megatron_model *model, const piece *first)
         sl_torch_file_find(&first->file, position_value, &positions) != SL_OK ||
         words.dim_count != 2 || positions.dim_count != 2 || words.shape[0] > INT32_MAX ||
         words.shape[1] > INT32_MAX || positions.shape[0] > INT32_MAX)
-        SL_FAIL(SL_ERROR_DATA, "%s: has no embeddings of words and positions under \"model\"",
-                sl_files_show(first->file.file.path).text);
+        SL_FAIL(SL_ERROR_DATA, "%s: has no embeddings of words and positions under \"%s\"%s",
+                sl_files_show(first->file.file.path).text, model->is_deepspeed ? "module" : "model",
+                model->is_deepspeed ? ": let DeepSpeed's ds_to_universal make its universal layout"
+                                    : "");
     model->embedding_rows = words.shape[0];
     if (shape->width == 0)
         shape->width = (uint32_t)words.shape[1];
     if (shape->context == 0)
         shape->context = (uint32_t)positions.shape[0];
+    if (shape->heads == 0)
+        shape->heads = model->given_heads;
     if (shape->heads == 0) {
         shape->heads = shape->width >= head_width ? shape->width / head_width : 1;
-        sl_log_write(SL_LOG_WARNING, "%s says no number of heads: %u are taken, %u wide as %s's",
-                     sl_files_show(model->path).text, shape->heads, head_width, names->title);
+        sl_log_write(
+            SL_LOG_WARNING,
+            "%s says no number of heads: %u are taken, %u wide as %s's; --heads N of train "
+            "and convert takes another number",
+            sl_files_show(model->path).text, shape->heads, head_width, names->title);
     }
     return SL_OK;
 }
@@ -518,8 +451,8 @@ static sl_status open_stage(sl_megatron_model *model, uint32_t stage_index, bool
     piece *pieces = model->pieces + (uint64_t)stage_index * model->tp_size;
     for (uint32_t rank = 0; rank < model->tp_size; rank++) {
         if (stage_index + rank > 0)
-            SL_TRY(open_piece(model, sl_megatron_tensors_piece(rank, stage_index, has_stages),
-                              &pieces[rank]));
+            SL_TRY(
+                open_piece(model, name_piece(model, rank, stage_index, has_stages), &pieces[rank]));
         if (stage_index > 0 && rank == 0)
             SL_TRY(count_layers(model, &pieces[rank], &model->stages[stage_index]));
         SL_TRY(place_tensors(model, stage_index, &pieces[rank]));
@@ -575,12 +508,13 @@ static sl_status open_model(sl_megatron_model *model)
     return SL_OK;
 }
 
-sl_status sl_megatron_model_open(const char *path, sl_megatron_model **out_model)
+sl_status sl_megatron_model_open(const char *path, uint32_t heads, sl_megatron_model **out_model)
 {
     sl_megatron_model *model = calloc(1, sizeof *model);
     if (!model)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to open a model");
-    sl_status status = find_directory(path, &model->path);
+    model->given_heads = heads;
+    sl_status status = sl_megatron_model_find(path, &model->path);
     if (status == SL_OK)
         status = open_model(model);
     if (status != SL_OK) {

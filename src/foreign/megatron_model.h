@@ -6,7 +6,9 @@
  * ranks DIR/iter_0000100/mp_rank_TT_PPP/model_optim_rng.pt    stage PPP
  *
  * as torch.save writes them (torch/torch_file.h), under the names of Megatron-LM's own models
- * before Megatron Core, or of Megatron Core's, with the norms beside the layers or within them.
+ * before Megatron Core, or of Megatron Core's, with the norms beside the layers or within them. The
+ * fork of 2019 that DeepSpeedExamples has keeps bare names ("word_embeddings.weight") and no
+ * arguments; DeepSpeed's engine saves it as DIR/100/mp_rank_TT_model_states.pt.
  * Linear weights are [out, in]; those of a tensor-parallel group are split by rows or by columns.
  * The rows of query, key and value are interleaved: by head since checkpoint_version 2 (head, part,
  * element), (head, element, part) in 1, (part, head, element) in 0, of the heads of each rank.
@@ -23,10 +25,14 @@ typedef struct sl_megatron_model sl_megatron_model;
 /* Whether a directory holds such pieces, or names their iteration. */
 bool sl_megatron_model_is_at(const char *path);
 
+/* The directory that the tracker of a directory names, or `path` itself; the caller frees it.
+ * SL_ERROR_DATA: the tracker names no iteration. */
+sl_status sl_megatron_model_find(const char *path, char **out_directory);
+
 /* Opens all pieces and holds names, shapes and Megatron's own arguments to the
- * row of its architecture.
- * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
-sl_status sl_megatron_model_open(const char *path, sl_megatron_model **out_model);
+ * row of its architecture. `heads`: of pieces that do not say them; 0: as wide as the published
+ * model's. SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
+sl_status sl_megatron_model_open(const char *path, uint32_t heads, sl_megatron_model **out_model);
 
 /* NULL is fine. */
 void sl_megatron_model_close(sl_megatron_model *model);

@@ -9,8 +9,8 @@
 
 #include "base/hash.h"
 #include "foreign/adapter.h"
-#include "foreign/megatron_pieces.h"
 #include "foreign/model_files.h"
+#include "foreign/pieces/model_pieces.h"
 
 enum { NAME_BYTES = 64, VALUE_BYTES = 64, PART_BYTES = 65536, COUNTS = 5 };
 
@@ -120,13 +120,13 @@ static sl_status add_model(list *self, const sl_model_files *files, const char *
 }
 
 /* Their weights alone: states of an optimizer beside them are not read. */
-static sl_status add_pieces(list *self, const sl_megatron_model *model)
+static sl_status add_pieces(list *self, const sl_model_pieces *pieces)
 {
     char value[VALUE_BYTES];
     sl_hash_value hash;
-    SL_TRY(sl_megatron_pieces_hash(model, &hash));
+    SL_TRY(sl_model_pieces_hash(pieces, &hash));
     format_hash(hash, value);
-    return add(self, "--init", "the weights of Megatron-LM's pieces", value);
+    return add(self, "--init", "the weights of its pieces", value);
 }
 
 /* ---- all ---- */
@@ -151,7 +151,7 @@ static sl_status list_all(const sl_common_inputs_args *args, const sl_model_file
                           list *self)
 {
     char vocabulary[SL_VOCABULARY_NAME_BYTES], template_hash[VALUE_BYTES];
-    const sl_megatron_model *pieces = args->source->pieces;
+    const sl_model_pieces *pieces = args->source->pieces;
     const bool has_start = args->source->checkpoint || pieces;
     const uint64_t model_count = model ? 1ull + model->file_count : 0;
     const uint64_t data_count = (uint64_t)count_data(args->tokens) + count_data(args->eval_tokens);

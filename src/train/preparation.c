@@ -135,7 +135,10 @@ static sl_status open_source(sl_trainer *trainer)
             SL_FAIL(SL_ERROR_USAGE, "--adapter needs --init: the model that the adapters are for");
         return SL_OK;
     }
-    SL_TRY(sl_model_directory_open(init, trainer->config->checks_checkpoints, &trainer->source));
+    const uint64_t heads = trainer->config->heads;
+    SL_TRY(sl_model_directory_open(init, trainer->config->checks_checkpoints,
+                                   heads == SL_CONFIG_UNSET ? 0 : (uint32_t)heads,
+                                   &trainer->source));
     return sl_model_directory_add_adapter(&trainer->source, trainer->config->adapter);
 }
 

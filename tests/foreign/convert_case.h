@@ -40,7 +40,7 @@ static inline sl_status convert_with(const char *from, const char *to, sl_conver
 {
     sl_model_reader reader;
     sl_convert_report report;
-    SL_TRY(sl_model_reader_open(from, false, &reader));
+    SL_TRY(sl_model_reader_open(from, false, 0, &reader));
     args.reader = &reader;
     args.to = to;
     sl_status status = sl_convert_run(&args, &report);

@@ -15,7 +15,7 @@
 #include "base/bits.h"
 #include "base/log.h"
 #include "foreign/convert/convert.h"
-#include "foreign/megatron_pieces.h"
+#include "foreign/pieces/model_pieces.h"
 #include "scratch_case.h"
 #include "tensors/across.h"
 #include "text/text_case.h"
@@ -72,11 +72,12 @@ static void assert_golden(const sl_model_reader *reader)
 static void pieces_when_of_pytorch_then_same_weights(void **state)
 {
     (void)state;
-    static const char *const names[] = {"core-2x2", "fused-1x1", "legacy-1x2", "first-2x1",
-                                        "core-2x2/iter_0000007"};
+    static const char *const names[] = {
+        "core-2x2", "fused-1x1", "legacy-1x2", "first-2x1",
+        "bare-2x1", "bare-1x1",  "bare-2x1/7", "core-2x2/iter_0000007"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         sl_model_reader reader;
-        must(sl_model_reader_open(scratch_join(golden, names[i]).text, false, &reader));
+        must(sl_model_reader_open(scratch_join(golden, names[i]).text, false, 2, &reader));
         assert_non_null(strstr(reader.kind, "Megatron-LM's pieces"));
         assert_golden(&reader);
         sl_model_reader_close(&reader);
@@ -103,7 +104,7 @@ static sl_status take_elements(void *user, sl_group group, uint32_t tensor_index
 }
 
 /* With windows of one row, of some and of all. */
-static void assert_imported(const sl_megatron_model *model, uint64_t window_elements)
+static void assert_imported(const sl_model_pieces *model, uint64_t window_elements)
 {
     sl_tensor_spec specs[IMPORT_TENSORS] = {0};
     imported to = {0};
@@ -115,7 +116,7 @@ static void assert_imported(const sl_megatron_model *model, uint64_t window_elem
         to.data[i] = calloc(specs[i].element_count, sizeof *to.data[i]);
         count += specs[i].element_count;
     }
-    must(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
+    must(sl_model_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
     assert_int_equal(to.written, count);
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++) {
         const sl_foreign_tensor tensor = sl_model_tensors_nth(&golden_shape, i);
@@ -127,24 +128,42 @@ static void assert_imported(const sl_megatron_model *model, uint64_t window_elem
     }
 }
 
+/* The fork that says no heads: as many as are given, else as wide as the published ones. */
+static void pieces_when_heads_are_not_said_then_those_given(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t given, heads;
+    } rows[] = {{"bare-2x1", 4, 4}, {"bare-1x1", 0, 1}, {"bare-1x1", 8, 8}, {"core-2x2", 4, 2}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sl_model_reader reader;
+        must(sl_model_reader_open(scratch_join(golden, rows[i].name).text, false, rows[i].given,
+                                  &reader));
+        assert_int_equal(reader.shape.heads, rows[i].heads);
+        sl_model_reader_close(&reader);
+    }
+}
+
 static void pieces_when_imported_then_in_the_programs_order(void **state)
 {
     (void)state;
     static const char *const names[] = {"core-2x2", "fused-1x1", "legacy-1x2", "first-2x1"};
     static const uint64_t windows[] = {32, 33, 70, 100, 8 * 32, SL_ACROSS_WINDOW_ELEMENTS};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        sl_megatron_model *model;
-        must(sl_megatron_model_open(scratch_join(golden, names[i]).text, &model));
+        sl_model_pieces *model;
+        must(sl_model_pieces_open(
+            &(sl_model_pieces_args){.path = scratch_join(golden, names[i]).text}, &model));
         for (size_t j = 0; j < sizeof windows / sizeof windows[0]; j++)
             assert_imported(model, windows[j]);
-        sl_megatron_model_close(model);
+        sl_model_pieces_close(model);
     }
 }
 
 static void pieces_when_a_row_is_beyond_memory_then_refused(void **state)
 {
     (void)state;
-    sl_megatron_model *model;
+    sl_model_pieces *model;
     sl_tensor_spec specs[IMPORT_TENSORS] = {0};
     float element[8 * 40];
     imported to = {0};
@@ -152,21 +171,19 @@ static void pieces_when_a_row_is_beyond_memory_then_refused(void **state)
     for (uint32_t i = 0; i < IMPORT_TENSORS; i++)
         to.data[i] = element;
     sl_model_tensors_specify(&golden_shape, specs);
-    must(sl_megatron_model_open(scratch_join(golden, "core-2x2").text, &model));
-    assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 23, &io),
-                     SL_ERROR_DATA);
+    must(sl_model_pieces_open(
+        &(sl_model_pieces_args){.path = scratch_join(golden, "core-2x2").text}, &model));
+    assert_int_equal(sl_model_pieces_import(model, specs, IMPORT_TENSORS, 23, &io), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "rows of 24 elements: at most 23 are read"));
     specs[5].whole_shape[0] = specs[5].shape[0] = specs[5].valid_rows = 9;
     specs[5].element_count += specs[5].shape[1];
-    assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 999, &io),
-                     SL_ERROR_DATA);
+    assert_int_equal(sl_model_pieces_import(model, specs, IMPORT_TENSORS, 999, &io), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "has another shape than the model's"));
     sl_model_tensors_specify(&golden_shape, specs);
     snprintf(specs[3].name, sizeof specs[3].name, "h.7.ln_1.bias");
-    assert_int_equal(sl_megatron_pieces_import(model, specs, IMPORT_TENSORS, 999, &io),
-                     SL_ERROR_DATA);
+    assert_int_equal(sl_model_pieces_import(model, specs, IMPORT_TENSORS, 999, &io), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "has 27 of the 28 tensors"));
-    sl_megatron_model_close(model);
+    sl_model_pieces_close(model);
 }
 
 /* ---- what is written here ---- */
@@ -175,7 +192,7 @@ static void convert(const char *from, const char *to, sl_convert_args args)
 {
     sl_model_reader reader;
     sl_convert_report report;
-    must(sl_model_reader_open(from, false, &reader));
+    must(sl_model_reader_open(from, false, 0, &reader));
     args.reader = &reader;
     args.to = to;
     args.overwrites = true;
@@ -188,8 +205,8 @@ static void convert(const char *from, const char *to, sl_convert_args args)
 static void assert_same(const char *path, const char *other)
 {
     sl_model_reader a, b;
-    must(sl_model_reader_open(path, false, &a));
-    must(sl_model_reader_open(other, false, &b));
+    must(sl_model_reader_open(path, false, 0, &a));
+    must(sl_model_reader_open(other, false, 0, &b));
     assert_memory_equal(&a.shape, &b.shape, sizeof a.shape);
     for (uint32_t i = 0; i < sl_model_tensors_count(&a.shape); i++) {
         const sl_foreign_tensor tensor = sl_model_tensors_nth(&a.shape, i);
@@ -280,7 +297,7 @@ static sl_status try_convert(const char *from, const char *to, const sl_convert_
 {
     sl_model_reader reader;
     sl_convert_report report;
-    must(sl_model_reader_open(from, false, &reader));
+    must(sl_model_reader_open(from, false, 0, &reader));
     sl_convert_args all = *args;
     all.reader = &reader;
     all.to = to;
@@ -327,7 +344,7 @@ static void output_when_it_cannot_be_then_refused(void **state)
 static void refuse(const char *what, const char *path, sl_status expected, const char *fragment)
 {
     sl_model_reader reader;
-    sl_status status = sl_model_reader_open(path, false, &reader);
+    sl_status status = sl_model_reader_open(path, false, 0, &reader);
     must_fail(what, status, expected, fragment);
 }
 
@@ -345,9 +362,6 @@ static void pieces_when_something_is_missing_then_refused(void **state)
         {"a file", "rm %s/iter_0000007/mp_rank_00_001/*.pt", "model_optim_rng.pt",
          SL_ERROR_MISSING},
         {"all", "rm -r %s/iter_0000007/*", "no mp_rank_00", SL_ERROR_MISSING},
-        {"all but what a distributed one has",
-         "rm -r %s/iter_0000007/* && touch $d/iter_0000007/.metadata", "--ckpt-format torch",
-         SL_ERROR_DATA},
         {"the iteration", "echo 9 > %s/latest_checkpointed_iteration.txt", "iter_0000009",
          SL_ERROR_MISSING},
         {"an iteration's name", "echo ../.. > %s/latest_checkpointed_iteration.txt",
@@ -435,7 +449,7 @@ static bool reads_golden(const char *path)
     sl_model_reader reader;
     bool is_read = true;
     float data[8 * 40];
-    if (sl_model_reader_open(path, false, &reader) != SL_OK)
+    if (sl_model_reader_open(path, false, 0, &reader) != SL_OK)
         return false;
     assert_memory_equal(&reader.shape, &golden_shape, sizeof golden_shape);
     for (uint32_t i = 0; is_read && i < sl_model_tensors_count(&golden_shape); i++) {
@@ -506,7 +520,7 @@ static void pieces_when_without_checksums_then_a_warning(void **state)
         unchecked_remarks = 0;
         sl_log_set_callback(count_remark, NULL);
         sl_status status =
-            sl_model_reader_open(scratch_join(golden, rows[i].name).text, false, &reader);
+            sl_model_reader_open(scratch_join(golden, rows[i].name).text, false, 0, &reader);
         sl_log_set_callback(NULL, NULL);
         must(status);
         sl_model_reader_close(&reader);
@@ -519,6 +533,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_when_of_pytorch_then_same_weights),
+        cmocka_unit_test(pieces_when_heads_are_not_said_then_those_given),
         cmocka_unit_test(pieces_when_imported_then_in_the_programs_order),
         cmocka_unit_test(pieces_when_a_row_is_beyond_memory_then_refused),
         cmocka_unit_test(output_when_it_cannot_be_then_refused),

@@ -7,8 +7,9 @@ usage: write_megatron.py DIRECTORY      the pieces that tests/foreign/test_megat
 
 `weights` has the names of openai-community/gpt2 and linear weights of [in, out]; `shape` is (layers, width,
 heads, context, ids). `names` is "first" (language_model.transformer, attention.*), "legacy"
-(language_model.encoder, self_attention.*), "core" (Megatron Core) or "fused" (with the norms inside of
-TransformerEngine's linear layers).
+(language_model.encoder, self_attention.*), "core" (Megatron Core), "fused" (with the norms inside of
+TransformerEngine's linear layers) or "bare" (DeepSpeedExamples' Megatron-LM of 2019 to 2022, mpu/transformer.py and
+model/gpt2_modeling.py: word_embeddings, transformer.layers; no arguments).
 """
 import argparse
 import os
@@ -31,6 +32,7 @@ LAYER_NAMES = {
               "attn.c_proj": "self_attention.linear_proj", "ln_2": "mlp.linear_fc1.layer_norm_",
               "mlp.c_fc": "mlp.linear_fc1", "mlp.c_proj": "mlp.linear_fc2"},
 }
+LAYER_NAMES["bare"] = LAYER_NAMES["first"]
 
 
 def order_qkv(tensor, heads, tp, rank, version):
@@ -78,6 +80,9 @@ def make_piece(weights, shape, tp, pp, rank, stage, names, version, dtype):
     words[:vocab] = weights["wte.weight"]
     words = words.chunk(tp, dim=0)[rank].contiguous().to(dtype)
     positions = weights["wpe.weight"].to(dtype)
+    if names == "bare":
+        return {"word_embeddings.weight": words, "position_embeddings.weight": positions,
+                **{f"transformer.{key}": value for key, value in flat.items()}}
     is_core = names in ("core", "fused")
     if is_core:
         model = {f"decoder.{key}": value for key, value in flat.items()}
@@ -129,6 +134,23 @@ def write_pieces(path, weights, shape, tp=1, pp=1, names="core", version=3.0, is
         file.write("7")
 
 
+def write_bare(path, weights, shape, tp, dtype, of_engine):
+    """Without arguments, as its utils.py saves a model itself, or lets DeepSpeed's engine save it."""
+    for rank in range(tp):
+        tensors = make_piece(weights, shape, tp, 1, rank, 0, "bare", 0, dtype)
+        if of_engine:
+            state = {"module": tensors, "optimizer": None, "lr_scheduler": None, "csr_tensor_module_names": set(),
+                     "skipped_steps": 0, "global_steps": 7, "dp_world_size": 1, "mp_world_size": tp, "iteration": 7}
+            file = os.path.join(path, "7", f"mp_rank_{rank:02d}_model_states.pt")
+        else:
+            state = {"iteration": 7, "model": tensors}
+            file = os.path.join(path, "iter_0000007", f"mp_rank_{rank:02d}", "model_optim_rng.pt")
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        torch.save(state, file)
+    with open(os.path.join(path, "latest_checkpointed_iteration.txt"), "w") as file:
+        file.write("7")
+
+
 KINDS = ["wte.weight", "wpe.weight", "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias",
          "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias",
          "mlp.c_proj.weight", "mlp.c_proj.bias", "ln_f.weight", "ln_f.bias"]
@@ -162,6 +184,8 @@ def main():
                  dtype=torch.bfloat16)
     write_pieces(os.path.join(directory, "first-2x1"), weights, shape, tp=2, names="first", version=1.0,
                  is_old_file=True, dtype=torch.float16)
+    write_bare(os.path.join(directory, "bare-2x1"), weights, shape, 2, torch.bfloat16, of_engine=True)
+    write_bare(os.path.join(directory, "bare-1x1"), weights, shape, 1, torch.bfloat16, of_engine=False)
 
 
 if __name__ == "__main__":

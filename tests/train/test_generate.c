@@ -236,7 +236,7 @@ static void reading_when_stopped_then_no_piece_is_read_and_it_can_go_on(void **s
     sl_config config;
     sl_model_directory source;
     configure(&config);
-    assert_int_equal(sl_model_directory_open(config.checkpoint, false, &source), SL_OK);
+    assert_int_equal(sl_model_directory_open(config.checkpoint, false, 0, &source), SL_OK);
     const sl_decoder_args args = {.config = &config, .source = &source, .new_count = 1};
     float *whole = calloc(source.shape.vocab, sizeof *whole);
     float *stopped = calloc(source.shape.vocab, sizeof *stopped);
@@ -273,7 +273,7 @@ static void decoder_when_open_ended_then_its_context_is_shorter(void **state)
     assert_int_equal(case_save_model(scratch.text, 7, 0, model), SL_OK);
     tiny_close(model);
     configure(&config);
-    assert_int_equal(sl_model_directory_open(scratch.text, false, &source), SL_OK);
+    assert_int_equal(sl_model_directory_open(scratch.text, false, 0, &source), SL_OK);
     for (uint64_t prompt = 0; prompt < 2; prompt++) {
         const sl_decoder_args args = {
             .config = &config, .source = &source, .prompt_count = prompt, .new_count = 1};

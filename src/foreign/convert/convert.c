@@ -343,6 +343,8 @@ sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_rep
     SL_TRY(sl_convert_check(args->format, args->encoding));
     SL_TRY(check_adapters(args));
     SL_TRY(check_vocabulary(args));
+    if (args->format == SL_CONVERT_CHECKPOINT)
+        return sl_target_save_checkpoint(args, out_report);
     sl_status status = convert(&target, formats[args->format]);
     *out_report =
         (sl_convert_report){sl_model_tensors_count(&args->reader->shape),

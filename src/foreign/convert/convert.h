@@ -14,6 +14,8 @@
  *   MEGATRON a directory of Megatron-LM's pieces for tp_size x pp_size ranks, under Megatron Core's
  *            names (megatron_model.h)
  *   PEFT     the adapters of the model alone, a directory as PEFT has it (adapter.h)
+ *   CHECKPOINT a --save directory with one checkpoint in it, of pieces that have an optimizer's
+ *            states: parameters, both moments of AdamW and the step (target_checkpoint.c)
  */
 #ifndef SL_FOREIGN_CONVERT_CONVERT_H
 #define SL_FOREIGN_CONVERT_CONVERT_H
@@ -28,7 +30,8 @@ typedef enum sl_convert_format {
     SL_CONVERT_LLMC,
     SL_CONVERT_WEIGHTS,
     SL_CONVERT_MEGATRON,
-    SL_CONVERT_PEFT
+    SL_CONVERT_PEFT,
+    SL_CONVERT_CHECKPOINT
 } sl_convert_format;
 
 enum {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "foreign/megatron_model.h"
+#include "foreign/pieces/model_pieces.h"
 #include "foreign/weights.h"
 
 /* ---- directories ---- */
@@ -63,14 +63,15 @@ static sl_status check_shape(const sl_model_shape *shape, const char *path)
     return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(path).text);
 }
 
-static sl_status open_directory(const char *path, bool checks_all, sl_model_reader *reader)
+static sl_status open_directory(const char *path, bool checks_all, uint32_t heads,
+                                sl_model_reader *reader)
 {
-    SL_TRY(sl_model_directory_open(path, checks_all, &reader->source));
+    SL_TRY(sl_model_directory_open(path, checks_all, heads, &reader->source));
     reader->shape = reader->source.shape;
     reader->path = reader->source.path;
     if (reader->source.pieces) {
-        reader->kind = sl_megatron_model_kind(reader->source.pieces);
-        reader->is_out_in = true;
+        reader->kind = reader->source.pieces->kind;
+        reader->is_out_in = reader->source.pieces->is_out_in;
         return SL_OK;
     }
     reader->kind = reader->source.checkpoint ? "a checkpoint" : "a Hugging Face model";
@@ -100,7 +101,8 @@ static sl_status open_file(const char *path, sl_model_reader *reader)
 
 /* ---- all ---- */
 
-sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reader *out_reader)
+sl_status sl_model_reader_open(const char *path, bool checks_all, uint32_t heads,
+                               sl_model_reader *out_reader)
 {
     struct stat info;
     sl_model_reader reader = {0};
@@ -110,7 +112,7 @@ sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reade
                 strerror(errno));
     bool is_directory = is_there && S_ISDIR(info.st_mode);
     sl_status status =
-        is_directory ? open_directory(path, checks_all, &reader) : open_file(path, &reader);
+        is_directory ? open_directory(path, checks_all, heads, &reader) : open_file(path, &reader);
     if (status != SL_OK) {
         sl_model_reader_close(&reader);
         return status;
@@ -167,8 +169,8 @@ static sl_status read_weights(const sl_model_reader *reader, const sl_foreign_te
                                   out_data);
     }
     if (reader->source.pieces)
-        return sl_megatron_model_read(reader->source.pieces, tensor, first_element, element_count,
-                                      out_data);
+        return sl_model_pieces_read(reader->source.pieces, SL_GROUP_PARAM, tensor, first_element,
+                                    element_count, out_data);
     const sl_weights_tensor *found = &reader->found[sl_model_tensors_index(&reader->shape, tensor)];
     return sl_safetensors_read(found->file, found->tensor, first_element, element_count, out_data);
 }

@@ -1,5 +1,5 @@
 /* The parameters of a model as fp32, tensor by tensor, wherever they are: in a checkpoint of this
- * program, in a directory of Hugging Face, in Megatron-LM's pieces, or in a model of llm.c. All
+ * program, in a directory of Hugging Face, in pieces, or in a model of llm.c. All
  * names and shapes are checked on opening, the checksums of a checkpoint on reading. */
 #ifndef SL_FOREIGN_CONVERT_MODEL_READER_H
 #define SL_FOREIGN_CONVERT_MODEL_READER_H
@@ -25,9 +25,11 @@ typedef struct sl_model_reader {
     sl_layer_adapter *adapter; /* of the layer that was read last; NULL: none was */
 } sl_model_reader;
 
-/* Opens the model at `path`. `checks_all` is for a checkpoint alone: see sl_checkpoint_find.
- * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
-sl_status sl_model_reader_open(const char *path, bool checks_all, sl_model_reader *out_reader);
+/* Opens the model at `path`. `checks_all` is for a checkpoint alone: see sl_checkpoint_find;
+ * `heads` for pieces alone: see sl_model_directory_open. SL_ERROR_MISSING, SL_ERROR_DATA,
+ * SL_ERROR_IO. */
+sl_status sl_model_reader_open(const char *path, bool checks_all, uint32_t heads,
+                               sl_model_reader *out_reader);
 
 /* Adds the adapters of a directory that PEFT saved; NULL: none. See
  * sl_model_directory_add_adapter. */

@@ -59,6 +59,10 @@ typedef struct sl_target_ops {
 extern const sl_target_ops sl_target_hf, sl_target_weights, sl_target_gguf, sl_target_llmc,
     sl_target_megatron, sl_target_peft;
 
+/* The format that is no walk over items: a checkpoint, which has a writer of its own. Statuses of
+ * sl_convert_run. */
+sl_status sl_target_save_checkpoint(const sl_convert_args *args, sl_convert_report *out_report);
+
 /* Takes memory for the items, and for one more, and puts all tensors there in the model's order, in
  * the encoding of the arguments. */
 sl_status sl_target_list(sl_target *target);

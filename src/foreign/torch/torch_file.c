@@ -432,19 +432,33 @@ static sl_status read_tree(sl_torch_file *file)
     return sl_zip_starts(start, sizeof start) ? read_archive(file) : read_before_archives(file);
 }
 
+/* Takes the file over. */
+static sl_status open_tree(sl_torch_file *file, sl_torch_file *out_file)
+{
+    sl_status status = read_tree(file);
+    if (status == SL_OK) {
+        *out_file = *file;
+        return SL_OK;
+    }
+    if (status == SL_ERROR_DATA)
+        status = sl_status_prefix(status, "%s", sl_files_show(file->file.path).text);
+    sl_torch_file_close(file);
+    return status;
+}
+
 sl_status sl_torch_file_open(const char *path, sl_torch_file *out_file)
 {
     sl_torch_file file = {.file = {.fd = -1}};
     SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file.file));
-    sl_status status = read_tree(&file);
-    if (status == SL_OK) {
-        *out_file = file;
-        return SL_OK;
-    }
-    if (status == SL_ERROR_DATA)
-        status = sl_status_prefix(status, "%s", sl_files_show(path).text);
-    sl_torch_file_close(&file);
-    return status;
+    return open_tree(&file, out_file);
+}
+
+sl_status sl_torch_file_open_part(const sl_file *whole, uint64_t first_byte, uint64_t bytes,
+                                  sl_torch_file *out_file)
+{
+    sl_torch_file file = {.file = {.fd = -1}};
+    SL_TRY(sl_files_take_part(whole, first_byte, bytes, &file.file));
+    return open_tree(&file, out_file);
 }
 
 void sl_torch_file_drop_tree(sl_torch_file *file)

@@ -70,6 +70,11 @@ typedef struct sl_torch_file {
  * sl_files_open for the other statuses. */
 sl_status sl_torch_file_open(const char *path, sl_torch_file *out_file);
 
+/* The same of what torch.save wrote into a part of a larger file, as torch's distributed
+ * checkpoints have it. `whole` is borrowed and has to outlive it. */
+sl_status sl_torch_file_open_part(const sl_file *whole, uint64_t first_byte, uint64_t bytes,
+                                  sl_torch_file *out_file);
+
 /* Frees the tree and keeps the file, whose tensors can be read on. */
 void sl_torch_file_drop_tree(sl_torch_file *file);
 

@@ -17,7 +17,7 @@ static sl_status evaluate(sl_config *config, void *user)
     const evaluating *self = user;
     sl_model_directory source;
     sl_evaluation *out = self->out;
-    SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, &source));
+    SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, 0, &source));
     sl_status status = sl_model_directory_add_adapter(&source, config->adapter);
     *out = (sl_evaluation){.of_words = config->last_word};
     if (source.checkpoint)

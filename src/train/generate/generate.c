@@ -147,7 +147,7 @@ static sl_status open_source(sl_generator *self)
     const sl_generate_args *args = &self->args;
     if (!args->source) {
         SL_TRY(sl_model_directory_open(args->config->checkpoint, args->config->checks_checkpoints,
-                                       &self->source));
+                                       0, &self->source));
         SL_TRY(sl_model_directory_add_adapter(&self->source, args->config->adapter));
         SL_TRY(sl_model_shape_check(&self->source.shape, 1));
         return sl_loading_open_vocabulary(args->config, &self->source, &self->vocabulary);
