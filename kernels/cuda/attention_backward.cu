@@ -13,7 +13,7 @@
  * side is on its way while one is used.
  *
  *   owns     WIDTH  own  other  shared bytes
- *   keys        64   64     64  2 *  8 Ki + 4 *  8 Ki + 1 Ki
+ *   keys        64  128     32  2 * 16 Ki + 4 *  4 Ki + 512
  *   keys       128   64     32  2 * 16 Ki + 4 *  8 Ki + 512
  *   keys       256   64     16  2 * 32 Ki + 4 *  8 Ki + 256
  *   queries     64  128     32  2 * 16 Ki + 4 *  4 Ki
@@ -30,28 +30,28 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
  *                                                               sm_80                sm_90
- *   attention_backward_keys<bf16, 64, false, false>        246   4.61   0.56    242   4.61   0.56
- *   attention_backward_keys<bf16, 64, false, true>         217   4.73   0.56    224   4.72   0.56
- *   attention_backward_keys<bf16, 64, true, false>         221   6.86   0.56    224   6.85   0.56
- *   attention_backward_keys<bf16, 64, true, true>          236   6.90   0.56    240   6.89   0.56
- *   attention_backward_keys<bf16, 128, false, false>       251   4.69   0.62    255   4.69   0.62
- *   attention_backward_keys<bf16, 128, false, true>        249   4.72   0.62    253   4.72   0.62
+ *   attention_backward_keys<bf16, 64, false, false>        255   3.98   0.38    247   3.98   0.38
+ *   attention_backward_keys<bf16, 64, false, true>         254   4.03   0.38    254   4.02   0.38
+ *   attention_backward_keys<bf16, 64, true, false>         255   6.37   0.38    255   6.34   0.38
+ *   attention_backward_keys<bf16, 64, true, true>          255   6.77   0.38    255   6.50   0.38
+ *   attention_backward_keys<bf16, 128, false, false>       242   4.39   0.62    246   4.38   0.62
+ *   attention_backward_keys<bf16, 128, false, true>        240   4.42   0.62    244   4.41   0.62
  *   attention_backward_keys<bf16, 128, true, false>        246   5.62   0.62    249   5.62   0.62
- *   attention_backward_keys<bf16, 128, true, true>         242   5.61   0.62    248   5.60   0.62
- *   attention_backward_keys<bf16, 256, false, false>       226   5.30   0.83    240   5.30   0.83
- *   attention_backward_keys<bf16, 256, false, true>        228   5.34   0.83    243   5.34   0.83
+ *   attention_backward_keys<bf16, 128, true, true>         247   5.62   0.62    255   5.61   0.62
+ *   attention_backward_keys<bf16, 256, false, false>       225   5.11   0.83    236   5.10   0.83
+ *   attention_backward_keys<bf16, 256, false, true>        225   5.19   0.83    233   5.17   0.83
  *   attention_backward_keys<bf16, 256, true, false>        240   5.94   0.83    241   5.94   0.83
- *   attention_backward_keys<bf16, 256, true, true>         233   6.05   0.83    242   6.04   0.83
- *   attention_backward_queries<bf16, 64, false, false>     233   4.64   0.42    237   4.62   0.42
- *   attention_backward_queries<bf16, 64, false, true>      233   4.64   0.42    237   4.62   0.42
+ *   attention_backward_keys<bf16, 256, true, true>         236   6.07   0.83    244   6.06   0.83
+ *   attention_backward_queries<bf16, 64, false, false>     216   4.22   0.42    210   4.20   0.42
+ *   attention_backward_queries<bf16, 64, false, true>      228   4.22   0.42    210   4.20   0.42
  *   attention_backward_queries<bf16, 64, true, false>      246   7.07   0.42    247   7.09   0.42
  *   attention_backward_queries<bf16, 64, true, true>       246   7.07   0.42    247   7.09   0.42
- *   attention_backward_queries<bf16, 128, false, false>    158   4.81   0.67    166   4.80   0.67
- *   attention_backward_queries<bf16, 128, false, true>     168   4.81   0.67    166   4.80   0.67
+ *   attention_backward_queries<bf16, 128, false, false>    160   4.54   0.67    164   4.52   0.67
+ *   attention_backward_queries<bf16, 128, false, true>     168   4.55   0.67    164   4.52   0.67
  *   attention_backward_queries<bf16, 128, true, false>     168   5.97   0.67    168   6.00   0.67
  *   attention_backward_queries<bf16, 128, true, true>      168   5.97   0.67    168   6.00   0.67
- *   attention_backward_queries<bf16, 256, false, false>    235   5.21   0.83    235   5.20   0.83
- *   attention_backward_queries<bf16, 256, false, true>     235   5.21   0.83    235   5.20   0.83
+ *   attention_backward_queries<bf16, 256, false, false>    235   5.05   0.83    235   5.03   0.83
+ *   attention_backward_queries<bf16, 256, false, true>     235   5.05   0.83    235   5.03   0.83
  *   attention_backward_queries<bf16, 256, true, false>     242   5.78   0.83    240   5.77   0.83
  *   attention_backward_queries<bf16, 256, true, true>      242   5.78   0.83    238   5.77   0.83
  */
@@ -61,11 +61,10 @@
 
 template <int WIDTH> struct keys_shape {
     enum {
-        ROWS = 16, /* of a warp */
+        ROW_TILES = WIDTH <= 64 ? 2 : 1,
+        ROWS = 16 * ROW_TILES, /* of a warp */
         KEYS = SL_ATTENTION_WARPS * ROWS,
-        QUERIES = WIDTH <= 64    ? 64
-                  : WIDTH <= 128 ? 32
-                                 : 16,
+        QUERIES = WIDTH <= 128 ? 32 : 16,
         COLUMNS = WIDTH <= 128 ? WIDTH : 128, /* of dk and dv */
         PARTS = WIDTH / COLUMNS,
         KEY_PACKS = KEYS * WIDTH / 8,
@@ -119,19 +118,15 @@ static __device__ __forceinline__ void copy_keys(const sl_attention_args &args,
                                                  const sl_attention_place &place, uint32_t first,
                                                  uint4 *tiles)
 {
-    const uint64_t at = place.key + first * args.key_row;
-    sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, args.query_count - first,
-                         args.width};
-    sl_tile_copy<WIDTH, ROWS>(tiles, rows);
-    rows.first = (const uint16_t *)args.v + at;
-    sl_tile_copy<WIDTH, ROWS>(tiles + ROWS * WIDTH / 8, rows);
+    sl_tile_copy_keys<WIDTH, ROWS>(args, place.key + first * args.key_row, args.query_count - first,
+                                   tiles);
 }
 
 /* ---- blocks that own keys ---- */
 
 template <int WIDTH> struct keys_state {
-    float dk[1][keys_shape<WIDTH>::COLUMNS / 8][4]; /* before the scale */
-    float dv[1][keys_shape<WIDTH>::COLUMNS / 8][4];
+    float dk[keys_shape<WIDTH>::ROW_TILES][keys_shape<WIDTH>::COLUMNS / 8][4]; /* not yet scaled */
+    float dv[keys_shape<WIDTH>::ROW_TILES][keys_shape<WIDTH>::COLUMNS / 8][4];
 };
 
 /* Begins to copy a tile of queries, their gradients and statistics into one half of `query_tiles`
@@ -158,9 +153,8 @@ static __device__ __forceinline__ void copy_query_tile(const sl_attention_args &
 /* A tile of queries on the way of a block that owns keys of several heads of q: from tile to tile
  * of a head, then to the next head. */
 typedef struct group_walk {
-    sl_attention_place place; /* of the head */
-    uint32_t tile, half;      /* half: of the shared memory of tiles */
-    uint32_t head;            /* of the group */
+    uint32_t tile, half; /* half: of the shared memory of tiles */
+    uint32_t head;       /* of the group */
 } group_walk;
 
 /* Goes on to the next tile; false if there is none. */
@@ -173,63 +167,92 @@ static __device__ __forceinline__ bool advance(group_walk &walk, const sl_attent
     if (++walk.head == args.group)
         return false;
     walk.tile = first_tile;
-    walk.place.q += args.width;
-    walk.place.y += args.width;
-    walk.place.statistics += args.query_count;
     return true;
+}
+
+/* Where the head of the walk begins; `first`: the group's first one. */
+static __device__ __forceinline__ sl_attention_place place_of(const group_walk &walk,
+                                                              const sl_attention_args &args,
+                                                              const sl_attention_place &first)
+{
+    sl_attention_place place = first;
+    place.q += walk.head * args.width;
+    place.y += walk.head * args.width;
+    place.statistics += (uint64_t)walk.head * args.query_count;
+    return place;
 }
 
 /* s' and dp' become p' and ds'. Queries beyond the last have rows of zeros: what their weights of 1
  * add is 0. */
-template <int COLUMN_TILES>
+template <int ROW_TILES, int COLUMN_TILES>
 static __device__ __forceinline__ void differentiate_softmax_columns(
-    float (&s)[1][COLUMN_TILES][4], float (&dp)[1][COLUMN_TILES][4], const float *lse,
-    const float *dots, float factor, int causal_offset)
+    float (&s)[ROW_TILES][COLUMN_TILES][4], float (&dp)[ROW_TILES][COLUMN_TILES][4],
+    const float *statistics, float factor)
+{
+    const float *dots = statistics + 8 * COLUMN_TILES;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t query = 8 * n + sl_tile_column(i);
+                const float offset = -statistics[query] * SL_LOG2_E;
+                s[m][n][i] = sl_exp2(fmaf(s[m][n][i], factor, offset));
+                dp[m][n][i] = s[m][n][i] * (dp[m][n][i] - dots[query]);
+            }
+}
+
+/* Scores of queries earlier than their key become -inf. `causal_offset`: the first query less the
+ * warp's first key. */
+template <int ROW_TILES, int COLUMN_TILES>
+static __device__ __forceinline__ void mask_columns(float (&scores)[ROW_TILES][COLUMN_TILES][4],
+                                                    int causal_offset)
 {
 #pragma unroll
-    for (int n = 0; n < COLUMN_TILES; n++)
+    for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int query = 8 * n + (int)sl_tile_column(i);
-            const bool sees = (int)sl_tile_row(i) <= causal_offset + query;
-            const float power = fmaf(s[0][n][i], factor, -lse[query] * SL_LOG2_E);
-            s[0][n][i] = sl_exp2(sees ? power : -INFINITY);
-            dp[0][n][i] = s[0][n][i] * (dp[0][n][i] - dots[query]);
-        }
+        for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (causal_offset + 8 * n + (int)sl_tile_column(i) < 16 * m + (int)sl_tile_row(i))
+                    scores[m][n][i] = -INFINITY;
 }
 
 /* The same with what documents and dropout take away; statistics: lse of the tile's queries, then
  * dots. */
-template <int COLUMN_TILES>
-static __device__ __forceinline__ void differentiate_masked_columns(float (&s)[1][COLUMN_TILES][4],
-                                                                    float (&dp)[1][COLUMN_TILES][4],
-                                                                    const float *statistics,
-                                                                    float factor,
-                                                                    const sl_attention_mask &mask)
+template <int ROW_TILES, int COLUMN_TILES>
+static __device__ __forceinline__ void differentiate_masked_columns(
+    float (&s)[ROW_TILES][COLUMN_TILES][4], float (&dp)[ROW_TILES][COLUMN_TILES][4],
+    const float *statistics, float factor, const sl_attention_mask &mask)
 {
     const float *dots = statistics + 8 * COLUMN_TILES;
 #pragma unroll
-    for (int n = 0; n < COLUMN_TILES; n += 2)
+    for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const uint32_t first = 8 * n + sl_tile_column(e);
-            float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
-            if (mask.threshold > 0)
-                sl_attention_draw(mask, mask.first_query + first, mask.first_key + sl_tile_row(0),
-                                  factors);
+        for (int n = 0; n < COLUMN_TILES; n += 2)
 #pragma unroll
-            for (int i = 0; i < 4; i++) { /* of two queries and two keys */
-                const uint32_t at = i % 2 * 2 + e, column = first + i / 2 * 8;
-                const uint32_t query = mask.first_query + column;
-                const int key = (int)(mask.first_key + sl_tile_row(at));
-                const bool sees = key <= (int)query && key >= sl_attention_document(mask, query);
-                float &weight = s[0][n + i / 2][at], &gradient = dp[0][n + i / 2][at];
-                const float power = fmaf(weight, factor, -statistics[column] * SL_LOG2_E);
-                const float p = sl_exp2(sees ? power : -INFINITY);
-                weight = p * factors[i / 2][i % 2];
-                gradient = p * (gradient * factors[i / 2][i % 2] - dots[column]);
+            for (int e = 0; e < 2; e++) {
+                const uint32_t first = 8 * n + sl_tile_column(e);
+                const uint32_t first_key = mask.first_key + 16 * m;
+                float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
+                if (mask.threshold > 0)
+                    sl_attention_draw(mask, mask.first_query + first, first_key + sl_tile_row(0),
+                                      factors);
+#pragma unroll
+                for (int i = 0; i < 4; i++) { /* of two queries and two keys */
+                    const uint32_t at = i % 2 * 2 + e, column = first + i / 2 * 8;
+                    const uint32_t query = mask.first_query + column;
+                    const int key = (int)(first_key + sl_tile_row(at));
+                    const bool sees =
+                        key <= (int)query && key >= sl_attention_document(mask, query);
+                    float &weight = s[m][n + i / 2][at], &gradient = dp[m][n + i / 2][at];
+                    const float power = fmaf(weight, factor, -statistics[column] * SL_LOG2_E);
+                    const float p = sl_exp2(sees ? power : -INFINITY);
+                    weight = p * factors[i / 2][i % 2];
+                    gradient = p * (gradient * factors[i / 2][i % 2] - dots[column]);
+                }
             }
-        }
 }
 
 typedef struct tile_walk {
@@ -248,16 +271,18 @@ static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, con
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
     const uint32_t first_pack = blockIdx.z * (shape::COLUMNS / 8);
-    float s[1][shape::QUERIES / 8][4], dp[1][shape::QUERIES / 8][4];
-    uint32_t weights[1][shape::QUERIES / 16][4];
+    float s[shape::ROW_TILES][shape::QUERIES / 8][4], dp[shape::ROW_TILES][shape::QUERIES / 8][4];
+    uint32_t weights[shape::ROW_TILES][shape::QUERIES / 16][4];
     const uint4 *queries = query_tile, *gradients = query_tile + shape::QUERY_PACKS;
     sl_tile_multiply<TYPE, WIDTH>(s, key_tile, first_row, queries);
     sl_tile_multiply<TYPE, WIDTH>(dp, key_tile + shape::KEY_PACKS, first_row, gradients);
+    if constexpr (!MASKED)
+        if (walk.causal_offset < shape::ROWS - 1) /* the first query does not see the last key */
+            mask_columns(s, walk.causal_offset);
     if constexpr (MASKED)
         differentiate_masked_columns(s, dp, statistics, walk.factor, mask);
     else
-        differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, walk.factor,
-                                      walk.causal_offset);
+        differentiate_softmax_columns(s, dp, statistics, walk.factor);
     sl_tile_round<TYPE>(weights, s);
     sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_pack);
     sl_tile_round<TYPE>(weights, dp);
@@ -276,7 +301,12 @@ static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
     const uint32_t first_pack = blockIdx.z * (shape::COLUMNS / 8);
     const uint64_t row = GROUPED ? args.key_row : args.q_row;
     const uint64_t at = (GROUPED ? place.key : place.q) + first * row;
-    const float scale[1][2] = {{args.scale, args.scale}}, one[1][2] = {{1.0f, 1.0f}};
+    float scale[shape::ROW_TILES][2], one[shape::ROW_TILES][2];
+#pragma unroll
+    for (int m = 0; m < shape::ROW_TILES; m++) {
+        scale[m][0] = scale[m][1] = args.scale;
+        one[m][0] = one[m][1] = 1.0f;
+    }
     sl_tile_result result = {(uint16_t *)args.dk + at, row, args.query_count - first, args.width};
     sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dk, scale, key_tile, first_row,
                                                first_pack);
@@ -311,7 +341,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     keys_state<WIDTH> state;
     clear_sums(state.dk);
     clear_sums(state.dv);
-    group_walk next = {place, first_tile, first_tile % 2, 0};
+    group_walk next = {first_tile, first_tile % 2, 0};
     uint32_t tile = first_tile;
     bool goes_on;
     do {
@@ -322,8 +352,8 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
             tile = next.tile;
             goes_on = advance(next, args, first_tile, tile_count);
             if (goes_on)
-                copy_query_tile<WIDTH>(args, next.place, next.tile, next.half, query_tiles,
-                                       statistics);
+                copy_query_tile<WIDTH>(args, place_of(next, args, place), next.tile, next.half,
+                                       query_tiles, statistics);
         } else if (tile + 1 < tile_count) {
             copy_query_tile<WIDTH>(args, place, tile + 1, (tile + 1) % 2, query_tiles, statistics);
         }
@@ -373,7 +403,7 @@ static __device__ __forceinline__ void open_state(queries_state<WIDTH> &state,
 template <int WIDTH, int COLUMN_TILES>
 static __device__ __forceinline__ void differentiate_softmax_rows(
     const queries_state<WIDTH> &state, float (&s)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
-    float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor, int causal_offset)
+    float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor)
 {
 #pragma unroll
     for (int m = 0; m < queries_shape<WIDTH>::ROW_TILES; m++)
@@ -381,10 +411,7 @@ static __device__ __forceinline__ void differentiate_softmax_rows(
         for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const bool sees =
-                    causal_offset + 8 * n + (int)sl_tile_column(i) <= 16 * m + (int)sl_tile_row(i);
-                const float power = fmaf(s[m][n][i], factor, state.offset[m][i / 2]);
-                const float p = sl_exp2(sees ? power : -INFINITY);
+                const float p = sl_exp2(fmaf(s[m][n][i], factor, state.offset[m][i / 2]));
                 dp[m][n][i] = p * (dp[m][n][i] - state.dots[m][i / 2]);
             }
 }
@@ -436,10 +463,13 @@ static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
     sl_tile_multiply<TYPE, WIDTH>(s, query_tile, first_row, key_tile);
     sl_tile_multiply<TYPE, WIDTH>(dp, query_tile + shape::QUERY_PACKS, first_row,
                                   key_tile + shape::KEY_PACKS);
+    if constexpr (!MASKED)
+        if (causal_offset + shape::KEYS - 1 > 0) /* the first query does not see the last key */
+            sl_tile_mask_rows(s, causal_offset);
     if constexpr (MASKED)
         differentiate_masked_rows<WIDTH>(state, s, dp, factor, mask);
     else
-        differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
+        differentiate_softmax_rows<WIDTH>(state, s, dp, factor);
     sl_tile_round<TYPE>(weights, dp);
     sl_tile_add<TYPE, WIDTH, WIDTH>(state.dq, weights, key_tile, 0);
 }

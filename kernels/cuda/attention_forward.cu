@@ -85,23 +85,7 @@ static __device__ __forceinline__ float quad_sum(float value)
     return value + __shfl_xor_sync(SL_EVERY_LANE, value, 2);
 }
 
-/* Scores of keys later than their query become -inf. `causal_offset`: the first key's position
- * less the warp's first query's. */
-template <int ROW_TILES, int COLUMN_TILES>
-static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][COLUMN_TILES][4],
-                                                   int causal_offset)
-{
-#pragma unroll
-    for (int m = 0; m < ROW_TILES; m++)
-#pragma unroll
-        for (int n = 0; n < COLUMN_TILES; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (causal_offset + 8 * n + (int)sl_tile_column(i) > 16 * m + (int)sl_tile_row(i))
-                    scores[m][n][i] = -INFINITY;
-}
-
-/* The same of keys of earlier documents. */
+/* Scores of keys of earlier documents become -inf. */
 template <int ROW_TILES, int COLUMN_TILES>
 static __device__ __forceinline__ void mask_documents(float (&scores)[ROW_TILES][COLUMN_TILES][4],
                                                       const sl_attention_mask &mask)
@@ -181,7 +165,8 @@ static __device__ __forceinline__ void update_softmax(
         }
 }
 
-/* `causal_offset` as for mask_scores; `key_tile`: a tile of keys and the tile of their values. */
+/* `causal_offset` as for sl_tile_mask_rows; `key_tile`: a tile of keys and the tile of their
+ * values. */
 template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void attend_keys(forward_state<WIDTH> &state,
                                                    const uint4 *queries, const uint4 *key_tile,
@@ -194,7 +179,7 @@ static __device__ __forceinline__ void attend_keys(forward_state<WIDTH> &state,
     uint32_t weights[shape::ROW_TILES][shape::KEYS / 16][4];
     sl_tile_multiply<TYPE, WIDTH>(scores, queries, first_row, key_tile);
     if (causal_offset + shape::KEYS - 1 > 0)
-        mask_scores(scores, causal_offset);
+        sl_tile_mask_rows(scores, causal_offset);
     if constexpr (MASKED)
         mask_documents(scores, mask);
     update_softmax<WIDTH, MASKED>(state, scores, factor);
@@ -212,13 +197,9 @@ static __device__ __forceinline__ void copy_keys(const sl_attention_args &args, 
 {
     typedef forward_shape<WIDTH> shape;
     const uint32_t first_key = tile_index * shape::KEYS;
-    const uint64_t at = first + first_key * args.key_row;
-    uint4 *key_tile = key_tiles + tile_index % 2 * 2 * shape::KEY_PACKS;
-    sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, key_count - first_key,
-                         args.width};
-    sl_tile_copy<WIDTH, shape::KEYS>(key_tile, rows);
-    rows.first = (const uint16_t *)args.v + at;
-    sl_tile_copy<WIDTH, shape::KEYS>(key_tile + shape::KEY_PACKS, rows);
+    sl_tile_copy_keys<WIDTH, shape::KEYS>(args, first + first_key * args.key_row,
+                                          key_count - first_key,
+                                          key_tiles + tile_index % 2 * 2 * shape::KEY_PACKS);
 }
 
 /* y and lse of the block's queries, `count` of them from the places on. */

@@ -47,6 +47,18 @@ static __device__ __forceinline__ void sl_tile_copy(uint4 *tile, const sl_tile_r
     }
 }
 
+/* Begins to copy rows of k, from element `at` on, and the same rows of v into two neighbouring
+ * tiles. */
+template <int WIDTH, int ROWS>
+static __device__ __forceinline__ void sl_tile_copy_keys(const sl_attention_args &args, uint64_t at,
+                                                         uint32_t count, uint4 *tiles)
+{
+    sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, count, args.width};
+    sl_tile_copy<WIDTH, ROWS>(tiles, rows);
+    rows.first = (const uint16_t *)args.v + at;
+    sl_tile_copy<WIDTH, ROWS>(tiles + ROWS * WIDTH / 8, rows);
+}
+
 /* ---- products ---- */
 
 /* products [16 * ROW_TILES, 8 * COLUMN_TILES] = rows first_row.. of `left` times the transposed
@@ -132,6 +144,22 @@ static __device__ __forceinline__ uint32_t sl_tile_row(int i)
 static __device__ __forceinline__ uint32_t sl_tile_column(int i)
 {
     return threadIdx.x % 4 * 2 + i % 2;
+}
+
+/* Scores of keys later than their query become -inf. `causal_offset`: the first key's position
+ * less the warp's first query's. */
+template <int ROW_TILES, int COLUMN_TILES>
+static __device__ __forceinline__ void sl_tile_mask_rows(
+    float (&scores)[ROW_TILES][COLUMN_TILES][4], int causal_offset)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (causal_offset + 8 * n + (int)sl_tile_column(i) > 16 * m + (int)sl_tile_row(i))
+                    scores[m][n][i] = -INFINITY;
 }
 
 /* ---- results ---- */

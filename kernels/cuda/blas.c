@@ -108,7 +108,7 @@ static sl_blas_key key_of(const sl_product *product)
         .c_type = (uint8_t)product->c_type,
         .transposes = (uint8_t)(product->transpose_a | product->transpose_b << 1),
         .epilogue = product->bias != NULL     ? SL_BLAS_BIAS
-                    : product->gelu_x != NULL ? SL_BLAS_GELU
+                    : product->gelu_x != NULL ? SL_BLAS_GELU_BACKWARD
                                               : SL_BLAS_PLAIN,
     };
 }

@@ -40,7 +40,8 @@ static const struct {
 } epilogues[SL_BLAS_EPILOGUE_COUNT] = {
     [SL_BLAS_PLAIN] = {"", CUBLASLT_EPILOGUE_DEFAULT, 0},
     [SL_BLAS_BIAS] = {" bias", CUBLASLT_EPILOGUE_BIAS, CUBLASLT_MATMUL_DESC_BIAS_POINTER},
-    [SL_BLAS_GELU] = {" gelu'", CUBLASLT_EPILOGUE_DGELU, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER},
+    [SL_BLAS_GELU_BACKWARD] = {" gelu'", CUBLASLT_EPILOGUE_DGELU,
+                               CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER},
 };
 
 static sl_status set_epilogue_operand(const sl_blas_functions *functions,
@@ -71,7 +72,7 @@ static sl_status describe_epilogue(const sl_blas_functions *functions, sl_blas_c
     SL_BLAS_TRY(functions,
                 MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                        &epilogues[key->epilogue].epilogue, sizeof(uint32_t)));
-    if (key->epilogue == SL_BLAS_GELU)
+    if (key->epilogue == SL_BLAS_GELU_BACKWARD)
         SL_BLAS_TRY(functions,
                     MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
                                            &leading, sizeof leading));
@@ -184,9 +185,9 @@ static void write_text(const sl_blas_functions *functions, sl_blas_choice *choic
                  "%" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s to %s %c%c%s: %s", key->m, key->n, key->k,
                  types[key->type], types[key->c_type], key->transposes & 1 ? 'T' : 'N',
                  key->transposes & 2 ? 'T' : 'N', epilogues[key->epilogue].name,
-                 !choice->is_own                 ? ""
-                 : key->epilogue == SL_BLAS_GELU ? "by a kernel of ours next"
-                                                 : "own kernel");
+                 !choice->is_own                          ? ""
+                 : key->epilogue == SL_BLAS_GELU_BACKWARD ? "by a kernel of ours next"
+                                                          : "own kernel");
     if (!choice->is_own)
         write_numbers(functions, result, choice->text + length,
                       SL_BLAS_TEXT_BYTES - (size_t)length);

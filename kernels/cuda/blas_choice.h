@@ -10,8 +10,8 @@ enum { SL_BLAS_TEXT_BYTES = 256 };
 /* What the library does to the sums before it rounds them. */
 typedef enum sl_blas_epilogue {
     SL_BLAS_PLAIN,
-    SL_BLAS_BIAS, /* adds one element a column of C */
-    SL_BLAS_GELU, /* multiplies with gelu'(gelu_x) */
+    SL_BLAS_BIAS,          /* adds one element a column of C */
+    SL_BLAS_GELU_BACKWARD, /* multiplies with gelu'(gelu_x) */
     SL_BLAS_EPILOGUE_COUNT
 } sl_blas_epilogue;
 

@@ -19,6 +19,7 @@
  *   embed_tokens_backward_segments<bf16, true>      54    196    160     52    197    160
  *   token_order_bounds                              17     20      8     20     19      8
  *   token_order_count                               12     41     12     12     51     12
+ *   token_order_few                                 25     22     16     27     23     16
  *   token_order_move                                30    182     20     32    198     20
  *   token_order_scan                                17     39      8     22    122     32
  */
@@ -39,7 +40,7 @@
 enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, SORT_THREADS = DIGITS };
 
 typedef struct token_order {
-    /* [batch * seq]: rows of the panel's tokens, id after id; then those of other tokens */
+    /* [batch * seq]: rows of the panel's tokens, id after id */
     const uint32_t *rows;
     /* [id_count + 1]: the rows of id i stand at bounds[i] up to bounds[i + 1] */
     const uint32_t *bounds;
@@ -165,6 +166,63 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     bounds[id] = first;
 }
 
+/* The same order and bounds by one block, of few rows and ids of more than one digit: the panel's
+ * rows are put into one word each, id before row, and sorted (Batcher 1968, bitonic); rows of other
+ * tokens are left out. */
+enum { FEW_ROWS = 8192, FEW_ROW_BITS = 13, FEW_IDS = 1 << (32 - FEW_ROW_BITS), FEW_THREADS = 1024 };
+
+static __device__ __forceinline__ void sort_words(uint32_t *words, uint32_t count)
+{
+    for (uint32_t size = 2; size <= count; size *= 2)
+        for (uint32_t distance = size / 2; distance > 0; distance /= 2) {
+            __syncthreads();
+            for (uint32_t i = threadIdx.x; i < count / 2; i += FEW_THREADS) {
+                const uint32_t low = 2 * i - i % distance, high = low + distance;
+                const uint32_t a = words[low], b = words[high];
+                const bool ascends = (low & size) == 0;
+                if ((a > b) == ascends && a != b) {
+                    words[low] = b;
+                    words[high] = a;
+                }
+            }
+        }
+    __syncthreads();
+}
+
+static __global__ void __launch_bounds__(FEW_THREADS)
+    token_order_few(sort_pass pass, uint32_t *bounds)
+{
+    __shared__ uint32_t words[FEW_ROWS], found;
+    if (threadIdx.x == 0)
+        found = 0;
+    __syncthreads();
+    for (uint32_t row = threadIdx.x; row < pass.row_count; row += FEW_THREADS) {
+        const uint32_t key = find_key(pass, row);
+        if (key < pass.id_count)
+            words[atomicAdd(&found, 1u)] = key << FEW_ROW_BITS | row;
+    }
+    __syncthreads();
+    const uint32_t row_count = found;
+    uint32_t count = 1;
+    while (count < row_count)
+        count *= 2;
+    for (uint32_t i = row_count + threadIdx.x; i < count; i += FEW_THREADS)
+        words[i] = UINT32_MAX;
+    sort_words(words, count);
+    for (uint32_t i = threadIdx.x; i < row_count; i += FEW_THREADS)
+        pass.rows_out[i] = words[i] & (FEW_ROWS - 1);
+    for (uint32_t id = threadIdx.x; id <= pass.id_count; id += FEW_THREADS) {
+        uint32_t first = 0, left = row_count;
+        while (left > 0) {
+            const uint32_t half = left / 2;
+            const bool is_before = words[first + half] >> FEW_ROW_BITS < id;
+            first = is_before ? first + half + 1 : first;
+            left = is_before ? left - half - 1 : half;
+        }
+        bounds[id] = first;
+    }
+}
+
 static uint64_t align(uint64_t bytes)
 {
     return sl_bits_round_up(bytes, 256);
@@ -223,6 +281,11 @@ static sl_status order_by_token(const sl_kernel_call *call, const int32_t *token
     pass.first_id = (int64_t)attrs->first_id;
     pass.id_count = (uint32_t)attrs->id_count;
     uint32_t *bounds = take_words(&left, attrs->id_count + 1);
+    if (row_count <= FEW_ROWS && attrs->id_count >= DIGITS && attrs->id_count < FEW_IDS) {
+        pass.rows_out = rows[0];
+        *out_order = (token_order){pass.rows_out, bounds};
+        return SL_LAUNCH(call, 1, FEW_THREADS, 0, token_order_few, pass, bounds);
+    }
     uint32_t turn = 0; /* keys are up to id_count */
     for (; turn == 0 || attrs->id_count >> pass.shift > 0; pass.shift += DIGIT_BITS, turn++) {
         pass.rows_out = rows[turn % 2];

@@ -6,8 +6,8 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                                  sm_80                sm_90
- *   head_logits_backward_tile<bf16, false>     22     98     20     24    103     20
- *   head_logits_backward_tile<bf16, true>      32    383     76     32    388     76
+ *   head_logits_backward_tile<bf16, false>     22     97     20     21    102     20
+ *   head_logits_backward_tile<bf16, true>      32    385     76     32    388     76
  *   head_loss_counted                          18    161     48     19    162     48
  *   head_loss_groups                           20     17     32     24     17     32
  *   head_loss_rows                             28     12     16     28     12     16
@@ -16,6 +16,7 @@
  *   head_stats_rows<bf16, true, 32>            31    152     16     31    154     16
  *   head_stats_rows<bf16, true, 256>           31    151     16     31    153     16
  */
+#include "mma.cuh"
 #include "reduce.cuh"
 #include "typed.cuh"
 
@@ -173,32 +174,58 @@ extern "C" sl_status sl_cuda_head_stats(const sl_kernel_call *call)
     return SL_BY_TYPE(call->attrs->type, dispatch_stats, call, &rows);
 }
 
+/* A row's logits become its gradients. */
+typedef struct row_slope {
+    uint64_t target, valid_count; /* from valid_count on gradients are 0 */
+    float max, factor, scale;
+} row_slope;
+
+template <int COUNT>
+static __device__ __forceinline__ void differentiate(const row_slope &row, uint64_t first,
+                                                     float (&value)[COUNT])
+{
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        const float share = expf(value[i] - row.max) * row.factor;
+        const float slope = first + i == row.target ? share - row.scale : share;
+        value[i] = first + i < row.valid_count ? slope : 0.0f;
+    }
+}
+
+/* nvcc makes four narrow stores of the first wide one of a tile, if it may. */
+template <sl_type TYPE, bool WIDE>
+static __device__ __forceinline__ void store_slopes(void *to, uint64_t index,
+                                                    const sl_piece<TYPE, WIDE> &piece)
+{
+    if constexpr (WIDE)
+        sl_store_whole((typename sl_stored<TYPE>::element *)to + index,
+                       sl_round_pack<TYPE>(piece.value));
+    else
+        sl_store_piece<TYPE, WIDE>(to, index, piece);
+}
+
 /* A block differentiates a tile of one row; every logit is read and written once. */
 template <sl_type TYPE, bool WIDE>
 static __global__ void __launch_bounds__(THREADS) head_logits_backward_tile(head_rows rows)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
-    const uint64_t row = blockIdx.x, target = find_target(rows, row);
-    const uint64_t valid_count = is_masked(rows, row) ? 0 : rows.valid_count; /* those not 0 */
-    const float max = rows.stats[4 * row], factor = rows.scale / rows.stats[4 * row + 1];
+    const uint64_t at = blockIdx.x;
+    const row_slope row = {find_target(rows, at), is_masked(rows, at) ? 0 : rows.valid_count,
+                           rows.stats[4 * at], rows.scale / rows.stats[4 * at + 1], rows.scale};
     uint64_t first = ((uint64_t)blockIdx.y * TILE_PIECES * THREADS + threadIdx.x) * COUNT;
+    const uint64_t row_first = at * rows.column_count;
     sl_piece<TYPE, WIDE> piece[TILE_PIECES] = {};
 #pragma unroll
     for (int p = 0; p < TILE_PIECES; p++)
-        if (first + p * THREADS * COUNT < valid_count)
-            piece[p] = sl_load_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first +
-                                                                  p * THREADS * COUNT);
+        if (first + p * THREADS * COUNT < row.valid_count)
+            piece[p] =
+                sl_load_piece<TYPE, WIDE>(rows.logits, row_first + first + p * THREADS * COUNT);
 #pragma unroll
-    for (int p = 0; p < TILE_PIECES; p++, first += THREADS * COUNT) {
-        if (first >= rows.column_count)
-            return;
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            const float share = expf(piece[p].value[i] - max) * factor;
-            const float slope = first + i == target ? share - rows.scale : share;
-            piece[p].value[i] = first + i < valid_count ? slope : 0.0f;
-        }
-        sl_store_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first, piece[p]);
+    for (int p = 0; p < TILE_PIECES; p++) {
+        const uint64_t column = first + p * THREADS * COUNT;
+        differentiate(row, column, piece[p].value);
+        if (column < rows.column_count)
+            store_slopes<TYPE, WIDE>(rows.logits, row_first + column, piece[p]);
     }
 }
 

@@ -89,6 +89,16 @@ static __device__ __forceinline__ void sl_copy_wait()
     asm volatile("cp.async.wait_all;" : : : "memory");
 }
 
+/* Sixteen bytes into global memory by one store, however the compiler would cut them. */
+static __device__ __forceinline__ void sl_store_whole(void *global, uint4 value)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(global)), "r"(value.x), "r"(value.y), "r"(value.z),
+                   "r"(value.w)
+                 : "memory");
+}
+
 /* a * b + c, rounded once, for sums whose bits nobody compares with the cpu's. */
 static __device__ __forceinline__ float sl_multiply_add(float a, float b, float c)
 {

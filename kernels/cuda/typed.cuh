@@ -83,20 +83,26 @@ static __device__ __forceinline__ sl_pack<TYPE> sl_load_pack(const void *from, u
     return sl_widen_pack<TYPE>(sl_load_raw<TYPE>(from, index));
 }
 
+/* Sixteen bytes of values, each rounded. */
 template <sl_type TYPE>
-static __device__ __forceinline__ void sl_store_pack(void *to, uint64_t index,
-                                                     const sl_pack<TYPE> &pack)
+static __device__ __forceinline__ uint4 sl_round_pack(const float (&value)[sl_pack<TYPE>::COUNT])
 {
     uint32_t word[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < sl_pack<TYPE>::COUNT; i++) {
         if constexpr (TYPE == SL_TYPE_FP32)
-            word[i] = __float_as_uint(pack.value[i]);
+            word[i] = __float_as_uint(value[i]);
         else
-            word[i / 2] |= (uint32_t)sl_round<TYPE>(pack.value[i]) << (i % 2 * 16);
+            word[i / 2] |= (uint32_t)sl_round<TYPE>(value[i]) << (i % 2 * 16);
     }
-    *(uint4 *)((typename sl_stored<TYPE>::element *)to + index) =
-        make_uint4(word[0], word[1], word[2], word[3]);
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+template <sl_type TYPE>
+static __device__ __forceinline__ void sl_store_pack(void *to, uint64_t index,
+                                                     const sl_pack<TYPE> &pack)
+{
+    *(uint4 *)((typename sl_stored<TYPE>::element *)to + index) = sl_round_pack<TYPE>(pack.value);
 }
 
 /* What one thread takes of a row at a time: a pack where rows are WIDE, one element where a row's

@@ -5,66 +5,51 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                    sm_80                sm_90
- *   adamw<bf16, bf16>            60    314    281     64    331    233
- *   adamw<bf16, fp32>            63    320    297     64    337    249
- *   apply<bf16, bf16>            30     75    149     30     66    101
- *   apply<bf16, fp32>            32     83    165     32     74    117
- *   lion<bf16, bf16>             38    164    217     32    158    169
- *   lion<bf16, fp32>             32    170    233     32    168    185
- *   sgd<bf16, bf16>              32     84    153     32     75    105
- *   sgd<bf16, fp32>              32     92    169     32     83    121
- *   sgd_momentum<bf16, bf16>     32    117    217     31    110    169
- *   sgd_momentum<bf16, fp32>     32    123    233     32    120    185
+ *   adamw<bf16, bf16>            60    307    233     64    332    233
+ *   adamw<bf16, fp32>            63    313    249     64    338    249
+ *   apply<bf16, bf16>            30     63    101     30     66    101
+ *   apply<bf16, fp32>            32     71    117     32     74    117
+ *   lion<bf16, bf16>             39    157    169     40    159    169
+ *   lion<bf16, fp32>             40    163    185     40    169    185
+ *   sgd<bf16, bf16>              31     77    105     31     76    105
+ *   sgd<bf16, fp32>              32     85    121     32     84    121
+ *   sgd_momentum<bf16, bf16>     32    110    169     32    111    169
+ *   sgd_momentum<bf16, fp32>     32    116    185     32    121    185
  */
 #include "update.cuh"
 
 template <update_rule RULE, sl_type TYPE, sl_type GRADIENT>
-static __device__ __forceinline__ void update_quads(const update_args &a, float clip_scale,
-                                                    sl_block_rate rate, uint64_t first)
+static __device__ __forceinline__ void update_quads(const update_args &a, const block_pace &pace,
+                                                    uint64_t first)
 {
     enum { COUNT = quads<TYPE>::COUNT, STEP = quads<TYPE>::STEP, STATES = states<RULE>::COUNT };
     float gradient[COUNT][QUAD], state[STATES_MOST][COUNT][QUAD], weights[COUNT][QUAD];
+    load_quads<TYPE, GRADIENT, COUNT, STEP>(a, first, gradient, weights);
 #pragma unroll
-    for (int q = 0; q < COUNT; q++) {
-        load_gradient<TYPE, GRADIENT>(a.gradient, first + q * STEP, gradient[q]);
+    for (int i = 0; i < STATES * COUNT; i++)
+        load_quad<SL_TYPE_FP32>(a.state[i / COUNT], first + i % COUNT * STEP,
+                                state[i / COUNT][i % COUNT]);
+    update_elements<RULE, COUNT>(a, pace, gradient, state, weights);
 #pragma unroll
-        for (int s = 0; s < STATES; s++)
-            load_quad<SL_TYPE_FP32>(a.state[s], first + q * STEP, state[s][q]);
-        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT * QUAD; i++)
-        update_element<RULE>(a, rate, gradient[i / QUAD][i % QUAD] * clip_scale,
-                             &state[0][i / QUAD][i % QUAD], &state[1][i / QUAD][i % QUAD],
-                             &weights[i / QUAD][i % QUAD]);
-#pragma unroll
-    for (int q = 0; q < COUNT; q++) {
-#pragma unroll
-        for (int s = 0; s < STATES; s++)
-            store_quad<SL_TYPE_FP32>(a.state[s], first + q * STEP, state[s][q]);
-        store_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
-        if constexpr (TYPE != SL_TYPE_FP32)
-            store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
-    }
+    for (int i = 0; i < STATES * COUNT; i++)
+        store_quad<SL_TYPE_FP32>(a.state[i / COUNT], first + i % COUNT * STEP,
+                                 state[i / COUNT][i % COUNT]);
+    store_quads<TYPE, COUNT, STEP>(a, first, weights);
 }
 
 template <update_rule RULE, sl_type TYPE, sl_type GRADIENT>
 static __device__ __forceinline__ void update_block(const update_args &a)
 {
     enum { PASS = quads<TYPE>::COUNT * quads<TYPE>::STEP };
-    const bool skips = a.control->skip != 0;
-    const float clip_scale = RULE == APPLY ? 1.0f : a.control->clip_scale;
-    const sl_block_rate rate = a.rates[a.rate_of_block[blockIdx.x]];
-    if (skips && TYPE == SL_TYPE_FP32)
+    if (a.control->skip != 0) {
+        skip_block<TYPE>(a);
         return;
-#pragma unroll
-    for (int i = 0; i < SL_BLOCK_ELEMENTS; i += PASS) {
-        const uint64_t first = (uint64_t)blockIdx.x * SL_BLOCK_ELEMENTS + i + threadIdx.x * QUAD;
-        if (skips)
-            round_quads<TYPE>(a, first);
-        else
-            update_quads<RULE, TYPE, GRADIENT>(a, clip_scale, rate, first);
     }
+    const block_pace pace = open_pace<RULE>(a);
+#pragma unroll
+    for (int i = 0; i < BLOCK; i += PASS)
+        update_quads<RULE, TYPE, GRADIENT>(a, pace,
+                                           (uint64_t)blockIdx.x * BLOCK + i + threadIdx.x * QUAD);
 }
 
 template <sl_type TYPE, sl_type GRADIENT>

@@ -1,6 +1,6 @@
 /* What the updates have in common, however states are stored: the arguments of a call, the rules
- * for one element, the loads and stores of four. States in fp32 are in update.cu, others in
- * update_small.cu.
+ * for one element, the loads and stores of fours, a step that is skipped. States in fp32 are in
+ * update.cu, others in update_small.cu.
  */
 #ifndef SL_KERNELS_CUDA_UPDATE_CUH
 #define SL_KERNELS_CUDA_UPDATE_CUH
@@ -14,7 +14,7 @@ extern "C" {
 #include "kernels/rates.h"
 }
 
-enum { THREADS = 256, STATES_MOST = 2 };
+enum { THREADS = 256, STATES_MOST = 2, BLOCK = SL_BLOCK_ELEMENTS };
 
 typedef enum update_rule { ADAMW, SGD, MOMENTUM, LION, APPLY } update_rule;
 
@@ -157,6 +157,67 @@ static __device__ __forceinline__ void round_quads(const update_args &a, uint64_
 #pragma unroll
     for (int q = 0; q < COUNT; q++)
         store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
+}
+
+/* The same of a whole block. In fp32 nothing is owed. */
+template <sl_type TYPE> static __device__ __forceinline__ void skip_block(const update_args &a)
+{
+    enum { PASS = quads<TYPE>::COUNT * quads<TYPE>::STEP };
+    if constexpr (TYPE != SL_TYPE_FP32) {
+#pragma unroll
+        for (int i = 0; i < BLOCK; i += PASS)
+            round_quads<TYPE>(a, (uint64_t)blockIdx.x * BLOCK + i + threadIdx.x * QUAD);
+    }
+}
+
+/* What is the same for all elements of a block. */
+typedef struct block_pace {
+    float clip_scale;
+    sl_block_rate rate;
+} block_pace;
+
+template <update_rule RULE>
+static __device__ __forceinline__ block_pace open_pace(const update_args &a)
+{
+    return {RULE == APPLY ? 1.0f : a.control->clip_scale, a.rates[a.rate_of_block[blockIdx.x]]};
+}
+
+/* Gradients and weights of the quads of a thread, STEP elements apart. */
+template <sl_type TYPE, sl_type GRADIENT, int COUNT, int STEP>
+static __device__ __forceinline__ void load_quads(const update_args &a, uint64_t first,
+                                                  float gradient[COUNT][QUAD],
+                                                  float weights[COUNT][QUAD])
+{
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        load_gradient<TYPE, GRADIENT>(a.gradient, first + q * STEP, gradient[q]);
+        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+    }
+}
+
+template <sl_type TYPE, int COUNT, int STEP>
+static __device__ __forceinline__ void store_quads(const update_args &a, uint64_t first,
+                                                   const float weights[COUNT][QUAD])
+{
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        store_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+        if constexpr (TYPE != SL_TYPE_FP32)
+            store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
+    }
+}
+
+template <update_rule RULE, int COUNT>
+static __device__ __forceinline__ void update_elements(const update_args &a, const block_pace &pace,
+                                                       const float gradient[COUNT][QUAD],
+                                                       float state[STATES_MOST][COUNT][QUAD],
+                                                       float weights[COUNT][QUAD])
+{
+#pragma unroll
+    for (int i = 0; i < COUNT * QUAD; i++)
+        update_element<RULE>(a, pace.rate, gradient[i / QUAD][i % QUAD] * pace.clip_scale,
+                             &state[0][i / QUAD][i % QUAD], &state[1][i / QUAD][i % QUAD],
+                             &weights[i / QUAD][i % QUAD]);
 }
 
 /* The kernel of a rule by the type of the stored gradient. */

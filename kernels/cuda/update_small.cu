@@ -6,25 +6,25 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                     sm_80                sm_90
- *   adamw_bf16<bf16, bf16>        64    551    177     68    569    177
- *   adamw_bf16<bf16, fp32>        64    561    193     68    579    193
- *   adamw_bf16<fp16, fp16>        64    551    177     68    569    177
- *   adamw_bf16<fp16, fp32>        64    557    193     66    575    193
- *   adamw_bf16<fp32, fp32>        42    609    190     40    628    190
+ *   adamw_bf16<bf16, bf16>        64    551    177     68    570    177
+ *   adamw_bf16<bf16, fp32>        64    561    193     68    580    193
+ *   adamw_bf16<fp16, fp16>        64    551    177     68    570    177
+ *   adamw_bf16<fp16, fp32>        64    557    193     66    576    193
+ *   adamw_bf16<fp32, fp32>        42    605    185     40    625    185
  *   adamw_int8<bf16, bf16>        64   1229    153     64   1244    153
  *   adamw_int8<bf16, fp32>        64   1237    169     64   1252    169
- *   lion_bf16<bf16, bf16>         40    370    145     32    363    145
- *   lion_bf16<bf16, fp32>         39    380    161     32    373    161
- *   lion_bf16<fp16, fp16>         39    370    145     32    363    145
- *   lion_bf16<fp16, fp32>         40    376    161     32    369    161
- *   lion_bf16<fp32, fp32>         31    393    158     29    402    158
+ *   lion_bf16<bf16, bf16>         40    374    145     32    364    145
+ *   lion_bf16<bf16, fp32>         40    380    161     34    374    161
+ *   lion_bf16<fp16, fp16>         39    374    145     32    364    145
+ *   lion_bf16<fp16, fp32>         40    377    161     35    370    161
+ *   lion_bf16<fp32, fp32>         31    388    153     32    372    153
  *   lion_int8<bf16, bf16>         40    638    129     32    641    129
  *   lion_int8<bf16, fp32>         40    646    145     32    655    145
  *   momentum_bf16<bf16, bf16>     40    323    145     34    325    145
- *   momentum_bf16<bf16, fp32>     37    333    161     34    332    161
- *   momentum_bf16<fp16, fp16>     40    323    145     34    324    145
- *   momentum_bf16<fp16, fp32>     34    329    161     34    328    161
- *   momentum_bf16<fp32, fp32>     38    346    158     32    337    158
+ *   momentum_bf16<bf16, fp32>     37    333    161     34    334    161
+ *   momentum_bf16<fp16, fp16>     40    323    145     34    325    145
+ *   momentum_bf16<fp16, fp32>     34    328    161     38    330    161
+ *   momentum_bf16<fp32, fp32>     28    343    153     32    332    153
  *   momentum_int8<bf16, bf16>     32    599    129     32    602    129
  *   momentum_int8<bf16, fp32>     32    609    145     32    612    145
  */
@@ -33,59 +33,9 @@
 #include "update.cuh"
 
 enum {
-    BLOCK = SL_BLOCK_ELEMENTS,
     CODES = 256,
     CODED_BYTES = BLOCK + BLOCK / SL_CODES_GROUP * 4 /* of a block: codes and scales */
 };
-
-/* What a skipped step still owes, of a whole block. */
-template <sl_type TYPE> static __device__ __forceinline__ void skip_block(const update_args &a)
-{
-    enum { PASS = quads<TYPE>::COUNT * quads<TYPE>::STEP };
-    if constexpr (TYPE != SL_TYPE_FP32)
-        for (int i = 0; i < BLOCK; i += PASS)
-            round_quads<TYPE>(a, (uint64_t)blockIdx.x * BLOCK + i + threadIdx.x * QUAD);
-}
-
-/* Gradients and weights of the quads of a thread, STEP elements apart. */
-template <sl_type TYPE, sl_type GRADIENT, int COUNT, int STEP>
-static __device__ __forceinline__ void load_quads(const update_args &a, uint64_t first,
-                                                  float gradient[COUNT][QUAD],
-                                                  float weights[COUNT][QUAD])
-{
-#pragma unroll
-    for (int q = 0; q < COUNT; q++) {
-        load_gradient<TYPE, GRADIENT>(a.gradient, first + q * STEP, gradient[q]);
-        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
-    }
-}
-
-template <sl_type TYPE, int COUNT, int STEP>
-static __device__ __forceinline__ void store_quads(const update_args &a, uint64_t first,
-                                                   const float weights[COUNT][QUAD])
-{
-#pragma unroll
-    for (int q = 0; q < COUNT; q++) {
-        store_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
-        if constexpr (TYPE != SL_TYPE_FP32)
-            store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
-    }
-}
-
-template <update_rule RULE, int COUNT>
-static __device__ __forceinline__ void update_elements(const update_args &a,
-                                                       const float gradient[COUNT][QUAD],
-                                                       float state[STATES_MOST][COUNT][QUAD],
-                                                       float weights[COUNT][QUAD])
-{
-    const float clip_scale = a.control->clip_scale;
-    const sl_block_rate rate = a.rates[a.rate_of_block[blockIdx.x]];
-#pragma unroll
-    for (int i = 0; i < COUNT * QUAD; i++)
-        update_element<RULE>(a, rate, gradient[i / QUAD][i % QUAD] * clip_scale,
-                             &state[0][i / QUAD][i % QUAD], &state[1][i / QUAD][i % QUAD],
-                             &weights[i / QUAD][i % QUAD]);
-}
 
 /* ---- bf16 ---- */
 
@@ -103,7 +53,8 @@ static __device__ __forceinline__ void store_drawn_quad(void *to, uint64_t first
 }
 
 template <update_rule RULE, sl_type TYPE, sl_type GRADIENT>
-static __device__ __forceinline__ void update_rounded(const update_args &a, uint32_t in_block)
+static __device__ __forceinline__ void update_rounded(const update_args &a, const block_pace &pace,
+                                                      uint32_t in_block)
 {
     enum { COUNT = quads<TYPE>::COUNT, STEP = quads<TYPE>::STEP, STATES = states<RULE>::COUNT };
     const uint64_t first = (uint64_t)blockIdx.x * BLOCK + in_block;
@@ -114,7 +65,7 @@ static __device__ __forceinline__ void update_rounded(const update_args &a, uint
     for (int i = 0; i < STATES * COUNT; i++)
         load_quad<SL_TYPE_BF16>(a.state[i / COUNT], first + i % COUNT * STEP,
                                 state[i / COUNT][i % COUNT]);
-    update_elements<RULE, COUNT>(a, gradient, state, weights);
+    update_elements<RULE, COUNT>(a, pace, gradient, state, weights);
     store_quads<TYPE, COUNT, STEP>(a, first, weights);
 #pragma unroll
     for (int q = 0; q < COUNT; q++) {
@@ -134,9 +85,10 @@ static __device__ __forceinline__ void update_block_rounded(const update_args &a
         skip_block<TYPE>(a);
         return;
     }
+    const block_pace pace = open_pace<RULE>(a);
 #pragma unroll
     for (int i = 0; i < BLOCK; i += PASS)
-        update_rounded<RULE, TYPE, GRADIENT>(a, i + threadIdx.x * QUAD);
+        update_rounded<RULE, TYPE, GRADIENT>(a, pace, i + threadIdx.x * QUAD);
 }
 
 /* ---- codes of 8 bits ---- */
@@ -202,7 +154,7 @@ static __device__ __forceinline__ void update_coded(const update_args &a, char *
     for (int s = 0; s < STATES; s++)
         load_codes(block[s], in_block, shares[s], ((const float *)(block[s] + BLOCK))[group],
                    state[s]);
-    update_elements<RULE, GROUP_COUNT>(a, gradient, state, weights);
+    update_elements<RULE, GROUP_COUNT>(a, open_pace<RULE>(a), gradient, state, weights);
     store_quads<TYPE, GROUP_COUNT, GROUP_STEP>(a, first, weights);
 #pragma unroll
     for (int s = 0; s < STATES; s++) {

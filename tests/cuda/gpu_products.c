@@ -116,6 +116,19 @@ static void bias_gradients_when_run_are_sums_of_rows(void **state)
         }
 }
 
+/* So wide that one kernel adds them. */
+static void bias_gradients_when_wide_are_sums_of_rows(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < shapes(); round++) {
+            const uint64_t least = type == SL_TYPE_FP32 ? 1024 : 2048;
+            const product_shape s = {1 + 71 * (uint64_t)round % 300, 1,
+                                     least + 8 * (uint64_t)round};
+            check_bias_alone((sl_type)type, s, (uint64_t)round, run_once);
+        }
+}
+
 static void products_when_a_factor_is_not_finite_spread_it(void **state)
 {
     (void)state;
@@ -129,6 +142,7 @@ static void products_when_a_factor_is_not_finite_spread_it(void **state)
         cmocka_unit_test(products_when_they_fill_a_tile_are_exact),                                \
         cmocka_unit_test(products_of_gpt2_when_run_are_near),                                      \
         cmocka_unit_test(bias_gradients_when_run_are_sums_of_rows),                                \
+        cmocka_unit_test(bias_gradients_when_wide_are_sums_of_rows),                               \
         cmocka_unit_test(products_when_a_factor_is_not_finite_spread_it)
 
 int main(void)

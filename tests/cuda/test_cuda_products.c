@@ -55,6 +55,18 @@ static void bias_gradients_when_run_are_sums_of_rows(void **state)
                             run_in_orders);
 }
 
+/* So wide that one kernel adds them, or but for their width; tiles of rows as above. */
+static void bias_gradients_when_wide_are_sums_of_rows(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (uint64_t i = 0; i < 6; i++) {
+            const product_shape s = {1 + 71 * i % 300, 1,
+                                     (type == SL_TYPE_FP32 ? 1024 : 2048) + 8 * i - (i == 5)};
+            check_bias_alone((sl_type)type, s, i, i < 2 ? run_in_orders : run_prepared);
+        }
+}
+
 static void own_product_when_it_is_none_is_refused(void **state)
 {
     (void)state;
@@ -151,6 +163,7 @@ int main(void)
         cmocka_unit_test(own_products_when_they_end_at_an_edge_are_exact),
         cmocka_unit_test(own_products_when_deep_are_exact),
         cmocka_unit_test(bias_gradients_when_run_are_sums_of_rows),
+        cmocka_unit_test(bias_gradients_when_wide_are_sums_of_rows),
         cmocka_unit_test(products_when_a_factor_is_not_finite_spread_it),
         cmocka_unit_test(product_when_c_is_the_residual_adds_to_it),
         cmocka_unit_test(own_product_when_it_is_none_is_refused),

@@ -249,10 +249,10 @@ static void embed_tokens_backward_when_the_panel_is_large_gives_the_bits_of_the_
                              .run = sl_cuda_embed_tokens_backward,
                              .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_large_panel,
-                             .shapes = 6});
+                             .shapes = 14});
 }
 
-/* More chunks of rows than two warps scan at once. */
+/* More chunks of rows than two warps scan at once, and more rows than one block orders. */
 static void draw_many_rows(cuda_case *c, int round)
 {
     (void)round;
@@ -260,6 +260,8 @@ static void draw_many_rows(cuda_case *c, int round)
     c->attrs.batch = 2;
     c->attrs.seq = c->type == SL_TYPE_FP32 ? 8500 : 500; /* once: it has the time */
     draw_panel(c, 200);
+    if (c->type == SL_TYPE_FP32)
+        c->attrs.id_count = 700, c->attrs.valid_id_count = c->attrs.first_id + 700;
     fill_tokens(c, 0);
     fill_gradient(c, true);
 }

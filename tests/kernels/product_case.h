@@ -402,27 +402,51 @@ static void check_gradients_alone(const kernel_case *both, product_runner run)
     case_check_without(*both, DBIAS, run);
 }
 
-/* dbias comes with the weight's gradient, and is gathered as it is; it must not be read where it is
- * written. */
-static MAYBE_UNUSED void check_bias_gradient(sl_type type, product_shape s, uint64_t round,
-                                             product_runner run)
+/* Of integers: dbias is the sum over rows, rounded once. */
+static void check_bias_sums(const product_case *p, product_shape s)
+{
+    for (uint64_t i = 0; i < s.out; i++) {
+        double sum = p->add ? read_element(p->c.input[3], p->out_type, i) : 0;
+        for (uint64_t row = 0; row < s.rows; row++)
+            sum += read_element(p->c.input[1], (sl_type)p->c.attrs.type, row * s.out + i);
+        uint8_t want[sizeof(float)];
+        write_element(want, p->out_type, 0, (float)sum);
+        const double got = read_element(p->c.result[3], p->out_type, i);
+        if (!(got == read_element(want, p->out_type, 0)))
+            fail_at(p, i, got, sum);
+    }
+}
+
+static product_case open_bias_gradient(sl_type type, product_shape s, uint64_t round)
 {
     product_case p = open_product(SL_OP_LINEAR_WEIGHT_BACKWARD, type, s, round, true);
     void *dbias = case_operand(&p.c, 3, s.out * sl_type_bytes(p.out_type));
     for (uint64_t i = 0; i < s.out; i++)
         write_element(dbias, p.out_type, i, p.add ? (float)draw_below(100) : NAN);
+    return p;
+}
+
+/* dbias comes with the weight's gradient, and is gathered as it is; it must not be read where it is
+ * written. */
+static MAYBE_UNUSED void check_bias_gradient(sl_type type, product_shape s, uint64_t round,
+                                             product_runner run)
+{
+    product_case p = open_bias_gradient(type, s, round);
     run(&p.c);
-    for (uint64_t i = 0; i < s.out; i++) {
-        double sum = p.add ? read_element(dbias, p.out_type, i) : 0;
-        for (uint64_t row = 0; row < s.rows; row++)
-            sum += read_element(p.c.input[1], type, row * s.out + i);
-        uint8_t want[sizeof(float)];
-        write_element(want, p.out_type, 0, (float)sum);
-        const double got = read_element(p.c.result[3], p.out_type, i);
-        if (!(got == read_element(want, p.out_type, 0)))
-            fail_at(&p, i, got, sum);
-    }
+    check_bias_sums(&p, s);
     check_gradients_alone(&p.c, run);
+    case_close(&p.c);
+}
+
+/* dbias alone: no product is computed. */
+static MAYBE_UNUSED void check_bias_alone(sl_type type, product_shape s, uint64_t round,
+                                          product_runner run)
+{
+    product_case p = open_bias_gradient(type, s, round);
+    p.c.attrs.in = 0;
+    p.c.bytes[0] = p.c.bytes[2] = 0;
+    run(&p.c);
+    check_bias_sums(&p, s);
     case_close(&p.c);
 }
 

@@ -178,6 +178,11 @@ static inline void sl_copy_wait()
 
 /* ---- one thread's ---- */
 
+static inline void sl_store_whole(void *global, uint4 value)
+{
+    *(uint4 *)global = value;
+}
+
 /* Rounded twice: fmaf is a call where the compiler may not count on the instruction. */
 static inline float sl_multiply_add(float a, float b, float c)
 {
