@@ -16,7 +16,7 @@
 
 enum { VOCAB_UNIT = 128 };
 
-static const uint64_t gpu_logits_bytes = 256ull << 20;
+static const uint64_t gpu_logits_bytes = 1ull << 30;
 
 /* ---- own models ---- */
 

@@ -123,8 +123,8 @@ uint64_t sl_model_shape_padded_vocab(const sl_model_shape *shape, uint32_t tp_si
 void sl_model_shape_stage(const sl_model_shape *shape, uint32_t stage_count, uint32_t stage_index,
                           uint32_t *out_first, uint32_t *out_end);
 
-/* head_logits for a GPU: as many as 256 MiB of `type` hold. The default makes products of about 640
- * rows, too few for the many multiprocessors of a GPU. */
+/* head_logits for a GPU: as many as 1 GiB of `type` holds. The default makes products of about 640
+ * rows, too few for the many multiprocessors of a GPU; so does a quarter of it (decision 0116). */
 uint64_t sl_model_gpu_head_logits(sl_type type);
 
 /* sl_model_emit of a shape. SL_ERROR_USAGE: options that do not fit the shape, too. */

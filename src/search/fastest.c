@@ -355,6 +355,26 @@ static sl_status refine_chunks(improvement *self)
     return SL_OK;
 }
 
+/* Where all stays on a device, larger chunks mean fewer ops: each is cleared, measured and updated
+ * by its own. Tried only if that time is worth it. */
+static sl_status refine_resident_chunks(improvement *self)
+{
+    enum { OPS_OF_A_CHUNK = 3, LARGEST = 16 };
+    sl_choice choice = self->best->choice;
+    const uint64_t elements = self->best->layout->chunk_elements;
+    const double ops = OPS_OF_A_CHUNK * (double)self->best->layout->chunk_count;
+    double seconds = INFINITY;
+    if (self->task.target.device != SL_DEVICE_CUDA || choice.chunk_elements > 0 ||
+        ops * self->best->machine.op_seconds < (1 - gain) * self->best_seconds)
+        return SL_OK;
+    for (uint64_t times = LARGEST; times > 1 && isinf(seconds); times /= 2) {
+        sl_tier short_tier;
+        choice.chunk_elements = times * elements;
+        SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
+    }
+    return SL_OK;
+}
+
 /* Ranks make the same chunks and gather them in one order: of several, each of which goes by the
  * rates of its own machine, none chooses. */
 static sl_status refine_pace(improvement *self)
@@ -362,9 +382,10 @@ static sl_status refine_pace(improvement *self)
     const sl_task *task = &self->task;
     const bool is_alone = task->tp_size <= 1 && task->dp_size <= 1 && task->stage_count <= 1;
     double bound;
-    if (!self->search->auto_policy || !is_alone ||
-        self->best->choice.placement.policy == SL_POLICY_DEVICE)
+    if (!self->search->auto_policy || !is_alone)
         return SL_OK;
+    if (self->best->choice.placement.policy == SL_POLICY_DEVICE)
+        return refine_resident_chunks(self);
     SL_TRY(sl_blueprint_bound_seconds(task, &self->best->choice, &bound));
     if (bound < gain * self->best_seconds)
         SL_TRY(refine_chunks(self));

@@ -533,7 +533,7 @@ static void budgets_when_unset_then_device_and_host_are_counted_apart(void **sta
     sl_blueprint_close(blueprint);
 }
 
-/* 50304 logits a row: 32 Mi of them on a processor, 256 MiB on a GPU. */
+/* 50304 logits a row: 32 Mi of them on a processor, 1 GiB on a GPU. */
 static void head_when_on_a_gpu_goes_over_larger_groups(void **state)
 {
     (void)state;
@@ -541,8 +541,8 @@ static void head_when_on_a_gpu_goes_over_larger_groups(void **state)
         const char *device, *precision;
         uint64_t rows;
     } cases[] = {{"device=cpu", "precision=bf16", 640},
-                 {"device=cuda", "precision=bf16", 2560},
-                 {"device=cuda", "precision=fp32", 1280}};
+                 {"device=cuda", "precision=bf16", 10624},
+                 {"device=cuda", "precision=fp32", 5248}};
     standin_machine machine = standin_default();
     machine.device_bytes = UINT64_C(4) << 30;
     standin_reset(&machine);
@@ -552,7 +552,7 @@ static void head_when_on_a_gpu_goes_over_larger_groups(void **state)
         sl_refusal refusal;
         uint64_t rows = 0;
         draw(&RUN_SETTINGS(cases[i].device, cases[i].precision, "policy=device", "vocab=50257",
-                           "context=1024", "micro-batch=4", "chunk-size=auto"),
+                           "context=1024", "micro-batch=16", "chunk-size=auto"),
              &search, &blueprint, &refusal, SL_OK);
         const sl_program *step = blueprint->programs[0];
         for (uint32_t o = 0; o < step->op_count && rows == 0; o++)
