@@ -22,6 +22,11 @@ uint64_t sl_shim_turn_count(void);
 /* Launches, since the process started, of kernels that nobody had loaded before. */
 uint64_t sl_shim_unloaded_count(void);
 
+/* From now on launches are checked and told to `note`, and not run: their operands may be addresses
+ * that nobody follows. NULL: they run again. Of the shim alone. */
+typedef void (*sl_shim_note)(void *user, const char *kernel);
+void sl_shim_tell_launches(sl_shim_note note, void *user);
+
 /* More than 48 KiB of dynamic shared memory have to be asked for, as on a GPU. */
 void sl_shim_allow_shared(const void *kernel, size_t bytes);
 
