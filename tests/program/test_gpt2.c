@@ -183,14 +183,15 @@ static void specs_when_emitted_then_start_as_gpt2_does(void **state)
 
 /* ---- the head ---- */
 
-/* Of 4096 rows, `group_count` groups of `rows` each, but the last. */
-static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_count)
+/* Of `batch` times 1024 rows, `group_count` groups of `rows` each, but the last. */
+static void check_groups(uint64_t head_logits, uint32_t batch, uint64_t rows, uint32_t group_count)
 {
+    const uint64_t all = UINT64_C(1024) * batch;
     sl_model_shape shape;
     assert_int_equal(sl_architecture_named("gpt2", &shape), SL_OK);
     sl_program *program = emit(
         &shape,
-        &(sl_model_options){.batch = 4, .seq = 1024, .tp_size = 1, .head_logits = head_logits});
+        &(sl_model_options){.batch = batch, .seq = 1024, .tp_size = 1, .head_logits = head_logits});
     uint64_t next_row = 0;
     uint32_t group = 0;
     for (uint32_t s = 0; s < program->segment_count; s++) {
@@ -199,7 +200,7 @@ static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_cou
             continue;
         const sl_op_attrs *attrs = &program->ops[segment->first_op].attrs;
         assert_int_equal(attrs->first_row, next_row);
-        assert_int_equal(attrs->row_count, group + 1 < group_count ? rows : 4096 - next_row);
+        assert_int_equal(attrs->row_count, group + 1 < group_count ? rows : all - next_row);
         assert_int_equal(segment->op_count, 2 * 17 + 1);
         const sl_op *last = &program->ops[segment->first_op + segment->op_count - 1];
         assert_int_equal(last->kind, SL_OP_HEAD_LOSS);
@@ -208,19 +209,19 @@ static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_cou
         group++;
     }
     assert_int_equal(group, group_count);
-    assert_int_equal(next_row, 4096);
+    assert_int_equal(next_row, all);
     sl_program_close(program);
 }
 
-/* 32 Mi are 667 rows of 50304 logits, rounded down 640; 128 Mi are 2668, of which 2560; 64 Mi are
- * 1334, of which 1280. */
+/* 32 Mi are 667 rows of 50304 logits, rounded down 640; 512 Mi are 10672, of which 10624; 256 Mi
+ * are 5336, of which 5248. */
 static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
 {
     (void)state;
-    check_groups(0, 640, 7);
-    check_groups(sl_model_gpu_head_logits(SL_TYPE_BF16), 2560, 2);
-    check_groups(sl_model_gpu_head_logits(SL_TYPE_FP32), 1280, 4);
-    check_groups(1, 128, 32);
+    check_groups(0, 4, 640, 7);
+    check_groups(sl_model_gpu_head_logits(SL_TYPE_BF16), 16, 10624, 2);
+    check_groups(sl_model_gpu_head_logits(SL_TYPE_FP32), 16, 5248, 4);
+    check_groups(1, 4, 128, 32);
 }
 
 /* Planning takes time and memory by op: neither many rows nor a narrow model with many ids may make
