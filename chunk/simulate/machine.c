@@ -30,7 +30,7 @@ static const struct {
     double half_flops, fp32_flops;
 } gpu_attention[] = {{SL_OP_ATTENTION, 250e12, 22e12},
                      {SL_OP_ATTENTION_CACHED, 250e12, 22e12},
-                     {SL_OP_ATTENTION_BACKWARD, 160e12, 18e12}};
+                     {SL_OP_ATTENTION_BACKWARD, 140e12, 18e12}};
 static const double gpu_bytes = 0.8 * 4.8e12;
 static const double link_bytes = 55e9;
 static const uint32_t saturating_cores_beside_gpu = 8;
