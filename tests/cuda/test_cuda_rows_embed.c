@@ -227,7 +227,8 @@ static void embed_tokens_backward_when_tokens_are_frequent_matches_the_cpu(void 
                              .bound = {[2] = {.terms = 1, .magnitude = rows_size}}});
 }
 
-/* Panels of one, two and three digits, and where a digit is just full. */
+/* Panels of one, two and three digits, and where a digit is just full; as many rows as one block
+ * orders. */
 static void draw_large_panel(cuda_case *c, int round)
 {
     static const uint64_t ids[] = {255, 256, 257, 511, 700};
@@ -236,6 +237,10 @@ static void draw_large_panel(cuda_case *c, int round)
     c->attrs.id_count = is_largest ? 65536 : ids[round % 5];
     c->attrs.batch = 1;
     c->attrs.seq = draw_between(200, 700);
+    if (round == 13 && c->type == SL_TYPE_FP32) {
+        c->attrs.in = 1;
+        c->attrs.seq = 8192;
+    }
     c->attrs.first_id = draw_below(300);
     c->attrs.valid_id_count = c->attrs.first_id + c->attrs.id_count;
     fill_tokens(c, 0);
