@@ -54,6 +54,13 @@ typedef struct sl_kernel_row {
     uint64_t (*workspace_bytes)(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count);
 } sl_kernel_row;
 
+/* The machine code of kernels that a driver has loaded; architectures as 90 for sm_90. */
+typedef struct sl_kernel_image {
+    uint32_t device; /* what the GPU is */
+    uint32_t code;   /* for what the loaded code is */
+    bool is_built;   /* the build compiled it; else the driver made it, from text in this program */
+} sl_kernel_image;
+
 /* The kernels of a device kind: cpu/table.c and cuda/table.c. */
 typedef struct sl_kernel_table {
     sl_kernel_row row[SL_OP_COUNT];
@@ -72,6 +79,8 @@ typedef struct sl_kernel_table {
     /* Loads all kernels of `ranks`, for every type and width, on the current device; before the
      * first step, as above. NULL: nothing to load. */
     sl_status (*load_ranks)(void);
+    /* Writes which code the driver has loaded on the current device. NULL: nothing is loaded. */
+    sl_status (*image)(sl_kernel_image *out_image);
     /* The choices of prepare as text for the record of a run: line `index`; NULL behind the last
      * line. */
     const char *(*choice)(const sl_kernel_library *library, uint64_t index);

@@ -8,12 +8,12 @@
 #   --out       where report.json, report.md and logs.txt go (build/gpu-check)
 #   --build     where it is built (build/gpu)
 #   --commit    what is measured, where there is no git (else the file COMMIT, else "unknown")
-#   --limit     for all stages together (530)
+#   --limit     for all stages together (590)
 #   --disk-dir  a directory on a drive, where the disk tier is measured; "none": it is not measured
 #               (a directory of its own on the local disk with most room, if that is 50 GiB)
 #   --stage     only this one; may be given several times
 #
-# Stages, in their order: build gpu bench memory pair offload agreement largest ranks tests sanitizer.
+# Stages, in their order: build proof gpu bench memory pair offload agreement largest ranks tests sanitizer.
 #
 # Each has the seconds of limit_of, and what earlier ones left of theirs; the last three have what
 # is left of all. A stage that fails or runs out of time does not stop the later ones. The report is
@@ -21,17 +21,18 @@
 # 0 everything passed; 1 something failed; 77 built, but no GPU opens.
 set -u
 
-first_stages='build gpu bench memory pair offload agreement largest'
+first_stages='build proof gpu bench memory pair offload agreement largest'
 last_stages='ranks tests sanitizer'
 all_stages="$first_stages $last_stages"
 disk_gib=50 # room that a disk found by itself must have
 checkpoints_kib=5000000 # of agreement: three of 1.5 GB at once
 
-# Seconds of a stage that no other can take from it: 530 of the first eight together.
+# Seconds of a stage that no other can take from it: 590 of the first nine together.
 limit_of()
 {
     case $1 in
     build) echo 140 ;;
+    proof) echo 60 ;;
     gpu) echo 60 ;;
     bench) echo 40 ;;
     memory) echo 20 ;;
@@ -56,7 +57,7 @@ if [ "${1:-}" = --inner ]; then # a stage as a process of its own, started below
     inner=$2
     shift 2
 else
-    inner='' prefix='' out='' build='' commit='' limit=530 disk_dir='' disk_found='' stages=''
+    inner='' prefix='' out='' build='' commit='' limit=590 disk_dir='' disk_found='' stages=''
 fi
 while [ $# -gt 0 ]; do
     option=$1
@@ -266,6 +267,14 @@ need_gpu()
     return 77
 }
 
+# The GPU proves itself on small work (doctor --self-test), before minutes go into measuring it.
+stage_proof()
+{
+    need_gpu || return
+    set -- doctor --self-test --json ${disk_dir:+--disk-dir "$disk_dir"}
+    "$build/sluice" "$@" > "$work/proof.json"
+}
+
 # Skipped tests are no failure to ctest; a GPU that the driver shows and no test opened is one here.
 stage_gpu()
 {
@@ -312,7 +321,7 @@ stage_sanitizer()
 bench()
 {
     [ -z "$disk_dir" ] || set -- "$@" --disk-dir "$disk_dir"
-    "$build/sluice" bench --device cuda --json --output "$work/machine.new" "$@" > "$work/bench.new" ||
+    "$build/sluice" bench --device cuda --self-test off --json --output "$work/machine.new" "$@" > "$work/bench.new" ||
         return
     mv "$work/machine.new" "$work/machine-cuda.json" && mv "$work/bench.new" "$work/bench.json"
 }
@@ -353,7 +362,7 @@ script()
     shift
     rm -f "$work/$name.json"
     "$python" "benchmarks/gpu_$name.py" --sluice "$build/sluice" --device cuda \
-        --json "$work/$name.json" "$@"
+        --sluice-option=--self-test --sluice-option=off --json "$work/$name.json" "$@"
 }
 
 stage_memory() { script memory; }
@@ -425,7 +434,7 @@ run_ranks()
 {
     mkdir -p "$1"
     model='--layers 2 --width 128 --heads 4 --context 128 --micro-batch 4 --global-batch 8 --steps 4
-           --precision fp32 --threads 2'
+           --precision fp32 --threads 2 --self-test off'
     # shellcheck disable=SC2086 # options, here and below
     timeout 60 "$build/sluice" train --data docs/gpu.md --device "$2" $model --log-json "$1/one" || return 1
     for way in '--tp 2' '--tp 2 --sequence-parallel' '--tp 2 --split-layout colossal' \

@@ -4,7 +4,7 @@
 usage: gpu_report.py WORK OUT
 
 WORK holds facts.tsv (name, value), stages.tsv (stage, result, seconds, note), and whatever of tests.xml,
-gpu.xml (JUnit, from ctest), sanitizer.tsv (tool, program, result), bench.json, memory.json,
+gpu.xml (JUnit, from ctest), sanitizer.tsv (tool, program, result), proof.json, bench.json, memory.json,
 agreement.json, pair.json, offload.json, largest.json its stages came to. What is missing or half
 written is left out and said."""
 
@@ -13,7 +13,7 @@ import os
 import sys
 import xml.etree.ElementTree
 
-RESULTS = ("bench", "memory", "agreement", "pair", "offload", "largest")
+RESULTS = ("proof", "bench", "memory", "agreement", "pair", "offload", "largest")
 SHOWN_ROWS = 12  # of a group of the bench
 
 
@@ -112,6 +112,18 @@ def write_sanitizer(rows):
              f"{len(rows) - len(bad)} of {len(rows)} runs clean, by {', '.join(tools)}.", ""]
     return lines + table(("tool", "program", "result"),
                          [(row["tool"], row["program"], row["result"]) for row in bad])
+
+
+def write_proof(found):
+    """Of what doctor found, the parts of the self-test: "cuda:0 kernels"."""
+    if not found:
+        return []
+    if "unreadable" in found:
+        return ["## The self-test", "", f"not readable: {found['unreadable']}", ""]
+    words = {"ok": "passed", "degraded": "not tested", "missing": "failed"}
+    rows = [(name, words[one["state"]], one["value"]) for name, one in found.items()
+            if name.startswith("cuda:") and " " in name]
+    return ["## The self-test", "", *table(("part", "", "what was done, or found"), rows)]
 
 
 def bench_row(row):
@@ -266,7 +278,8 @@ def write_page(report):
         (row["stage"], row["result"], row["seconds"], row["note"]) for row in report["stages"]])]
     lines += write_tests("Tests on the processor", report["tests"])
     lines += write_tests("Tests on the GPU", report["gpu_tests"])
-    for write, name in ((write_sanitizer, "sanitizer"), (write_bench, "bench"),
+    for write, name in ((write_proof, "proof"), (write_sanitizer, "sanitizer"),
+                        (write_bench, "bench"),
                         (write_memory, "memory"), (write_agreement, "agreement"),
                         (write_pair, "pair"), (write_offload, "offload"),
                         (write_largest, "largest")):

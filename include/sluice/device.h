@@ -26,6 +26,7 @@ typedef struct sl_device_info {
                                 loaded later; 0: none or unknown */
     uint32_t multiprocessor_count; /* 0 on the cpu */
     int numa_node;                 /* nearest to the device; -1: unknown */
+    char uuid[40];                 /* of the GPU, or of its MIG instance; "": unknown, or the cpu */
 } sl_device_info;
 
 /* Opens device `index` of a kind, from 0, reads its properties, and closes it. The caller owns

@@ -48,6 +48,9 @@ uint64_t sl_cuda_embed_tokens_backward_workspace_bytes(sl_op_kind kind, const sl
 uint64_t sl_cuda_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                             uint32_t worker_count);
 
+/* Which of this room's code is loaded (kernels.h). */
+sl_status sl_cuda_image(sl_kernel_image *out_image);
+
 /* ---- what linear.c makes its ops of ---- */
 
 /* A product by cuBLASLt or by our own kernels, whatever the call's library has; prepared before

@@ -43,6 +43,28 @@ template <sl_type TYPE> static sl_status launch(const sl_kernel_call *call)
     return SL_LAUNCH(call, (uint32_t)blocks, THREADS, 0, scale_elements<TYPE>, x, y, count, factor);
 }
 
+/* All files of this room are compiled for the same architectures: one kernel tells for all. */
+extern "C" sl_status sl_cuda_image(sl_kernel_image *out_image)
+{
+    static const int built[] = {__CUDA_ARCH_LIST__}; /* of nvcc: 800, 900 */
+    int index = 0, major = 0, minor = 0;
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, scale_elements<SL_TYPE_FP32>);
+    if (error == cudaSuccess)
+        error = cudaGetDevice(&index);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index);
+    if (error != cudaSuccess)
+        SL_FAIL(SL_ERROR_SYSTEM, "CUDA does not say which code it has loaded: %s",
+                cudaGetErrorString(error));
+    *out_image = {(uint32_t)(10 * major + minor), (uint32_t)attributes.binaryVersion, false};
+    for (size_t i = 0; i < sizeof built / sizeof built[0]; i++)
+        out_image->is_built |= built[i] == 10 * attributes.binaryVersion;
+    return SL_OK;
+}
+
 extern "C" sl_status sl_cuda_scale(const sl_kernel_call *call)
 {
     return SL_BY_TYPE(call->attrs->type, launch, call);

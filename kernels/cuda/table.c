@@ -55,6 +55,7 @@ static const sl_kernel_table table = {
     .close = sl_library_close,
     .prepare = sl_library_prepare,
     .load_ranks = sl_library_load_ranks,
+    .image = sl_cuda_image,
     .choice = sl_library_choice,
     .description = sl_library_description,
     .lack = sl_library_lack,

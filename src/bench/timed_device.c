@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 static void count_busy(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
 {
     (void)tag;
@@ -13,6 +15,19 @@ static void count_busy(void *user, uint64_t tag, uint64_t start_ns, uint64_t end
 static void ignore_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
 {
     (void)user, (void)tag, (void)start_ns, (void)end_ns;
+}
+
+sl_status sl_timed_device_be_patient(sl_timed_device *device)
+{
+    if (device->give_up_ns == 0 || sl_clock_now_ns() < device->give_up_ns)
+        return SL_OK;
+    device->is_stuck = true;
+    SL_FAIL(SL_ERROR_SYSTEM, "work of the device does not end");
+}
+
+static sl_status be_patient(void *user)
+{
+    return sl_timed_device_be_patient(((sl_timed_stream *)user)->device);
 }
 
 static sl_status open_parts(sl_timed_device *device, sl_device_kind kind, int index,
@@ -28,7 +43,11 @@ static sl_status open_parts(sl_timed_device *device, sl_device_kind kind, int in
     if (kind == SL_DEVICE_CPU)
         SL_TRY(sl_workers_open(device->worker_count, &device->workers));
     for (int i = 0; i < SL_TIMED_DEVICE_STREAMS; i++) {
-        const sl_queue_observer observer = {count_busy, ignore_wait, &device->streams[i]};
+        const sl_queue_observer observer = {.ran = count_busy,
+                                            .waited = ignore_wait,
+                                            .user = &device->streams[i],
+                                            .blocked = be_patient};
+        device->streams[i].device = device;
         SL_TRY(device->ops->stream_open(device->handle, SL_STREAM_DEVICE, names[i], &observer,
                                         &device->streams[i].stream));
     }
@@ -56,6 +75,10 @@ sl_status sl_timed_device_open(sl_device_kind kind, int index, const sl_cuda_opt
 void sl_timed_device_close(sl_timed_device *device)
 {
     if (!device)
+        return;
+    for (int i = 0; device->is_stuck && i < SL_TIMED_DEVICE_STREAMS; i++)
+        device->ops->stream_abandon(device->streams[i].stream);
+    if (device->is_stuck)
         return;
     for (int i = SL_TIMED_DEVICE_STREAMS; i-- > 0;)
         if (device->streams[i].stream)

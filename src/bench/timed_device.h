@@ -14,6 +14,7 @@ enum { SL_TIMED_DEVICE_STREAMS = 2 };
 typedef struct sl_timed_stream {
     sl_device_stream *stream;
     uint64_t busy_ns; /* since the last look; written by the stream's thread until it is drained */
+    struct sl_timed_device *device;
 } sl_timed_stream;
 
 typedef struct sl_timed_device {
@@ -25,6 +26,8 @@ typedef struct sl_timed_device {
     uint32_t worker_count;
     sl_device_info info;
     sl_timed_stream streams[SL_TIMED_DEVICE_STREAMS];
+    uint64_t give_up_ns; /* a wait fails at this time of the clock; 0: waits have no end */
+    bool is_stuck;       /* one did: streams and memory of the device stay as they are */
 } sl_timed_device;
 
 typedef struct sl_timed_copy {
@@ -38,7 +41,11 @@ typedef struct sl_timed_copy {
 sl_status sl_timed_device_open(sl_device_kind kind, int index, const sl_cuda_options *cuda,
                                uint32_t worker_count, sl_timed_device **out_device);
 
-/* NULL is fine. */
+/* `blocked` of an observer whose stream is the device's: ends a wait at give_up_ns with
+ * SL_ERROR_SYSTEM. */
+sl_status sl_timed_device_be_patient(sl_timed_device *device);
+
+/* NULL is fine. One that is stuck is abandoned, with what it has open. */
 void sl_timed_device_close(sl_timed_device *device);
 
 /* Calls `function` with `argument` in the first stream, waits, and writes the seconds it took. */

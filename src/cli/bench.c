@@ -10,6 +10,7 @@
 #include "bench_table.h"
 #include "command.h"
 #include "config/config.h"
+#include "first_use.h"
 #include "kernel_table.h"
 #include "report/page.h"
 #include "terminal.h"
@@ -202,6 +203,7 @@ static sl_status measure_machine(const sl_config *config)
     SL_TRY(check_outputs(config)); /* wrong files are said before a minute has passed */
     if (config->against)
         SL_TRY(sl_bench_compare(&bench, config->against));
+    SL_TRY(sl_command_prove_device(config, NULL));
     const bool has_old = load_base(config, &options, &old);
     if (options.figures && has_old)
         options.base = &old.machine;

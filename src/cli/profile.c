@@ -9,6 +9,7 @@
 #include "command.h"
 #include "files/json_file.h"
 #include "files/output_file.h"
+#include "first_use.h"
 #include "measure/measure.h"
 #include "profile_table.h"
 #include "report/page.h"
@@ -221,7 +222,10 @@ static int run_profile(sl_config *config)
     const volatile sig_atomic_t *stop = watch_early_signals();
     config->quiet = config->quiet || prints_json(config);
     sl_command_explain(config);
-    int code = sl_command_end(profile(config, stop, &trainer));
+    sl_status status = sl_command_prove_device(config, NULL);
+    if (status == SL_OK)
+        status = profile(config, stop, &trainer);
+    int code = sl_command_end(status);
     (void)sl_trainer_close(&trainer);
     return code;
 }

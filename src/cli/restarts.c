@@ -21,20 +21,26 @@ static uint32_t count_words(char **words)
     return count;
 }
 
-/* "sluice", the command, --resume where `adds_resume`, the rest. */
-static sl_status copy_words(char **words, bool adds_resume, char ***out_words)
+/* "sluice", the command, --resume where `adds_resume`, the rest; of a restart with the self-test
+ * off, which the first start had. */
+static sl_status copy_words(char **words, bool adds_resume, bool is_restart, char ***out_words)
 {
     uint32_t count = count_words(words);
-    char **copy = calloc((size_t)count + 3, sizeof *copy);
+    char **copy = calloc((size_t)count + 5, sizeof *copy);
     if (!copy)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the command line");
-    static char name[] = "sluice", resume[] = "--resume";
+    static char name[] = "sluice", resume[] = "--resume", test[] = "--self-test", off[] = "off";
     char **next = copy;
     *next++ = name;
     *next++ = words[0];
     if (adds_resume)
         *next++ = resume;
     memcpy(next, words + 1, (count - 1) * sizeof *words);
+    next += count - 1;
+    if (is_restart) {
+        *next++ = test;
+        *next++ = off;
+    }
     *out_words = copy;
     return SL_OK;
 }
@@ -44,7 +50,7 @@ static sl_status read_config(sl_restarts *restarts, char **words)
 {
     bool is_answered = false;
     char **copy;
-    SL_TRY(copy_words(words, false, &copy));
+    SL_TRY(copy_words(words, false, false, &copy));
     sl_status status = sl_options_parse(&sl_command_train, (int)count_words(copy) - 1, copy + 1,
                                         &restarts->config, &is_answered);
     free(copy);
@@ -97,7 +103,7 @@ sl_status sl_restarts_open(sl_restarts *restarts, char **words)
                 words[0]);
     SL_TRY(read_config(restarts, words));
     SL_TRY(check_config(restarts));
-    return copy_words(words, !restarts->config.resume, &restarts->words);
+    return copy_words(words, !restarts->config.resume, true, &restarts->words);
 }
 
 void sl_restarts_close(sl_restarts *restarts)

@@ -7,6 +7,7 @@
 
 #include "comm/environment.h"
 #include "command.h"
+#include "first_use.h"
 #include "held_warnings.h"
 #include "live_report.h"
 #include "progress.h"
@@ -237,6 +238,8 @@ static int run_train(sl_config *config)
     const volatile sig_atomic_t *stop = watch_early_signals(environment.size > 1);
     if (environment.rank == 0)
         sl_command_explain(config);
+    if (status == SL_OK)
+        status = sl_command_prove_device(config, &environment);
     if (status == SL_OK)
         status = train(config, stop, &trainer, &progress);
     sl_held_warnings_say();

@@ -6,20 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The names by which each starter tells rank, size, and how many ranks are on this machine. */
+/* The names by which each starter tells rank, size, and of the ranks on this machine how many there
+ * are and which this one is. */
 typedef struct starter {
-    const char *rank, *size, *local_size;
+    const char *rank, *size, *local_size, *local_rank;
     sl_comm_kind kind;
     const char *library;
 } starter;
 
 static const starter starters[] = {
-    {SL_ENVIRONMENT_RANK, SL_ENVIRONMENT_SIZE, SL_ENVIRONMENT_SIZE, SL_COMM_LOCAL, NULL},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", SL_COMM_MPI,
-     "openmpi"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", SL_COMM_MPI, "mpich"},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", SL_COMM_MPI,
-     "openmpi"}, /* --mpi=pmix; with pmi2 the row above is met first */
+    {SL_ENVIRONMENT_RANK, SL_ENVIRONMENT_SIZE, SL_ENVIRONMENT_SIZE, SL_ENVIRONMENT_RANK,
+     SL_COMM_LOCAL, NULL},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", SL_COMM_MPI, "openmpi"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", SL_COMM_MPI, "mpich"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID",
+     SL_COMM_MPI, "openmpi"}, /* --mpi=pmix; with pmi2 the row above is met first */
 };
 
 static sl_status read_number(const char *name, uint32_t least, uint32_t most, uint32_t *out_number)
@@ -54,6 +56,9 @@ static sl_status read_starter(const starter *it, sl_environment *environment)
     uint32_t file;
     SL_TRY(read_number(it->size, 1, SL_COMM_RANKS_MAX, &environment->size));
     SL_TRY(read_number(it->rank, 0, environment->size - 1, &environment->rank));
+    environment->local_rank = UINT32_MAX;
+    if (getenv(it->local_rank) && !getenv(SL_ENVIRONMENT_MACHINE))
+        SL_TRY(read_number(it->local_rank, 0, environment->size - 1, &environment->local_rank));
     environment->kind = it->kind;
     if (it->kind == SL_COMM_MPI)
         return read_machine(it, environment);

@@ -25,6 +25,7 @@ typedef struct sl_environment {
     sl_comm_kind kind;
     uint32_t rank, size;
     uint32_t local_size; /* of the ranks, those on this machine; 0: to be found out */
+    uint32_t local_rank; /* which of them this process is; UINT32_MAX: to be found out */
     const char *library; /* MPI: "openmpi" or "mpich", whose starter it is */
     const char *machine; /* borrowed; NULL: what it is */
     int file;            /* LOCAL */

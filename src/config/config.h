@@ -48,6 +48,7 @@ enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                                 /* nonf
 enum { SL_CONFIG_ADAMW, SL_CONFIG_SGD, SL_CONFIG_LION, SL_CONFIG_MUON }; /* optimizer */
 enum { SL_CONFIG_MATCH_RMS, SL_CONFIG_ORIGINAL };                        /* muon_scale */
 enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                                /* cuda_products */
+enum { SL_CONFIG_SELF_TEST_AUTO, SL_CONFIG_SELF_TEST_OFF, SL_CONFIG_SELF_TEST_FORCE };
 enum { SL_CONFIG_ON, SL_CONFIG_OFF };                           /* cuda_epilogue, pack, ... */
 enum { SL_CONFIG_LOSS_RESPONSE, SL_CONFIG_LOSS_ALL };           /* loss */
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                          /* others: sl_recompute */

@@ -317,7 +317,11 @@
     X(CHOICE, cuda_epilogue, "cuda-epilogue", "on", "on|off", 0, 0, TGEB, ADVANCED, 0,             \
       "a GELU's gradient in the epilogue of cuBLASLt's product, where it can")                     \
     X(CHOICE, cuda_wait_value, "cuda-wait-value", "on", "on|off", 0, 0, TGEB, ADVANCED, 0,         \
-      "streams of a GPU wait for host threads by a word in memory")
+      "streams of a GPU wait for host threads by a word in memory")                                \
+    X(CHOICE, self_test_mode, "self-test", "auto", "auto|off|force", 0, 0, TB, ADVANCED, 0,        \
+      "a GPU proves itself before it is used, within 20 s: once with each driver, cuBLASLt and "   \
+      "build (auto); always, also the cpu device (force); never (off). plan only takes the "       \
+      "option")
 
 #define SL_CONFIG_LIST_OUTPUT(X)                                                                   \
     X(TEXT, save, "save", "", "DIR", 0, 0, T, SAVING, T, "where checkpoints go")                   \

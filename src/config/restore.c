@@ -80,8 +80,9 @@ static const struct {
 } earlier_values[] = {{ROW(lr_skips), "count"}};
 
 /* Of one start, or kept elsewhere. */
-static const uint32_t unkept_rows[] = {ROW(save),     ROW(resume), ROW(overwrite), ROW(quiet),
-                                       ROW(timeline), ROW(report), ROW(seed),      ROW(dp)};
+static const uint32_t unkept_rows[] = {ROW(save),  ROW(resume),   ROW(overwrite),
+                                       ROW(quiet), ROW(timeline), ROW(report),
+                                       ROW(seed),  ROW(dp),       ROW(self_test_mode)};
 
 /* Paths at which files are made or written: no such path is taken over. */
 static const uint32_t written_rows[] = {ROW(cache_dir), ROW(disk_dir), ROW(log_json), ROW(log_csv),

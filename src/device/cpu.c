@@ -214,7 +214,6 @@ const sl_device_ops *sl_cpu_ops(void)
         .name = "cpu",
         .needs = "",
         .doubt = "",
-        .doubt_mend = "",
         .open = open_device,
         .close = close_device,
         .describe = describe_device,

@@ -430,7 +430,6 @@ const sl_device_ops *sl_cuda_ops(void)
         .name = "cuda",
         .needs = SL_CUDA_DRIVER ", for this build's CUDA runtime is " SL_CUDA_RUNTIME,
         .doubt = "the CUDA backend has not been proven on this GPU yet",
-        .doubt_mend = "scripts/gpu_check.sh in the source tree proves it; --device cpu avoids it",
         .open = open_device,
         .close = close_device,
         .describe = describe_device,

@@ -174,6 +174,43 @@ static int read_numa_node(const char *bus_id)
     return node;
 }
 
+static void format_uuid(const char bytes[16], char out_text[40])
+{
+    const unsigned char *b = (const unsigned char *)bytes;
+    snprintf(out_text, 40, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
+}
+
+static cudaError_t find_uuid_call(void **out_function, enum cudaDriverEntryPointQueryResult *found)
+{
+#if CUDART_VERSION >= 12050
+    return cudaGetDriverEntryPointByVersion("cuDeviceGetUuid", out_function, 11040,
+                                            cudaEnableDefault, found);
+#else
+    return cudaGetDriverEntryPoint("cuDeviceGetUuid", out_function, cudaEnableDefault, found);
+#endif
+}
+
+/* Since CUDA 11.4 the driver's call gives the UUID of the MIG instance that is used; the runtime's
+ * property may be that of the whole GPU, which stands where the driver does not answer. */
+static void fill_uuid(int index, const struct cudaDeviceProp *properties, char out_text[40])
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    CUresult (*get)(CUuuid *, CUdevice) = NULL;
+    void *function = NULL;
+    CUuuid uuid = {{0}};
+    const cudaError_t error = find_uuid_call(&function, &found);
+    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess)
+        memcpy(&get, &function, sizeof get);
+    if (get != NULL && get(&uuid, index) == CUDA_SUCCESS)
+        format_uuid(uuid.bytes, out_text);
+    else
+        format_uuid(properties->uuid.bytes, out_text);
+    if (error != cudaSuccess)
+        sl_cuda_forget_error();
+}
+
 static sl_status fill_info(int index, const struct cudaDeviceProp *properties,
                            sl_device_info *out_info)
 {
@@ -186,6 +223,7 @@ static sl_status fill_info(int index, const struct cudaDeviceProp *properties,
              properties->minor, properties->multiProcessorCount, print_version(driver).text,
              print_version(runtime).text);
     out_info->multiprocessor_count = (uint32_t)properties->multiProcessorCount;
+    fill_uuid(index, properties, out_info->uuid);
     out_info->overhead_bytes = index < DEVICES_MAX ? atomic_load(&context_bytes[index]) : 0;
     return SL_OK;
 }

@@ -47,9 +47,9 @@ typedef struct sl_device_ops {
     sl_device_kind kind;
     const char *name;  /* "cpu", "cuda" */
     const char *needs; /* of the machine, for people: "NVIDIA driver R580 or newer, ..."; "" */
-    /* Why results of this device cannot be trusted yet, and how to prove them or do without the
-     * device. Each run prints both once, as a warning. "": they can be trusted. */
-    const char *doubt, *doubt_mend;
+    /* Why results of this device cannot be trusted before its self-test has passed
+     * (machine/proof_record.h), of which each run warns once. "": they can be trusted. */
+    const char *doubt;
 
     /* Opens device number `index`; `options` NULL: the defaults. */
     sl_status (*open)(int index, const sl_cuda_options *options, sl_device **out_device);
@@ -123,6 +123,16 @@ sl_status sl_device_host_free_bytes(uint64_t *out_bytes);
 /* The part of `free_bytes` that arenas must leave: for heap, stacks and page tables. */
 uint64_t sl_device_host_reserve_bytes(uint64_t free_bytes);
 
+/* A lock of this machine and user by its name. */
+typedef struct sl_host_lock {
+    int file; /* -1: it is not held */
+} sl_host_lock;
+
+/* Waits while another process holds the lock, for `wait_s` seconds at most, and then goes on
+ * without it, as where files cannot be locked. `note` is written to the log behind a second. */
+sl_host_lock sl_host_lock_open(const char *name, uint32_t wait_s, const char *note);
+void sl_host_lock_close(sl_host_lock *lock);
+
 /* Host memory that a run is about to take, by tier. */
 typedef struct sl_host_need {
     uint64_t device_bytes; /* of the cpu device; 0 if the device has its own memory */
@@ -131,7 +141,7 @@ typedef struct sl_host_need {
 } sl_host_need;
 
 typedef struct sl_host_claim {
-    int file; /* -1: no lock is held */
+    sl_host_lock lock;
 } sl_host_claim;
 
 /* Compares a need with the free bytes; SL_ERROR_FIT names both. Until the claim is closed, other

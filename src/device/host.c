@@ -22,7 +22,7 @@
 #include "device.h"
 
 static const uint64_t RESERVE_BYTES_MAX = UINT64_C(64) << 20;
-enum { WAIT_MS = 2, WAITS_MAX = 30 * 1000 / WAIT_MS, NOTE_AFTER_WAITS = 1000 / WAIT_MS };
+enum { WAIT_MS = 2, MEMORY_WAIT_S = 30, NOTE_AFTER_WAITS = 1000 / WAIT_MS };
 
 sl_status sl_device_host_free_bytes(uint64_t *out_bytes)
 {
@@ -39,11 +39,11 @@ uint64_t sl_device_host_reserve_bytes(uint64_t free_bytes)
 }
 
 /* Returns a descriptor; -1: the file cannot be created, or belongs to another user. */
-static int open_lock(void)
+static int open_lock(const char *name)
 {
-    char path[64];
+    char path[96];
     struct stat info;
-    snprintf(path, sizeof path, "/dev/shm/sluice-memory-%u", (unsigned)geteuid());
+    snprintf(path, sizeof path, "/dev/shm/sluice-%.48s-%u", name, (unsigned)geteuid());
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0)
         return -1;
@@ -54,23 +54,30 @@ static int open_lock(void)
     return -1;
 }
 
-static int lock_memory(void)
+sl_host_lock sl_host_lock_open(const char *name, uint32_t wait_s, const char *note)
 {
     const struct timespec pause = {.tv_nsec = WAIT_MS * 1000000L};
-    int file = open_lock();
-    for (int waits = 0; file >= 0 && waits < WAITS_MAX; waits++) {
+    const uint32_t waits_most = wait_s * 1000 / WAIT_MS;
+    int file = open_lock(name);
+    for (uint32_t waits = 0; file >= 0 && waits < waits_most; waits++) {
         if (flock(file, LOCK_EX | LOCK_NB) == 0)
-            return file;
+            return (sl_host_lock){file};
         if (errno != EWOULDBLOCK && errno != EINTR)
             break;
         if (waits == NOTE_AFTER_WAITS)
-            sl_log_write(SL_LOG_NOTE,
-                         "another run, or rank of this one, is taking its memory: waiting for it");
+            sl_log_write(SL_LOG_NOTE, "%s", note);
         nanosleep(&pause, NULL);
     }
     if (file >= 0)
         close(file);
-    return -1;
+    return (sl_host_lock){-1};
+}
+
+void sl_host_lock_close(sl_host_lock *lock)
+{
+    if (lock->file >= 0)
+        close(lock->file);
+    lock->file = -1;
 }
 
 static sl_status check_need(const sl_host_need *need)
@@ -95,10 +102,12 @@ static sl_status check_need(const sl_host_need *need)
 
 sl_status sl_host_claim_open(const sl_host_need *need, sl_host_claim *out_claim)
 {
-    sl_host_claim claim = {lock_memory()};
+    sl_host_claim claim = {sl_host_lock_open(
+        "memory", MEMORY_WAIT_S,
+        "another run, or rank of this one, is taking its memory: waiting for it")};
     sl_status status = check_need(need);
     if (status != SL_OK) {
-        sl_host_claim_close(&claim);
+        sl_host_lock_close(&claim.lock);
         return status;
     }
     *out_claim = claim;
@@ -107,7 +116,5 @@ sl_status sl_host_claim_open(const sl_host_need *need, sl_host_claim *out_claim)
 
 void sl_host_claim_close(sl_host_claim *claim)
 {
-    if (claim->file >= 0)
-        close(claim->file);
-    claim->file = -1;
+    sl_host_lock_close(&claim->lock);
 }

@@ -169,7 +169,7 @@ static sl_status split_path(const char *path, char **out_parent, const char **ou
     return SL_OK;
 }
 
-static sl_status save_text(const char *path, const char *text)
+sl_status sl_profile_save_text(const char *path, const char *text)
 {
     char *parent;
     const char *name;
@@ -195,7 +195,7 @@ sl_status sl_profile_save(const sl_profile *profile, const char *path, const jso
 {
     char *text = NULL;
     SL_TRY(format_profile(profile, report, &text));
-    sl_status status = save_text(path, text);
+    sl_status status = sl_profile_save_text(path, text);
     free(text);
     return status;
 }

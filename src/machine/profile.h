@@ -61,6 +61,9 @@ sl_status sl_profile_check_output(const char *path);
  * is kept in it under "report" for people; it is not read back. */
 sl_status sl_profile_save(const sl_profile *profile, const char *path, const json_t *report);
 
+/* The same with any text. */
+sl_status sl_profile_save_text(const char *path, const char *text);
+
 /* Takes the disk's rates over from the profile at `path`, if `profile` has none and that one is
  * sound and of the same machine; else changes nothing. */
 void sl_profile_keep_disk(sl_profile *profile, const char *path);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/clock.h"
 #include "base/half.h"
 #include "op_on_device.h"
 #include "values.h"
@@ -16,12 +17,19 @@
 static const double tolerance_of[SL_TYPE_COUNT] = {
     [SL_TYPE_FP32] = 0x1p-15, [SL_TYPE_BF16] = 0x1p-6, [SL_TYPE_FP16] = 0x1p-9};
 
+/* Five Newton-Schulz steps, whose products are in the type, enlarge what the first one rounds. */
+static const double orthogonalise_tolerance_of[SL_TYPE_COUNT] = {
+    [SL_TYPE_FP32] = 0x1p-11, [SL_TYPE_BF16] = 0x1p-2, [SL_TYPE_FP16] = 0x1p-5};
+
+enum { POISON = 0xff /* NaN in every type */ };
+
 typedef struct lockstep {
     const sl_lockstep_args *args;
     sl_values values;
     sl_op_room room;
-    uint8_t *flags;           /* [block_count]: the rate of each block */
+    uint8_t *flags;           /* sl_layout_table_bytes: the rate of each block, and maybe its key */
     unsigned char *workspace; /* of the cpu */
+    unsigned char *first;     /* what the first of several runs left; NULL: there is one */
     sl_op_stretch stretches[SL_OP_STRETCHES];
     sl_step_scalars scalars;
     sl_fault *fault;
@@ -34,11 +42,9 @@ static uint64_t operand_bytes(const lockstep *self, const sl_op *op, uint32_t i)
     return op->operand[i] == SL_NONE ? 0 : self->args->program->values[op->operand[i]].bytes;
 }
 
-static uint64_t flag_bytes(const sl_op *op)
+static uint64_t flag_bytes(const lockstep *self, const sl_op *op)
 {
-    if (!sl_op_info_of(op->kind)->updates_chunk)
-        return 0;
-    return op->attrs.first_block + sl_bits_divide_up(op->attrs.element_count, SL_BLOCK_ELEMENTS);
+    return sl_op_info_of(op->kind)->updates_chunk ? sl_layout_table_bytes(self->args->layout) : 0;
 }
 
 static uint64_t workspace_bytes(const sl_timed_device *device, const sl_op *op)
@@ -52,7 +58,7 @@ static void size_stretches(const lockstep *self, const sl_op *op,
     memset(out_stretches, 0, SL_OP_STRETCHES * sizeof *out_stretches);
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
         out_stretches[i].bytes = operand_bytes(self, op, i);
-    out_stretches[SL_OP_FLAGS].bytes = flag_bytes(op);
+    out_stretches[SL_OP_FLAGS].bytes = flag_bytes(self, op);
     out_stretches[SL_OP_WORKSPACE].bytes = workspace_bytes(self->args->device, op);
 }
 
@@ -87,7 +93,8 @@ typedef struct number {
 static number number_of(const lockstep *self, const sl_op *op, uint32_t i)
 {
     const char *name = sl_op_info_of(op->kind)->operand[i].name;
-    return (number){.is_raw = strcmp(name, "norm") == 0 || strcmp(name, "control") == 0,
+    const bool is_codes = op->attrs.state_type == SL_STATES_INT8 && strncmp(name, "mom", 3) == 0;
+    return (number){.is_raw = is_codes || strcmp(name, "norm") == 0 || strcmp(name, "control") == 0,
                     .is_double = strcmp(name, "loss") == 0 || strcmp(name, "counted") == 0,
                     .type = self->args->program->values[op->operand[i]].type};
 }
@@ -140,6 +147,14 @@ static void say(lockstep *self, const sl_op *op, const char *format, ...)
              (unsigned long long)a->element_count, what);
 }
 
+static double share_of(const sl_op *op)
+{
+    if (is_promised(op->kind))
+        return 0;
+    return op->kind == SL_OP_ORTHOGONALISE ? orthogonalise_tolerance_of[op->attrs.type]
+                                           : tolerance_of[op->attrs.type];
+}
+
 static double largest(const number *kind, const void *numbers, uint64_t count)
 {
     double most = 0;
@@ -163,8 +178,7 @@ static void compare(lockstep *self, const sl_op *op, uint32_t i, const void *wan
         return;
     }
     const uint64_t count = bytes / (kind.is_double ? sizeof(double) : sl_type_bytes(kind.type));
-    const double allowed =
-        is_promised(op->kind) ? 0 : tolerance_of[op->attrs.type] * largest(&kind, want, count);
+    const double allowed = share_of(op) * largest(&kind, want, count);
     for (uint64_t e = 0; e < count; e++) {
         const double a = load(&kind, want, e), b = load(&kind, got, e);
         if (fabs(a - b) <= allowed || (isnan(a) && isnan(b)) || a == b)
@@ -187,6 +201,9 @@ static sl_kernel_call call_of(lockstep *self, const sl_op *op, uint32_t repetiti
             call.operand[i] = sl_values_at(&self->values, op->operand[i], repetition);
     if (sl_op_info_of(op->kind)->updates_chunk) {
         call.block_flags = self->flags;
+        if (layout->draws != NULL)
+            call.block_keys =
+                (const uint64_t *)(const void *)(self->flags + sl_layout_keys_offset(layout));
         call.rates = layout->rate_count > 0 ? layout->rates : NULL;
         call.rate_count = layout->rate_count;
     }
@@ -245,16 +262,58 @@ static void judge(lockstep *self, const sl_op *op, const sl_kernel_call *call)
     }
 }
 
+/* The same once more gives the same bits, whatever is copied meanwhile. */
+static sl_status repeat_op(lockstep *self, const sl_op *op, const sl_kernel_call *call)
+{
+    memcpy(self->first, self->room.came, self->room.bytes);
+    for (uint32_t r = 1; r < self->args->repeats && !*self->fault->text; r++) {
+        SL_TRY(sl_op_room_run_beside_copies(&self->room, op->kind, call, self->stretches));
+        for (uint32_t i = 0; i < SL_OPERAND_MAX && !*self->fault->text; i++) {
+            const sl_op_stretch *it = &self->stretches[i];
+            if (it->bytes > 0 &&
+                memcmp(self->first + it->offset, self->room.came + it->offset, it->bytes) != 0)
+                say(self, op, "run %u of the same has other bits in %s, while copies run", r + 1,
+                    sl_op_info_of(op->kind)->operand[i].name);
+        }
+    }
+    return SL_OK;
+}
+
+/* Padding that is to become zero is not zero before. */
+static void fill_padding(const sl_op *op, const sl_kernel_call *call)
+{
+    const uint64_t element = sl_type_bytes((sl_type)op->attrs.type);
+    for (uint64_t i = 0; i < call->padding_count; i++)
+        memset((char *)call->operand[0] + call->padding[i].first * element, POISON,
+               call->padding[i].count * element);
+}
+
+static bool is_left_out(const lockstep *self, const sl_op *op)
+{
+    return self->args->only != NULL && *self->args->only != op->kind;
+}
+
 static sl_status run_op(lockstep *self, const sl_op *op, uint32_t repetition)
 {
     const sl_kernel_call call = call_of(self, op, repetition);
+    if (is_left_out(self, op))
+        return run_on_cpu(self, op, &call);
+    fill_padding(op, &call);
     size_stretches(self, op, self->stretches);
     SL_TRY(sl_op_room_lay_out(&self->room, self->stretches));
     send(self, op, &call);
     SL_TRY(sl_op_room_run(&self->room, op->kind, &call, self->stretches));
+    if (self->first != NULL)
+        SL_TRY(repeat_op(self, op, &call));
     SL_TRY(run_on_cpu(self, op, &call));
-    judge(self, op, &call);
+    if (self->first == NULL)
+        judge(self, op, &call);
     return SL_OK;
+}
+
+static bool is_late(const lockstep *self)
+{
+    return self->args->end_ns != 0 && sl_clock_now_ns() > self->args->end_ns;
 }
 
 static sl_status run_all(lockstep *self, uint64_t *out_ops)
@@ -268,7 +327,7 @@ static sl_status run_all(lockstep *self, uint64_t *out_ops)
                     continue; /* inputs are filled */
                 SL_TRY(run_op(self, &program->ops[o], r));
                 ++*out_ops;
-                if (*self->fault->text)
+                if (*self->fault->text || is_late(self))
                     return SL_OK;
             }
     }
@@ -279,14 +338,28 @@ static sl_status run_all(lockstep *self, uint64_t *out_ops)
 
 static sl_status take_workspace(lockstep *self)
 {
+    const sl_layout *layout = self->args->layout;
     uint64_t most = 0;
     for (uint32_t o = 0; o < self->args->program->op_count; o++)
         most = sl_bits_max(most, workspace_bytes(self->args->cpu, &self->args->program->ops[o]));
     self->workspace = aligned_alloc(256, sl_bits_round_up(most + 1, 256));
-    self->flags = calloc(self->args->layout->block_count + 1, 1);
+    self->flags = calloc(sl_layout_table_bytes(layout) + 1, 1);
     if (!self->workspace || !self->flags)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a self-test");
-    sl_layout_write_flags(self->args->layout, SL_BLOCK_RATE, self->flags);
+    sl_layout_write_flags(layout, SL_BLOCK_RATE, self->flags);
+    if (layout->draws != NULL)
+        sl_layout_write_keys(layout,
+                             (uint64_t *)(void *)(self->flags + sl_layout_keys_offset(layout)));
+    return SL_OK;
+}
+
+/* Copies run into a room of their own, behind the operands'. */
+static sl_status take_room(lockstep *self)
+{
+    const uint64_t bytes = room_bytes(self);
+    SL_TRY(sl_op_room_open(self->args->device, bytes, self->args->repeats > 1, &self->room));
+    if (self->args->repeats > 1 && (self->first = malloc(bytes)) == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a self-test");
     return SL_OK;
 }
 
@@ -301,6 +374,7 @@ static const sl_step_scalars middle = {.learning_rate = 3e-3f,
                                        .lion_beta1 = 0.9f,
                                        .lion_beta2 = 0.99f,
                                        .momentum = 0.9f,
+                                       .muon_momentum = 0.95f,
                                        .clip = 1.0f,
                                        .loss_scale = 1.0f,
                                        .dropout_seed = 20,
@@ -316,12 +390,13 @@ sl_status sl_lockstep_run(const sl_lockstep_args *args, sl_fault *out_fault, uin
     if (status == SL_OK)
         status = take_workspace(&self);
     if (status == SL_OK)
-        status = sl_op_room_open(args->device, room_bytes(&self), &self.room);
+        status = take_room(&self);
     if (status == SL_OK)
         status = run_all(&self, out_ops);
     if (self.room.device)
         sl_op_room_close(&self.room);
     sl_values_close(&self.values);
+    free(self.first);
     free(self.workspace);
     free(self.flags);
     return status;

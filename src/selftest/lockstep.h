@@ -14,13 +14,12 @@
 
 #include "bench/timed_device.h"
 #include "chunk/chunk.h"
+#include "machine/proof_record.h"
 #include "program/program.h"
-
-enum { SL_FAULT_BYTES = 320 };
 
 /* What was found; text "": nothing. */
 typedef struct sl_fault {
-    char text[SL_FAULT_BYTES];
+    char text[SL_PROOF_TEXT_BYTES];
 } sl_fault;
 
 typedef struct sl_lockstep_args {
@@ -29,6 +28,10 @@ typedef struct sl_lockstep_args {
     const sl_layout *layout;       /* of its tensors */
     uint32_t vocab;                /* ids of tokens are below it */
     uint64_t seed;
+    uint32_t repeats; /* above 1: each op so often while copies run, with the same bits each time,
+                         which the cpu's are not held against */
+    uint64_t end_ns;  /* no op begins later; 0: no end */
+    const sl_op_kind *only; /* the device runs no other ops; NULL: all */
 } sl_lockstep_args;
 
 /* Writes the first fault, with op, shape, element, and both numbers, and how many ops ran.

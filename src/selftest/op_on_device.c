@@ -6,15 +6,23 @@
 
 enum { ALIGNMENT = 256, GUARD = 256, POISON = 0xff /* NaN in every type */ };
 
-sl_status sl_op_room_open(sl_timed_device *device, uint64_t bytes, sl_op_room *out_room)
+static uint64_t all_bytes(const sl_op_room *room)
+{
+    return room->has_copies ? 2 * room->bytes : room->bytes;
+}
+
+sl_status sl_op_room_open(sl_timed_device *device, uint64_t bytes, bool has_copies,
+                          sl_op_room *out_room)
 {
     void *there = NULL, *sent = NULL, *came = NULL;
-    *out_room = (sl_op_room){.device = device, .bytes = bytes};
-    SL_TRY(device->ops->map(device->handle, bytes, SL_MAP_PLAIN, &there));
+    *out_room = (sl_op_room){
+        .device = device, .bytes = sl_bits_round_up(bytes, ALIGNMENT), .has_copies = has_copies};
+    const uint64_t all = all_bytes(out_room);
+    SL_TRY(device->ops->map(device->handle, all, SL_MAP_PLAIN, &there));
     out_room->there = there;
-    SL_TRY(device->ops->map_host(device->handle, bytes, SL_MAP_PLAIN, &sent));
+    SL_TRY(device->ops->map_host(device->handle, all, SL_MAP_PLAIN, &sent));
     out_room->sent = sent;
-    SL_TRY(device->ops->map_host(device->handle, bytes, SL_MAP_PLAIN, &came));
+    SL_TRY(device->ops->map_host(device->handle, all, SL_MAP_PLAIN, &came));
     out_room->came = came;
     return SL_OK;
 }
@@ -22,12 +30,14 @@ sl_status sl_op_room_open(sl_timed_device *device, uint64_t bytes, sl_op_room *o
 void sl_op_room_close(sl_op_room *room)
 {
     const sl_timed_device *device = room->device;
+    if (device->is_stuck)
+        return;
     if (room->came)
-        device->ops->unmap_host(device->handle, room->came, room->bytes, SL_MAP_PLAIN);
+        device->ops->unmap_host(device->handle, room->came, all_bytes(room), SL_MAP_PLAIN);
     if (room->sent)
-        device->ops->unmap_host(device->handle, room->sent, room->bytes, SL_MAP_PLAIN);
+        device->ops->unmap_host(device->handle, room->sent, all_bytes(room), SL_MAP_PLAIN);
     if (room->there)
-        device->ops->unmap(device->handle, room->there, room->bytes, SL_MAP_PLAIN);
+        device->ops->unmap(device->handle, room->there, all_bytes(room), SL_MAP_PLAIN);
     *room = (sl_op_room){0};
 }
 
@@ -79,8 +89,13 @@ sl_status sl_op_room_run(sl_op_room *room, sl_op_kind kind, const sl_kernel_call
     SL_TRY(sl_kernels_find(device->kernels, kind, &run));
     for (int i = 0; i < SL_OPERAND_MAX; i++)
         own.operand[i] = stretches[i].bytes > 0 ? room->there + stretches[i].offset : NULL;
-    if (stretches[SL_OP_FLAGS].bytes > 0)
+    if (stretches[SL_OP_FLAGS].bytes > 0) {
         own.block_flags = room->there + stretches[SL_OP_FLAGS].offset;
+        if (call->block_keys)
+            own.block_keys = (const uint64_t *)(const void *)(own.block_flags +
+                                                              ((const uint8_t *)call->block_keys -
+                                                               call->block_flags));
+    }
     own.workspace = room->there + stretches[SL_OP_WORKSPACE].offset;
     own.workers = device->workers;
     own.library = device->library;
@@ -91,6 +106,28 @@ sl_status sl_op_room_run(sl_op_room *room, sl_op_kind kind, const sl_kernel_call
     SL_TRY(sl_timed_device_copy(device, &there, 1, &seconds));
     SL_TRY(sl_timed_device_run(device, run_kernel, (void *)&what, &seconds));
     return sl_timed_device_copy(device, &back, 1, &seconds);
+}
+
+enum { COPIES = 3 };
+
+sl_status sl_op_room_run_beside_copies(sl_op_room *room, sl_op_kind kind,
+                                       const sl_kernel_call *call,
+                                       const sl_op_stretch stretches[SL_OP_STRETCHES])
+{
+    const sl_device_ops *ops = room->device->ops;
+    sl_device_stream *beside = room->device->streams[1].stream;
+    sl_status status = SL_OK;
+    for (int i = 0; i < COPIES && status == SL_OK; i++) {
+        status =
+            ops->copy(beside, 0, room->there + room->bytes, room->sent + room->bytes, room->bytes);
+        if (status == SL_OK)
+            status = ops->copy(beside, 0, room->came + room->bytes, room->there + room->bytes,
+                               room->bytes);
+    }
+    if (status == SL_OK)
+        status = sl_op_room_run(room, kind, call, stretches);
+    const sl_status finished = ops->stream_finish(beside);
+    return status == SL_OK ? finished : status;
 }
 
 static bool is_beside(const sl_op_stretch stretches[SL_OP_STRETCHES], uint64_t at)

@@ -11,7 +11,8 @@
 typedef struct sl_op_room {
     sl_timed_device *device; /* borrowed */
     unsigned char *there, *sent, *came;
-    uint64_t bytes; /* of each */
+    uint64_t bytes;  /* of each */
+    bool has_copies; /* behind `there`, `sent` and `came` is as much again for copies alone */
 } sl_op_room;
 
 /* Where an operand lies in the room. */
@@ -22,7 +23,8 @@ typedef struct sl_op_stretch {
 /* Operands, then the block flags of an update, then the workspace. */
 enum { SL_OP_FLAGS = SL_OPERAND_MAX, SL_OP_WORKSPACE, SL_OP_STRETCHES };
 
-sl_status sl_op_room_open(sl_timed_device *device, uint64_t bytes, sl_op_room *out_room);
+sl_status sl_op_room_open(sl_timed_device *device, uint64_t bytes, bool has_copies,
+                          sl_op_room *out_room);
 void sl_op_room_close(sl_op_room *room);
 
 /* Gives each stretch, whose bytes are set, its offset, and fills `sent` with guards and poison; the
@@ -32,6 +34,11 @@ sl_status sl_op_room_lay_out(sl_op_room *room, sl_op_stretch stretches[SL_OP_STR
 /* Runs `call`, whose operands are set from the stretches, and brings everything back. */
 sl_status sl_op_room_run(sl_op_room *room, sl_op_kind kind, const sl_kernel_call *call,
                          const sl_op_stretch stretches[SL_OP_STRETCHES]);
+
+/* The same while copies run both ways in another stream; the room has copies. */
+sl_status sl_op_room_run_beside_copies(sl_op_room *room, sl_op_kind kind,
+                                       const sl_kernel_call *call,
+                                       const sl_op_stretch stretches[SL_OP_STRETCHES]);
 
 /* The first byte beside all stretches that did not come back as it was sent; UINT64_MAX: none. */
 uint64_t sl_op_room_find_overrun(const sl_op_room *room,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "api/options.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "sluice/session.h"
@@ -18,6 +19,12 @@ static sl_status give_rows(void *user, uint64_t first_row, uint32_t row_count, u
     return SL_OK;
 }
 
+/* The training is no run: what it notes and warns of is no news. */
+static void drop_line(sl_log_level level, const char *line, void *user)
+{
+    (void)level, (void)line, (void)user;
+}
+
 static sl_status set_options(sl_options *options, const char *device, const char *policy,
                              const char *disk_directory)
 {
@@ -29,6 +36,8 @@ static sl_status set_options(sl_options *options, const char *device, const char
         "device-memory", "64M",  "host-memory", "64M",  NULL};
     SL_TRY(sl_options_set_all(options, settings));
     sl_options_set_rows(options, give_rows, NULL);
+    sl_options_set_log(options, drop_line, NULL);
+    options->inputs.is_alone = true;
     return disk_directory ? sl_options_set(options, "disk-dir", disk_directory) : SL_OK;
 }
 
@@ -93,7 +102,7 @@ sl_status sl_placements_prove(sl_device_kind kind, int index, const char *disk_d
         SL_TRY(run(device, policies[p], p == 2 ? disk_directory : NULL, p ? &other : &first));
         if (p > 0 && (first.low != other.low || first.high != other.high))
             snprintf(out_fault->text, sizeof out_fault->text,
-                     "placements: two steps under --policy %s end in other bits than under "
+                     "two steps under --policy %s end in other bits than under "
                      "--policy device",
                      policies[p]);
     }

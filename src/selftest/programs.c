@@ -1,5 +1,7 @@
 #include "programs.h"
 
+#include <string.h>
+
 #include "base/status.h"
 #include "model/architecture.h"
 
@@ -7,6 +9,8 @@ typedef struct proof_case {
     const char *name;
     sl_model_shape shape;
     sl_model_options options; /* but for the types */
+    bool has_muon;            /* updates the matrices of blocks */
+    bool has_small_states;
 } proof_case;
 
 #define ROPE .norm_epsilon = 1e-5, .rope = {.base = 1e4}
@@ -29,7 +33,32 @@ static const proof_case cases[] = {
      {.batch = 3, .seq = 21, .by_document = true}},
     {"GPT-2, one document a row",
      {.layers = 1, .heads = 2, .width = 34, .context = 24, .vocab = 131},
-     {.batch = 2, .seq = 11}},
+     {.batch = 2, .seq = 11},
+     .has_muon = true},
+    {"GPT-2, small states and adapters", /* of what reads a GELU, too: its gradient is an op then */
+     {.layers = 1,
+      .heads = 2,
+      .width = 34,
+      .context = 24,
+      .vocab = 131,
+      .lora = {.rank = 3, .alpha = 5, .targets = "c_attn,mlp.c_proj"}},
+     {.batch = 2, .seq = 11},
+     .has_small_states = true},
+    {"GPT-2 with a cache",
+     {.layers = 1, .heads = 3, .width = 39, .context = 24, .vocab = 131},
+     {.batch = 3, .seq = 5, .mode = SL_MODEL_CACHED}},
+    {"Llama with a cache",
+     {.architecture = SL_ARCHITECTURE_LLAMA,
+      .layers = 1,
+      .width = 64,
+      .heads = 4,
+      .kv_heads = 2,
+      .head = 32,
+      .ffn = 53,
+      .context = 40,
+      .vocab = 131,
+      ROPE},
+     {.batch = 2, .seq = 1, .mode = SL_MODEL_CACHED}},
     {"GPT-2, width 768",
      {.layers = 1, .heads = 12, .width = 768, .context = 256, .vocab = 1000},
      {.batch = 1, .seq = 256}},
@@ -46,21 +75,6 @@ static const proof_case cases[] = {
       .is_untied = true,
       ROPE},
      {.batch = 1, .seq = 256}},
-    {"GPT-2 with a cache",
-     {.layers = 1, .heads = 3, .width = 39, .context = 24, .vocab = 131},
-     {.batch = 3, .seq = 5, .mode = SL_MODEL_CACHED}},
-    {"Llama with a cache",
-     {.architecture = SL_ARCHITECTURE_LLAMA,
-      .layers = 1,
-      .width = 64,
-      .heads = 4,
-      .kv_heads = 2,
-      .head = 32,
-      .ffn = 53,
-      .context = 40,
-      .vocab = 131,
-      ROPE},
-     {.batch = 2, .seq = 1, .mode = SL_MODEL_CACHED}},
 };
 
 enum { CASES = sizeof cases / sizeof cases[0] };
@@ -71,11 +85,17 @@ uint32_t sl_proof_program_count(void)
 }
 
 /* Each rule updates some of the tensors. */
-static void share_rules(sl_program *forward)
+static void share_rules(const proof_case *it, sl_program *forward)
 {
     static const sl_rule_id rules[] = {SL_RULE_ADAMW, SL_RULE_SGD, SL_RULE_MOMENTUM, SL_RULE_LION};
-    for (uint32_t t = 0; t < forward->tensor_count; t++)
-        forward->tensors[t].rule = rules[t % (sizeof rules / sizeof rules[0])];
+    for (uint32_t t = 0; t < forward->tensor_count; t++) {
+        sl_tensor_spec *spec = &forward->tensors[t];
+        const bool is_matrix = spec->dim_count > 1 && strncmp(spec->name, "h.", 2) == 0;
+        spec->rule =
+            it->has_muon && is_matrix ? SL_RULE_MUON : rules[t % (sizeof rules / sizeof rules[0])];
+    }
+    if (it->has_small_states)
+        forward->states = forward->type == SL_TYPE_FP32 ? SL_STATES_INT8 : SL_STATES_BF16;
 }
 
 static sl_status derive_step(const sl_program *forward, const sl_layout *layout,
@@ -102,7 +122,7 @@ sl_status sl_proof_program_open(uint32_t index, sl_proof_program *out_program)
     options.type = options.grad_type = type;
     SL_TRY(sl_model_shape_emit(&it->shape, &options, &forward));
     if (options.mode == SL_MODEL_LOSS)
-        share_rules(forward);
+        share_rules(it, forward);
     sl_status status = sl_layout_build(forward, 0, &out_program->layout);
     if (status == SL_OK && options.mode == SL_MODEL_LOSS) {
         status = derive_step(forward, out_program->layout, &out_program->program);

@@ -5,9 +5,17 @@
 
 #include "lockstep.h"
 
-/* Sums that only come out if each kernel runs behind the copy that it waits for, and each copy back
- * behind its kernel: `rounds` times over a few rooms in turn, on three streams. */
-sl_status sl_transfers_prove_order(sl_timed_device *device, uint32_t rounds, sl_fault *out_fault);
+typedef struct sl_order_args {
+    sl_timed_device *device; /* borrowed */
+    uint32_t rounds;
+    uint64_t end_ns; /* no round begins later; 0: no end */
+} sl_order_args;
+
+/* Sums that only come out if each kernel runs behind the copy that it waits for, each copy behind
+ * its kernel or the host thread that fills what it copies, and the thread behind the copy back:
+ * over a few rooms in turn, while copies of other bytes run. */
+sl_status sl_transfers_prove_order(const sl_order_args *args, sl_fault *out_fault,
+                                   uint32_t *out_rounds);
 
 /* Copies both ways at odd offsets and of odd lengths, across each border of `border_bytes` in
  * `host_bytes` of locked host memory: host memory is registered with a device in pieces, and a copy

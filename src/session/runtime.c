@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
+#include "machine/proof_record.h"
 #include "state_codes.h"
 #include "tensors/elements.h"
 
@@ -269,10 +270,13 @@ static sl_status open_engine(sl_runtime *runtime, const sl_runtime_hooks *hooks)
 /* Once a run: of its ranks the first one says so. */
 static void warn_of_doubt(const sl_task *task)
 {
-    const sl_device_ops *ops = sl_device_ops_of(task->target.device);
-    if (*ops->doubt && task->tp_rank == 0 && task->dp_rank == 0 && task->stage_index == 0)
-        sl_log_write(SL_LOG_WARNING, "%s (%s): %s", ops->doubt, task->device_info.name,
-                     ops->doubt_mend);
+    char doubt[2 * SL_PROOF_TEXT_BYTES];
+    if (task->target.device == SL_DEVICE_CPU || task->tp_rank > 0 || task->dp_rank > 0 ||
+        task->stage_index > 0)
+        return;
+    sl_proof_record_doubt(&task->device_info, &task->target.cuda, doubt);
+    if (*doubt)
+        sl_log_write(SL_LOG_WARNING, "%s", doubt);
 }
 
 static sl_status open_buffer(sl_runtime *runtime)

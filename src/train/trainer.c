@@ -22,7 +22,8 @@
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
                                 const volatile sig_atomic_t *stop)
 {
-    SL_TRY(sl_ranks_open(timeout_s, &trainer->ranks));
+    if (!trainer->inputs.is_alone)
+        SL_TRY(sl_ranks_open(timeout_s, &trainer->ranks));
     sl_ranks_listen(&trainer->ranks, stop);
     return SL_OK;
 }

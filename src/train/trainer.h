@@ -32,6 +32,7 @@ typedef struct sl_trainer_inputs {
     sl_build build;    /* NULL: the model that the options name */
     const void *model; /* its `user` */
     sl_own_rows rows, eval_rows;
+    bool is_alone; /* no rank, whatever the environment says */
 } sl_trainer_inputs;
 
 /* Who looks on while the engine works, set before it is opened; all 0: nobody. The engine keeps

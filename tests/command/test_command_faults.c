@@ -81,7 +81,8 @@ typedef struct workload {
 #define MEMORY "--device-memory 64M --host-memory 64M "
 #define MODEL "--layers 1 --width 16 --heads 1 --context 8 "
 #define TRAIN                                                                                      \
-    "train " DEVICE MEMORY MODEL "--data text --threads 1 --micro-batch 1 --steps 2 --quiet "      \
+    "train " DEVICE MEMORY MODEL                                                                   \
+    "--self-test off --data text --threads 1 --micro-batch 1 --steps 2 --quiet "                   \
     "--warmup 0 --lr-schedule constant --log-json log "
 #define HALF "--precision fp16 " /* with a loss scale, which is saved */
 #define DISK "--disk-dir . --disk-space 64M "

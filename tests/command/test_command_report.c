@@ -362,17 +362,20 @@ static void plan_when_of_a_llama_then_its_rules_and_names(void **state)
 static void doctor_when_it_tests_itself_then_tells_of_each_part(void **state)
 {
     (void)state;
-    static const char *const parts[] = {"cpu order", "cpu copies", "cpu kernels", "cpu placements"};
+    static const char *const parts[] = {"cpu image",     "cpu order",   "cpu copies",
+                                        "cpu kernels",   "cpu repeats", "cpu products",
+                                        "cpu placements"};
+    enum { PARTS = sizeof parts / sizeof parts[0] };
     json_error_t error;
     for (int is_missing = 0; is_missing < 2; is_missing++) {
         assert_code(sluice("doctor --self-test --json --disk-dir %s", is_missing ? "absent" : "."),
                     0);
         json_t *root = json_loads(output, 0, &error);
         assert_non_null(root);
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < PARTS; i++)
             assert_string_equal(
                 json_string_value(json_object_get(json_object_get(root, parts[i]), "state")),
-                is_missing && i == 3 ? "degraded" : "ok");
+                is_missing && i == PARTS - 1 ? "degraded" : "ok");
         json_decref(root);
     }
 }

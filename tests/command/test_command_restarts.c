@@ -288,6 +288,30 @@ static void launcher_when_told_to_end_does_not_begin_anew(void **state)
     assert_null(strstr(complaint, "restart"));
 }
 
+/* A device that has proven itself needs not do so again, whatever the words of train say. */
+static void self_test_when_ranks_are_started_again_is_off(void **state)
+{
+    (void)state;
+    json_t *event;
+    size_t index;
+    const char *modes[2] = {"", ""};
+    start("-n 2 --restarts 1 -- train " MODEL "--self-test force --save tested --save-every 20 "
+          "--keep 2 --log-json log --steps 1000000");
+    await_log(4096);
+    lose_one(2, "restart 1 of 1");
+    finish(log_bytes());
+    json_t *events = read_log("log");
+    json_array_foreach(events, index, event)
+    {
+        const json_t *config = json_object_get(event, "config");
+        if (config)
+            modes[modes[0][0] != '\0'] = json_string_value(json_object_get(config, "self_test"));
+    }
+    assert_string_equal(modes[0], "force");
+    assert_string_equal(modes[1], "off");
+    json_decref(events);
+}
+
 static void failures_of_a_run_when_they_would_come_again_end_it(void **state)
 {
     (void)state;
@@ -341,6 +365,7 @@ int main(void)
         cmocka_unit_test(run_when_ranks_are_killed_goes_on_to_the_same_bits),
         cmocka_unit_test(run_when_it_goes_on_with_fewer_ranks_has_the_same_batch),
         cmocka_unit_test(ranks_when_a_model_needs_them_are_not_fewer),
+        cmocka_unit_test(self_test_when_ranks_are_started_again_is_off),
         cmocka_unit_test(launcher_when_told_to_end_does_not_begin_anew),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "runtime.h"
 
+#include <cuda.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +60,7 @@ standin_machine standin_default(void)
                                .stuck_ms = 5000,
                                .lockable_bytes = UINT64_MAX};
     machine.device_bytes = number_from("STANDIN_DEVICE_BYTES", UINT64_C(1) << 30);
+    machine.image = (int)number_from("STANDIN_IMAGE", 0);
     machine.seed = number_from("STANDIN_SEED", 1);
     machine.delay_us = (uint32_t)number_from("STANDIN_DELAY_US", 200);
     return machine;
@@ -425,6 +428,34 @@ cudaError_t cudaSetDeviceFlags(unsigned int flags)
     return standin_leave(standin_enter("cudaSetDeviceFlags"));
 }
 
+static CUuuid standin_uuid(int device)
+{
+    CUuuid uuid = {"stand-in GPU"};
+    uuid.bytes[sizeof uuid.bytes - 1] = (char)device;
+    return uuid;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+    cudaError_t error = standin_enter("cuDeviceGetUuid");
+    if (error == cudaSuccess)
+        error = check_device(device);
+    if (error == cudaSuccess)
+        *uuid = standin_uuid(device);
+    pthread_mutex_unlock(&standin.lock);
+    return (CUresult)error;
+}
+
+int standin_image(void)
+{
+    pthread_mutex_lock(&standin.lock);
+    choose_machine();
+    const standin_machine *it = &standin.machine;
+    const int image = it->image != 0 ? it->image : 10 * it->major + it->minor;
+    pthread_mutex_unlock(&standin.lock);
+    return image;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     cudaError_t error = standin_enter("cudaGetDeviceProperties");
@@ -434,6 +465,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     snprintf(prop->name, sizeof prop->name, "Stand-in %d",
              standin.machine.has_one_kind ? 0 : device);
     prop->totalGlobalMem = standin.machine.device_bytes;
+    memcpy(prop->uuid.bytes, standin_uuid(device).bytes, sizeof prop->uuid.bytes);
     prop->major = standin.machine.major;
     prop->minor = standin.machine.minor;
     prop->multiProcessorCount = standin.machine.multiprocessor_count;

@@ -419,6 +419,14 @@ static bool is_sound(const transfer *item, const char *when)
     return false;
 }
 
+static bool is_spoiled(const transfer *item)
+{
+    static _Atomic int count;
+    const int every = standin.machine.spoils;
+    return every > 0 && item->bytes >= 64 && standin_is_device(item->to, item->bytes) != 0 &&
+           ++count % every == 0;
+}
+
 static void run_transfer(void *argument)
 {
     const transfer *item = argument;
@@ -429,6 +437,8 @@ static void run_transfer(void *argument)
         return;
     if (item->from) {
         memcpy(item->to, item->from, item->bytes);
+        if (is_spoiled(item))
+            ((unsigned char *)item->to)[item->bytes / 2] ^= 1;
         note_copied(item->to, item->from, item->bytes);
     } else {
         memset(item->to, item->value, item->bytes);

@@ -540,12 +540,15 @@ static void *find_entry_point(const char *symbol)
 {
     CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned int) = cuStreamWaitValue32;
     CUresult (*load)(CUfunction) = cuFuncLoad;
+    CUresult (*get_uuid)(CUuuid *, CUdevice) = cuDeviceGetUuid;
     void *address = NULL;
     _Static_assert(sizeof address == sizeof wait_value, "one kind of pointer");
     if (standin.machine.has_wait_value && strcmp(symbol, "cuStreamWaitValue32") == 0)
         memcpy(&address, &wait_value, sizeof address);
     else if (strcmp(symbol, "cuFuncLoad") == 0)
         memcpy(&address, &load, sizeof address);
+    else if (strcmp(symbol, "cuDeviceGetUuid") == 0)
+        memcpy(&address, &get_uuid, sizeof address);
     return address;
 }
 

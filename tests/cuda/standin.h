@@ -47,6 +47,8 @@ typedef struct standin_machine {
     uint64_t seed;           /* of the delays */
     uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
     int has_one_kind;        /* all devices have one name, as ranks ask of them */
+    int spoils;       /* each so-many-th copy into device memory changes a bit; 0: none does */
+    int image;        /* the architecture of loaded code, as 80; 0: the device's own */
     int late_answers; /* who asks whether something is done hears no until he waits for it, be
                          it by asking again and again */
 } standin_machine;

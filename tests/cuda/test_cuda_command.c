@@ -7,7 +7,9 @@
 #define COMMAND_NAME "/sluice-standin"
 #include "command/command_run.h"
 
-#define CUDA TINY "--data text --threads 2 --device cuda "
+#define OFF "--self-test off " /* it takes seconds here; test_cuda_first_use.c has what it finds   \
+                                */
+#define CUDA TINY "--data text --threads 2 --device cuda " OFF
 
 static json_int_t integer_of(const json_t *object, const char *key)
 {
@@ -19,6 +21,7 @@ static json_int_t integer_of(const json_t *object, const char *key)
 static void command_when_it_has_cuda_then_says_what_with(void **state)
 {
     (void)state;
+    setenv("XDG_CONFIG_HOME", work_directory, 1);
     assert_code(sluice("--version"), 0);
     assert_has(output, "cuda kernels: ");
     assert_code(sluice("doctor"), 0);
@@ -43,7 +46,8 @@ static void library_when_missing_then_refused_unless_own_products_are_asked_for(
 static void train_when_no_device_is_named_then_takes_the_gpu_and_says_so(void **state)
 {
     (void)state;
-    assert_code(sluice("train " TINY "--data text --threads 2 --steps 2 --log-json auto.log"), 0);
+    assert_code(sluice("train " TINY OFF "--data text --threads 2 --steps 2 --log-json auto.log"),
+                0);
     assert_has(output, "device  cuda:0 (");
     assert_has(output, "in bf16");
     json_t *events = read_log("auto.log");
@@ -81,9 +85,9 @@ static int count_doubts(const char *text)
 static void run_when_on_a_gpu_then_says_once_that_the_backend_is_not_proven(void **state)
 {
     (void)state;
-    assert_code(sluice("train " TINY "--data text --threads 2 --steps 2 --save doubted"), 0);
+    assert_code(sluice("train " TINY OFF "--data text --threads 2 --steps 2 --save doubted"), 0);
     assert_int_equal(count_doubts(complaint), 1);
-    assert_has(complaint, "scripts/gpu_check.sh");
+    assert_has(complaint, "sluice doctor --self-test");
     assert_has(complaint, "--device cpu");
     assert_code(sluice("eval doubted --data text --threads 2 --device cuda --quiet"), 0);
     assert_int_equal(count_doubts(complaint), 1);
@@ -91,7 +95,37 @@ static void run_when_on_a_gpu_then_says_once_that_the_backend_is_not_proven(void
     assert_int_equal(count_doubts(complaint), 0);
     assert_code(sluice("doctor"), 0);
     assert_int_equal(count_doubts(output), 1);
-    assert_has(output, "scripts/gpu_check.sh");
+    assert_has(output, "sluice doctor --self-test");
+}
+
+/* Code for another GPU is found at once, so nothing else of the self-test runs. */
+static void self_test_when_it_finds_a_wrong_answer_then_the_command_ends(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {"train " TINY "--data text --threads 2 --steps 1",
+                                       "train " TINY "--data text --threads 2 "
+                                       "--device cuda --steps 1 --self-test force",
+                                       "profile " TINY "--threads 2 --device cuda",
+                                       "bench --quick --threads 2 --device cuda --output rates",
+                                       "launch -n 2 -- train " TINY
+                                       "--data text --threads 1 --device cuda --steps 1"};
+    setenv("STANDIN_IMAGE", "75", 1);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        assert_code(sluice("%s", runs[i]), 71);
+        assert_has(complaint, "self-test of cuda:0");
+        assert_has(complaint, "failed: image: the driver loaded code for sm_75 on a GPU of sm_90");
+        assert_has(complaint, "--device cpu");
+    }
+    assert_code(sluice("eval doubted --data text --threads 2 --device cuda --quiet"), 0);
+    assert_has(complaint, "the self-test of this GPU (Stand-in 0) failed: image");
+    assert_code(sluice("train " CUDA "--steps 1"), 0);
+    assert_has(complaint, "the self-test of this GPU (Stand-in 0) failed: image");
+    assert_code(sluice("plan " TINY "--device cuda --threads 2"), 0);
+    assert_string_equal(complaint, "");
+    assert_code(sluice("train " TINY "--data text --threads 2 --device cpu --steps 1 --quiet"), 0);
+    assert_string_equal(complaint, "");
+    unsetenv("STANDIN_IMAGE");
+    assert_int_equal(system("rm -r sluice"), 0);
 }
 
 static void log_when_states_are_on_the_host_then_counts_what_moves(void **state)
@@ -178,7 +212,8 @@ static void checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device(
     assert_code(sluice("train --data text --threads 2 --micro-batch 2 --device cpu --save saved "
                        "--resume --steps 8"),
                 0);
-    assert_code(sluice("train --data text --threads 2 --micro-batch 2 --device cuda --save saved "
+    assert_code(sluice("train --data text --threads 2 --micro-batch 2 --device cuda " OFF
+                       "--save saved "
                        "--resume --steps 10"),
                 0);
     assert_has(output, "saved step 10");
@@ -195,6 +230,7 @@ int main(void)
         cmocka_unit_test(train_when_no_device_is_named_then_takes_the_gpu_and_says_so),
         cmocka_unit_test(machine_when_described_then_one_rank_is_planned_by_it),
         cmocka_unit_test(run_when_on_a_gpu_then_says_once_that_the_backend_is_not_proven),
+        cmocka_unit_test(self_test_when_it_finds_a_wrong_answer_then_the_command_ends),
         cmocka_unit_test(log_when_states_are_on_the_host_then_counts_what_moves),
         cmocka_unit_test(plan_when_for_the_gpu_then_names_it_and_its_budget),
         cmocka_unit_test(device_when_too_small_then_refused_by_plan_or_by_the_device),

@@ -252,7 +252,7 @@ static void claim_when_more_is_needed_than_is_free_then_names_both(void **state)
                                   {.host_bytes = UINT64_C(1) << 50},
                                   {.disk_bytes = UINT64_C(1) << 50}};
     for (int i = 0; i < 3; i++) {
-        sl_host_claim claim = {-1};
+        sl_host_claim claim = {{-1}};
         assert_int_equal(sl_host_claim_open(&needs[i], &claim), SL_ERROR_FIT);
         assert_int_equal(sl_status_exit_code(SL_ERROR_FIT), 69);
         assert_non_null(strstr(sl_status_message(), "1125899906842624 bytes"));
@@ -260,9 +260,9 @@ static void claim_when_more_is_needed_than_is_free_then_names_both(void **state)
     }
     const sl_host_need small = {.device_bytes = 1000, .host_bytes = 1000};
     for (int i = 0; i < 2; i++) { /* one that was refused left nothing locked */
-        sl_host_claim claim = {-1};
+        sl_host_claim claim = {{-1}};
         assert_int_equal(sl_host_claim_open(&small, &claim), SL_OK);
-        assert_true(claim.file >= 0);
+        assert_true(claim.lock.file >= 0);
         sl_host_claim_close(&claim);
     }
 }
@@ -274,13 +274,13 @@ static void claim_when_a_file_of_all_users_is_locked_then_does_not_wait(void **s
 {
     (void)state;
     const sl_host_need small = {.device_bytes = 1};
-    sl_host_claim claim = {-1};
+    sl_host_claim claim = {{-1}};
     int other = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
     struct stat info;
     assert_true(other >= 0 && flock(other, LOCK_EX) == 0);
     assert_int_equal(sl_host_claim_open(&small, &claim), SL_OK);
-    assert_true(claim.file >= 0);
-    assert_int_equal(fstat(claim.file, &info), 0);
+    assert_true(claim.lock.file >= 0);
+    assert_int_equal(fstat(claim.lock.file, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
     sl_host_claim_close(&claim);
     close(other);
@@ -289,7 +289,7 @@ static void claim_when_a_file_of_all_users_is_locked_then_does_not_wait(void **s
 static void *claim_second(void *argument)
 {
     const sl_host_need small = {.host_bytes = 1000};
-    sl_host_claim claim = {-1};
+    sl_host_claim claim = {{-1}};
     *(sl_status *)argument = sl_host_claim_open(&small, &claim);
     atomic_store(&is_second_through, true);
     sl_host_claim_close(&claim);
@@ -301,7 +301,7 @@ static void claim_when_another_is_open_then_waits(void **state)
     (void)state;
     const sl_host_need small = {.host_bytes = 1000};
     const struct timespec pause = {.tv_nsec = 100000000};
-    sl_host_claim claim = {-1};
+    sl_host_claim claim = {{-1}};
     sl_status second = SL_ERROR_INTERNAL;
     pthread_t thread;
     assert_int_equal(sl_host_claim_open(&small, &claim), SL_OK);

@@ -605,7 +605,6 @@ static const sl_device_ops sim_device_ops = {
     .name = "simulation",
     .needs = "",
     .doubt = "",
-    .doubt_mend = "",
     .open = sim_open_device,
     .close = sim_close_device,
     .describe = sim_describe,

@@ -44,8 +44,15 @@ says_not() { ! grep -qF -- "$1" "$page" || fail "the page says: $1"; }
 
 check --commit one --limit 0 --disk-dir none
 order=$(cut -f 1 "$scratch/build/check/stages.tsv" | tr '\n' ' ')
-[ "$order" = 'build gpu bench memory pair offload agreement largest ranks tests sanitizer ' ] ||
+[ "$order" = 'build proof gpu bench memory pair offload agreement largest ranks tests sanitizer ' ] ||
     fail "the order is $order"
+
+# The parts of a self-test, also of one that ends with an error; other stages do not test again.
+check --commit one --limit 200 --disk-dir none --stage proof
+[ $code -eq 1 ] || fail "a wrong answer ends with $code"
+says '| cuda:0 order | passed | 1000 rounds'
+says '| cuda:0 kernels | failed | linear in bf16'
+says '| proof | fail |'
 
 # Without rates; and what one stage does not take is the next one's, but for what later ones count on.
 check --commit one --limit 200 --disk-dir none --stage build --stage offload

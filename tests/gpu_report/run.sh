@@ -36,7 +36,7 @@ fresh()
 fresh
 write
 page=$scratch/out/report.md
-for text in 'SAMPLE GPU' '| gpu | fail | 61 |' '1 passed, 1 failed, 1 skipped' 'operand 2, element 5' \
+for text in 'SAMPLE GPU' '| cuda:0 image | passed | code for sm_90' '| cuda:0 copies | not tested |' '| gpu | fail | 61 |' '1 passed, 1 failed, 1 skipped' 'operand 2, element 5' \
     'gpu_test_cuda_sample' '| bf16 | linear 8192x8192, 8192 rows | 700.0 |' '| 50.0 % |' \
     '| gpt2 | eager | 250000 | 2.0 % |' '| 1.200 |' '| gpt2 | no-epilogue | 290000 |' \
     "| gpt2 | compiled | python3: No module named 'torch' |" '16384 tokens a step' \

@@ -316,6 +316,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
         attr->sharedSizeBytes = facts->static_shared_bytes;
         attr->localSizeBytes = facts->local_bytes;
         attr->maxThreadsPerBlock = facts->threads_max > 0 ? (int)facts->threads_max : THREADS_MOST;
+        attr->binaryVersion = attr->ptxVersion = standin_image();
         attr->maxDynamicSharedSizeBytes = (int)function->dynamic_most;
     }
     return standin_leave(error);

@@ -8,6 +8,7 @@
 #include "installed.h"
 #include "kernels/kernels.h"
 #include "machine/profile.h"
+#include "machine/proof_record.h"
 
 enum { GPU_MAX = 16 };
 
@@ -49,10 +50,11 @@ static void add_gpu(sl_findings *all, const char *name, const sl_device_info *in
         sl_findings_add(all, name, "%.100s (%.200s); %s, %s free; NUMA node %s", info->name,
                         info->detail, sl_command_format_size(info->total_bytes).text,
                         sl_command_format_size(info->free_bytes).text, node);
-    const sl_device_ops *ops = sl_device_ops_of(SL_DEVICE_CUDA);
-    if (*ops->doubt) {
-        sl_finding_cost(gpu, SL_FINDING_DEGRADED, "%s", ops->doubt);
-        sl_finding_mend(gpu, "%s", ops->doubt_mend);
+    char doubt[2 * SL_PROOF_TEXT_BYTES];
+    sl_proof_record_doubt(info, NULL, doubt);
+    if (*doubt) {
+        sl_finding_cost(gpu, SL_FINDING_DEGRADED, "%s", doubt);
+        sl_finding_mend(gpu, "sluice doctor --self-test");
     }
 }
 

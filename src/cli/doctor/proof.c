@@ -2,14 +2,15 @@
 #include <stdio.h>
 
 #include "findings.h"
-#include "selftest/selftest.h"
+#include "selftest/first_use.h"
 
-enum { GPUS_MAX = 16 };
+enum { GPUS_MAX = 16, SECONDS = 50 };
 
-static void add_part(sl_findings *all, const char *device, const sl_proof_part *part)
+static void add_part(sl_findings *all, const char *device, sl_proof_kind kind,
+                     const sl_proof_part *part)
 {
     char name[SL_FINDING_NAME_BYTES];
-    snprintf(name, sizeof name, "%.8s %.14s", device, part->name);
+    snprintf(name, sizeof name, "%.8s %.14s", device, sl_proof_part_name(kind));
     sl_finding *one = sl_findings_add(all, name, "%s (%.1f s)", part->text, part->seconds);
     if (part->outcome == SL_PROOF_NOT_TESTED)
         sl_finding_cost(one, SL_FINDING_DEGRADED, "not tested");
@@ -24,19 +25,20 @@ static void add_part(sl_findings *all, const char *device, const sl_proof_part *
 static sl_status prove(sl_findings *all, sl_device_kind kind, int index, const char *directory)
 {
     char device[SL_FINDING_NAME_BYTES] = "cpu";
-    sl_proof_part parts[SL_PROOF_PARTS];
-    sl_selftest_args args = sl_selftest_defaults(kind, index);
-    args.disk_directory = directory;
-    if (kind == SL_DEVICE_CUDA)
+    sl_proof_record record = {0};
+    sl_first_use use = {
+        .test = sl_selftest_defaults(kind, index), .is_forced = true, .is_quiet = true};
+    use.test.disk_directory = directory;
+    use.test.seconds = SECONDS;
+    if (kind == SL_DEVICE_CUDA) {
         snprintf(device, sizeof device, "cuda:%d", index);
-    SL_TRY(sl_selftest_run(&args, parts));
+        use.test.reach_elements = (UINT64_C(1) << 31) + 4096;
+    }
+    const sl_status status = sl_first_use_prove(&use, &record);
     for (int i = 0; i < SL_PROOF_PARTS; i++)
-        add_part(all, device, &parts[i]);
-    for (int i = 0; i < SL_PROOF_PARTS; i++)
-        if (parts[i].outcome == SL_PROOF_FAILED)
-            SL_FAIL(SL_ERROR_SYSTEM, "the self-test of %s failed: %s: %s; use --device cpu", device,
-                    parts[i].name, parts[i].text);
-    return SL_OK;
+        if (*record.parts[i].text && (i != SL_PROOF_REACH || kind == SL_DEVICE_CUDA))
+            add_part(all, device, (sl_proof_kind)i, &record.parts[i]);
+    return status;
 }
 
 sl_status sl_findings_add_proofs(sl_findings *all, const sl_config_list *directories)

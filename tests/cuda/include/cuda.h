@@ -15,6 +15,14 @@ typedef uint32_t cuuint32_t;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUstream_st *CUstream;
 typedef struct CUfunc_st *CUfunction;
+typedef int CUdevice;
+
+#ifndef CU_UUID_HAS_BEEN_DEFINED
+#define CU_UUID_HAS_BEEN_DEFINED
+typedef struct CUuuid_st {
+    char bytes[16];
+} CUuuid;
+#endif
 
 typedef enum cudaError_enum {
     CUDA_SUCCESS = 0,
@@ -29,6 +37,7 @@ typedef enum CUstreamWaitValue_flags_enum {
 CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                      unsigned int flags);
 CUresult CUDAAPI cuFuncLoad(CUfunction function);
+CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 
 #ifdef __cplusplus
 }

@@ -98,6 +98,11 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
 };
 
+struct cudaFuncAttributes {
+    int ptxVersion;
+    int binaryVersion;
+};
+
 enum cudaDriverEntryPointQueryResult {
     cudaDriverEntryPointSuccess = 0,
     cudaDriverEntryPointSymbolNotFound = 1,
@@ -108,8 +113,17 @@ enum cudaDriverEntryPointQueryResult {
 
 #define cudaDeviceScheduleBlockingSync 0x04
 
+#ifndef CU_UUID_HAS_BEEN_DEFINED
+#define CU_UUID_HAS_BEEN_DEFINED
+typedef struct CUuuid_st {
+    char bytes[16];
+} CUuuid;
+#endif
+typedef struct CUuuid_st cudaUUID_t;
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem;
     int major;
     int minor;

@@ -26,6 +26,7 @@ extern "C" {
 #include "base/status.h"
 }
 
+#define __CUDA_ARCH_LIST__ 800, 900
 #define __global__
 #define __device__
 #define __host__
@@ -124,6 +125,15 @@ static inline sl_status sl_shim_launch(const sl_shim_grid &grid, void (*kernel)(
 
 /* The dynamic shared memory of the block that runs. */
 void *sl_shim_dynamic_shared(void);
+
+template <typename function>
+static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes,
+                                                function *kernel)
+{
+    (void)kernel;
+    attributes->ptxVersion = attributes->binaryVersion = standin_image();
+    return cudaSuccess;
+}
 
 template <typename function>
 static inline cudaError_t cudaFuncSetAttribute(function *kernel, enum cudaFuncAttribute attribute,

@@ -27,6 +27,9 @@ uint64_t sl_shim_unloaded_count(void);
 typedef void (*sl_shim_note)(void *user, const char *kernel);
 void sl_shim_tell_launches(sl_shim_note note, void *user);
 
+/* The architecture for which the loaded code was made, as 90 (standin_machine.image). */
+int standin_image(void);
+
 /* More than 48 KiB of dynamic shared memory have to be asked for, as on a GPU. */
 void sl_shim_allow_shared(const void *kernel, size_t bytes);
 
