@@ -174,7 +174,7 @@ bool sl_proof_record_is_whole(const sl_proof_record *record)
 }
 
 void sl_proof_record_doubt(const sl_device_info *info, const sl_cuda_options *options,
-                           char out_text[2 * SL_PROOF_TEXT_BYTES])
+                           char out_text[SL_PROOF_DOUBT_BYTES])
 {
     static const char way_out[] =
         "sluice doctor --self-test proves it; --device cpu does without it";
@@ -186,9 +186,9 @@ void sl_proof_record_doubt(const sl_device_info *info, const sl_cuda_options *op
     sl_proof_record_find(&record);
     const sl_proof_part *it = sl_proof_record_failure(&record, &kind);
     if (it != NULL)
-        snprintf(out_text, 2 * SL_PROOF_TEXT_BYTES,
+        snprintf(out_text, SL_PROOF_DOUBT_BYTES,
                  "the self-test of this GPU (%s) failed: %s: %s; %s", info->name,
                  sl_proof_part_name(kind), it->text, way_out);
     else if (record.parts[SL_PROOF_KERNELS].outcome != SL_PROOF_PASSED && ops && *ops->doubt)
-        snprintf(out_text, 2 * SL_PROOF_TEXT_BYTES, "%s (%s): %s", ops->doubt, info->name, way_out);
+        snprintf(out_text, SL_PROOF_DOUBT_BYTES, "%s (%s): %s", ops->doubt, info->name, way_out);
 }

@@ -34,7 +34,7 @@ typedef enum sl_proof_outcome {
     SL_PROOF_FAILED
 } sl_proof_outcome;
 
-enum { SL_PROOF_TEXT_BYTES = 320 };
+enum { SL_PROOF_TEXT_BYTES = 320, SL_PROOF_DOUBT_BYTES = 640 };
 
 typedef struct sl_proof_part {
     sl_proof_outcome outcome;
@@ -74,7 +74,7 @@ const sl_proof_part *sl_proof_record_failure(const sl_proof_record *record,
 /* Why answers of a GPU are doubted, and what removes the doubt, as one line; "": its self-test has
  * found no fault. */
 void sl_proof_record_doubt(const sl_device_info *info, const sl_cuda_options *options,
-                           char out_text[2 * SL_PROOF_TEXT_BYTES]);
+                           char out_text[SL_PROOF_DOUBT_BYTES]);
 
 /* True if all parts that a run asks for have passed: all but REACH. */
 bool sl_proof_record_is_whole(const sl_proof_record *record);

@@ -358,7 +358,7 @@ static sl_status take_room(lockstep *self)
 {
     const uint64_t bytes = room_bytes(self);
     SL_TRY(sl_op_room_open(self->args->device, bytes, self->args->repeats > 1, &self->room));
-    if (self->args->repeats > 1 && (self->first = malloc(bytes)) == NULL)
+    if (self->args->repeats > 1 && (self->first = malloc(bytes + 1)) == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a self-test");
     return SL_OK;
 }

@@ -109,6 +109,7 @@ static sl_status open_bench(bench *self, sl_type type)
 static void close_bench(const bench *self)
 {
     const sl_device_ops *ops = self->device->ops;
+    free(self->alone);
     if (self->device->is_stuck)
         return;
     if (self->sent)
@@ -117,7 +118,6 @@ static void close_bench(const bench *self)
         ops->unmap_host(self->device->handle, self->came, SIDES * self->bytes, SL_MAP_PLAIN);
     if (self->there)
         ops->unmap(self->device->handle, self->there, SIDES * self->bytes, SL_MAP_PLAIN);
-    free(self->alone);
 }
 
 /* ---- products ---- */

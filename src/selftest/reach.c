@@ -22,7 +22,7 @@ static const uint64_t tail_bytes = (uint64_t)TOKENS * WIDTH * sizeof(uint16_t);
 
 static uint64_t count_rows(uint64_t elements)
 {
-    return elements / WIDTH + 2 * TOKENS;
+    return elements / WIDTH + (uint64_t)2 * TOKENS;
 }
 
 static uint64_t tokens_at(const reach *self)

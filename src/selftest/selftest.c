@@ -63,8 +63,8 @@ static sl_status prove_image(selftest *self, sl_fault *fault, sl_proof_part *par
     SL_TRY(self->device->kernels->image(&image));
     if (image.code / 10 != image.device / 10 || image.code > image.device)
         snprintf(fault->text, sizeof fault->text,
-                 "the driver loaded code for sm_%" PRIu32 " on a GPU of sm_%" PRIu32,
-                 image.code, image.device);
+                 "the driver loaded code for sm_%" PRIu32 " on a GPU of sm_%" PRIu32, image.code,
+                 image.device);
     snprintf(part->text, sizeof part->text, "code for sm_%" PRIu32 "%s", image.code,
              image.is_built ? ", as this build has it"
                             : ", which the driver translated: build with "

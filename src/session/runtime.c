@@ -270,7 +270,7 @@ static sl_status open_engine(sl_runtime *runtime, const sl_runtime_hooks *hooks)
 /* Once a run: of its ranks the first one says so. */
 static void warn_of_doubt(const sl_task *task)
 {
-    char doubt[2 * SL_PROOF_TEXT_BYTES];
+    char doubt[SL_PROOF_DOUBT_BYTES];
     if (task->target.device == SL_DEVICE_CPU || task->tp_rank > 0 || task->dp_rank > 0 ||
         task->stage_index > 0)
         return;

@@ -7,8 +7,9 @@
 #define COMMAND_NAME "/sluice-standin"
 #include "command/command_run.h"
 
-#define OFF "--self-test off " /* it takes seconds here; test_cuda_first_use.c has what it finds   \
-                                */
+#define OFF                                                                                        \
+    "--self-test off " /* it takes seconds here; test_cuda_first_use.c has what it finds           \
+                        */
 #define CUDA TINY "--data text --threads 2 --device cuda " OFF
 
 static json_int_t integer_of(const json_t *object, const char *key)

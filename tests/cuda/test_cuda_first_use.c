@@ -169,7 +169,7 @@ static void answer_when_wrong_then_the_run_ends_and_all_is_named(void **state)
     (void)state;
     sl_proof_record record;
     sl_device_info info;
-    char doubt[2 * SL_PROOF_TEXT_BYTES], host[128] = "";
+    char doubt[SL_PROOF_DOUBT_BYTES], host[128] = "";
     standin_machine machine = standin_default();
     machine.image = 75;
     keep_record(SL_PROOF_IMAGE);

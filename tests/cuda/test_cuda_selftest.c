@@ -167,7 +167,8 @@ static void find_fault(sl_op_kind kind, sl_fault *out_fault)
         sl_proof_program it;
         uint64_t ops;
         assert_int_equal(sl_proof_program_open(i, &it), SL_OK);
-        const sl_lockstep_args args = {cpu, device, it.program, it.layout, it.vocab, 7, 0, 0, &kind};
+        const sl_lockstep_args args = {cpu, device, it.program, it.layout, it.vocab,
+                                       7,   0,      0,          &kind};
         if (!it.is_large && has_op(it.program, kind))
             if (sl_lockstep_run(&args, out_fault, &ops) != SL_OK)
                 fail_msg("%s: %s", it.name, sl_status_message());

@@ -50,7 +50,7 @@ static void add_gpu(sl_findings *all, const char *name, const sl_device_info *in
         sl_findings_add(all, name, "%.100s (%.200s); %s, %s free; NUMA node %s", info->name,
                         info->detail, sl_command_format_size(info->total_bytes).text,
                         sl_command_format_size(info->free_bytes).text, node);
-    char doubt[2 * SL_PROOF_TEXT_BYTES];
+    char doubt[SL_PROOF_DOUBT_BYTES];
     sl_proof_record_doubt(info, NULL, doubt);
     if (*doubt) {
         sl_finding_cost(gpu, SL_FINDING_DEGRADED, "%s", doubt);
