@@ -19,6 +19,7 @@
 #include "selftest/reach.h"
 #include "selftest/selftest.h"
 #include "selftest/transfers.h"
+#include "skip.h"
 #include "standin.h"
 #include "stream_order.h"
 
@@ -500,7 +501,7 @@ static void work_when_it_does_not_end_then_is_given_up(void **state)
     sl_fault fault;
     uint32_t rounds;
     if (SANITIZER_SHARE > 1)
-        skip(); /* which see the abandoned memory */
+        skip_because("sanitizers see the memory that is abandoned");
     assert_int_equal(sl_timed_device_open(SL_DEVICE_CUDA, 0, NULL, 1, &device), SL_OK);
     sl_device_ops ops = *(whole_ops = device->ops);
     ops.launch = launch_and_hang;
