@@ -235,6 +235,7 @@ static const char *const called[] = {
     "cudaDriverGetVersion",
     "cudaRuntimeGetVersion",
     "cudaGetDriverEntryPointByVersion",
+    "cuDeviceGetUuid",
     "cudaMemGetInfo",
     "cudaMalloc",
     "cudaFree",

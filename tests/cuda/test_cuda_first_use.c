@@ -206,7 +206,7 @@ static pid_t start_process(void)
     _exit(status != SL_OK ? 2 : count_lines("no wrong answer") > 0);
 }
 
-/* The processes open the device after the fork, as CUDA asks for. */
+/* Each opens the device anew: the stand-in leaves no thread behind in the parent. */
 static void device_when_processes_share_it_then_one_tests_it(void **state)
 {
     (void)state;
