@@ -307,6 +307,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
 {
     standin_function *function = standin_function_of(func);
     const cudaError_t found = find_kernel(function);
+    const int image = standin_image(); /* which takes the lock, too */
     cudaError_t error = standin_enter("cudaFuncGetAttributes");
     if (error == cudaSuccess)
         error = found;
@@ -316,7 +317,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
         attr->sharedSizeBytes = facts->static_shared_bytes;
         attr->localSizeBytes = facts->local_bytes;
         attr->maxThreadsPerBlock = facts->threads_max > 0 ? (int)facts->threads_max : THREADS_MOST;
-        attr->binaryVersion = attr->ptxVersion = standin_image();
+        attr->binaryVersion = attr->ptxVersion = image;
         attr->maxDynamicSharedSizeBytes = (int)function->dynamic_most;
     }
     return standin_leave(error);
