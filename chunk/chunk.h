@@ -81,6 +81,7 @@ typedef struct sl_layout {
     uint32_t *first_padding; /* [chunk_count + 1] into padding, by chunk; NULL: not known */
     sl_type group_type[SL_GROUP_COUNT]; /* of the group's elements */
     sl_states states;                   /* how states are stored */
+    sl_frozen frozen;                   /* how matrices of SL_RULE_SMALL are stored */
     /* A chunk of a group is divided into so many shards of equal size, each of whole blocks; this
      * rank stores shard `shard_index`. 0, like 1: the rank stores whole chunks. */
     uint32_t shard_count[SL_GROUP_COUNT];
@@ -131,6 +132,9 @@ sl_stored sl_layout_stored(const sl_layout *layout, sl_group group, uint32_t chu
 
 /* The chunk whose first block is `block`; SL_NONE: none is. */
 uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block);
+
+/* Bytes of each block that this rank stores of a chunk of `group`; 0: it stores none. */
+uint64_t sl_layout_block_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index);
 
 /* Bytes that this rank stores of a chunk of `group`; 0: the chunk's rule stores nothing in it. */
 uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index);

@@ -253,6 +253,7 @@ static void divide_chunks(const sl_program *program, sl_layout *layout)
         layout->shard_count[group] = sl_program_shard_count(program, (sl_group)group);
     }
     layout->states = program->states;
+    layout->frozen = program->frozen;
     if (sl_program_has_shards(program))
         layout->shard_index = program->dp_rank;
 }
@@ -529,17 +530,19 @@ uint32_t sl_layout_find_chunk(const sl_layout *layout, uint64_t block)
                                                                                      : SL_NONE;
 }
 
-static uint64_t block_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index)
+uint64_t sl_layout_block_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index)
 {
     const sl_stored_types types = {layout->group_type[SL_GROUP_PARAM],
-                                   layout->group_type[SL_GROUP_GRAD], layout->states};
+                                   layout->group_type[SL_GROUP_GRAD], layout->states,
+                                   layout->frozen};
     return sl_rule_block_bytes(layout->chunks[chunk_index].rule, group, &types);
 }
 
 uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index)
 {
     const uint64_t elements = sl_layout_stored(layout, group, chunk_index).count;
-    return sl_chunk_bytes(elements / SL_BLOCK_ELEMENTS, block_bytes(layout, group, chunk_index));
+    return sl_chunk_bytes(elements / SL_BLOCK_ELEMENTS,
+                          sl_layout_block_bytes(layout, group, chunk_index));
 }
 
 uint64_t sl_layout_slot_bytes(const sl_layout *layout, sl_group group, uint32_t chunk_index)
@@ -548,5 +551,5 @@ uint64_t sl_layout_slot_bytes(const sl_layout *layout, sl_group group, uint32_t 
     const uint64_t full = layout->size_of_rule[layout->chunks[chunk_index].rule] / shards;
     const uint64_t own = sl_layout_stored(layout, group, chunk_index).count;
     return sl_chunk_bytes(sl_bits_max(full, own) / SL_BLOCK_ELEMENTS,
-                          block_bytes(layout, group, chunk_index));
+                          sl_layout_block_bytes(layout, group, chunk_index));
 }

@@ -206,6 +206,8 @@ sl_op_kind sl_machine_rate_kind(sl_op_kind kind)
         return SL_OP_LINEAR;
     case SL_OP_TAKE_SHARD:
         return SL_OP_TAKE_ROWS;
+    case SL_OP_DEQUANTIZE: /* most of its bytes are those that it writes */
+        return SL_OP_CLEAR;
     default:
         break;
     }

@@ -73,16 +73,42 @@ static sl_status check_part(const sl_verify *verify, uint32_t index)
     return SL_OK;
 }
 
+/* A parameter of a small type: no op but DEQUANTIZE can read it where it is stored. */
+static bool is_small(const sl_verify *verify, const sl_value *value)
+{
+    const sl_layout *layout = verify->layout;
+    if (value->group != SL_GROUP_PARAM ||
+        (value->kind != SL_VALUE_TENSOR && value->kind != SL_VALUE_CHUNK))
+        return false;
+    const uint32_t chunk_index =
+        value->kind == SL_VALUE_CHUNK ? value->index : layout->chunk_of_tensor[value->index];
+    return layout->chunks[chunk_index].rule == SL_RULE_SMALL;
+}
+
+static sl_status check_operand(const sl_verify *verify, uint32_t tick, uint32_t operand_index)
+{
+    const sl_program *program = verify->program;
+    const sl_op *op = &program->ops[tick];
+    const uint32_t value = op->operand[operand_index];
+    if (value == SL_NONE)
+        return SL_OK;
+    if (value >= program->value_count)
+        return sl_verify_reject(verify, "op %u of its program has value %u of %u", tick, value,
+                                program->value_count);
+    const bool is_stored = op->kind == SL_OP_DEQUANTIZE && operand_index == 0;
+    if (is_small(verify, &program->values[value]) != is_stored)
+        return sl_verify_reject(verify, "op %u of its program takes %.47s, which is %s", tick,
+                                program->values[value].name,
+                                is_stored ? "of no small type" : "of a small type, as it is");
+    return SL_OK;
+}
+
 static sl_status check_ops(const sl_verify *verify)
 {
     const sl_program *program = verify->program;
     for (uint32_t tick = 0; tick < program->op_count; tick++)
-        for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++) {
-            uint32_t value = program->ops[tick].operand[i];
-            if (value != SL_NONE && value >= program->value_count)
-                return sl_verify_reject(verify, "op %u of its program has value %u of %u", tick,
-                                        value, program->value_count);
-        }
+        for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++)
+            SL_TRY(check_operand(verify, tick, i));
     return SL_OK;
 }
 
@@ -96,6 +122,8 @@ static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool
         verify->layout->group_type[group] != sl_program_group_type(verify->program, group))
         return sl_verify_reject(
             verify, "its layout holds group %d in another type than its program", (int)group);
+    if (verify->layout->frozen != verify->program->frozen)
+        return sl_verify_reject(verify, "its layout stores frozen matrices otherwise");
     for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
         sl_verify_name_object(verify, sl_verify_chunk_object(verify, group, chunk), name);
         if (homes->tier[group][chunk] >= SL_TIER_COUNT)

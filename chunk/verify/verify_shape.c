@@ -56,26 +56,39 @@ static void find_local(sl_verify *verify, uint32_t index)
                    sl_program_section(verify->program, it->section).repeat > 1;
 }
 
-/* If the op moves data between a whole chunk and this rank's shard of it, records the chunk of the
- * value that is the whole chunk. */
+/* The chunk of what an op gathers from: what this rank stores, or a value that was recorded before,
+ * a shard that DEQUANTIZE wrote. False: there is none. */
+static bool find_stored(const sl_verify *verify, uint32_t value, uint32_t *out_chunk,
+                        sl_group *out_group)
+{
+    const sl_value *it = &verify->program->values[value];
+    const bool is_chunk = it->kind == SL_VALUE_CHUNK;
+    *out_chunk = is_chunk ? it->index : verify->values[value].chunk_index;
+    *out_group = is_chunk ? it->group : verify->values[value].group;
+    return *out_chunk != SL_NONE;
+}
+
+/* If the op moves data between a whole chunk and what this rank stores of it, records the chunk of
+ * the value that is the whole chunk. */
 static sl_status record_whole(sl_verify *verify, uint32_t tick)
 {
     const sl_program *program = verify->program;
     const sl_op *op = &program->ops[tick];
-    const bool gathers = op->kind == SL_OP_ALL_GATHER_SHARD;
+    const bool gathers = op->kind == SL_OP_ALL_GATHER_SHARD || op->kind == SL_OP_DEQUANTIZE;
     if (!gathers && op->kind != SL_OP_REDUCE_SCATTER_SHARD && op->kind != SL_OP_TAKE_SHARD)
         return SL_OK;
     const uint32_t whole = op->operand[gathers ? 1 : 0], shard = op->operand[gathers ? 0 : 1];
-    const sl_value *value = shard == SL_NONE ? NULL : &program->values[shard];
-    if (whole == SL_NONE || value == NULL || value->kind != SL_VALUE_CHUNK ||
-        (value->group != SL_GROUP_GRAD && !(gathers && value->group == SL_GROUP_PARAM)))
+    uint32_t index;
+    sl_group group;
+    if (whole == SL_NONE || shard == SL_NONE || !find_stored(verify, shard, &index, &group) ||
+        (group != SL_GROUP_GRAD && !(gathers && group == SL_GROUP_PARAM)))
         return sl_verify_reject(verify, "op %u of its program has no shard of a chunk", tick);
     uint32_t *chunk_index = &verify->values[whole].chunk_index;
-    if (*chunk_index != SL_NONE && *chunk_index != value->index)
+    if (*chunk_index != SL_NONE && *chunk_index != index)
         return sl_verify_reject(verify, "op %u of its program takes value %u for chunk %u", tick,
-                                whole, value->index);
-    *chunk_index = value->index;
-    verify->values[whole].group = value->group;
+                                whole, index);
+    *chunk_index = index;
+    verify->values[whole].group = group;
     return SL_OK;
 }
 

@@ -2,8 +2,8 @@
  *
  * The ops (linear.c, attention.c, ...) cut their work into tiles; a tile's inner loops are the
  * functions of this table. They touch only what they are given, need no alignment, and know nothing
- * of ops, tiles or threads. widen, round, add, dropout, the updates and block_norm give the same
- * bits in every table, the others agree to rounding. `type` is the type of all void pointers; sums
+ * of ops, tiles or threads. widen, round, add, dropout, dequantize, the updates and block_norm give
+ * the same bits in every table, the others agree to rounding. `type` is the type of all void pointers; sums
  * are fp32.
  */
 #ifndef SL_KERNELS_CPU_SIMD_H
@@ -219,6 +219,8 @@ typedef struct sl_strided_rows {
     X(load_states, (const void *stored, sl_states states, const float *shares, float *values))     \
     X(store_states,                                                                                \
       (const sl_update_blocks *blocks, uint64_t index, float values[2][SL_BLOCK_ELEMENTS]))        \
+    X(dequantize,                                                                                  \
+      (const void *stored, sl_frozen frozen, void *y, sl_type type, uint64_t block_count))         \
     X(adamw, (const sl_update_blocks *blocks))                                                     \
     X(sgd, (const sl_update_blocks *blocks))                                                       \
     X(lion, (const sl_update_blocks *blocks))                                                      \

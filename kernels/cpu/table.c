@@ -86,6 +86,7 @@ static const sl_kernel_table table = {
         [SL_OP_CLEAR]                    = {sl_cpu_clear},
         [SL_OP_CLEAR_PADDING]            = {sl_cpu_clear_padding},
         [SL_OP_ROUND]                    = {sl_cpu_round},
+        [SL_OP_DEQUANTIZE]               = {sl_cpu_dequantize},
         [SL_OP_BLOCK_NORM]               = {sl_cpu_block_norm,                 sl_cpu_block_norm_workspace_bytes},
         [SL_OP_NORM_FINISH]              = {sl_cpu_norm_finish},
         [SL_OP_ADAMW]                    = {sl_cpu_adamw},

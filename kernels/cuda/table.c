@@ -35,6 +35,7 @@ static const sl_kernel_table table = {
         [SL_OP_CLEAR]                    = {sl_cuda_clear},
         [SL_OP_CLEAR_PADDING]            = {sl_cuda_clear_padding},
         [SL_OP_ROUND]                    = {sl_cuda_round},
+        [SL_OP_DEQUANTIZE]               = {sl_cuda_dequantize},
         [SL_OP_BLOCK_NORM]               = {sl_cuda_block_norm,                 sl_cuda_block_norm_workspace_bytes},
         [SL_OP_NORM_FINISH]              = {sl_cuda_norm_finish},
         [SL_OP_ADAMW]                    = {sl_cuda_adamw},

@@ -22,7 +22,7 @@ int sl_session_tensor(const sl_session *session, uint32_t index, sl_tensor_info 
                                  .dim_count = full->dim_count,
                                  .dims = {full->shape[0], full->shape[1]},
                                  .element_count = full->shape[0] * count_columns(full),
-                                 .is_trained = full->rule != SL_RULE_NONE};
+                                 .is_trained = !sl_rule_is_frozen(full->rule)};
     sl_sized_fill(&info, sizeof info, out_info);
     return 1;
 }

@@ -11,7 +11,7 @@
 
 static bool is_listed(sl_rule_id rule)
 {
-    return rule != SL_RULE_ADAMW && rule != SL_RULE_NONE;
+    return rule != SL_RULE_ADAMW && !sl_rule_is_frozen(rule);
 }
 
 static sl_status list_rules(const sl_full_tensors *list, sl_word_map *map)
@@ -54,7 +54,7 @@ static sl_status compare_rules(const char *path, const sl_word_map *saved,
         const sl_full_tensor *full = &list->items[i];
         const char *then = find_saved(saved, moments, full->name);
         const char *now = sl_rule_of(full->rule)->name;
-        if (full->rule == SL_RULE_NONE || strcmp(then, "none") == 0 || strcmp(then, now) == 0)
+        if (sl_rule_is_frozen(full->rule) || strcmp(then, "none") == 0 || strcmp(then, now) == 0)
             continue;
         SL_FAIL(SL_ERROR_USAGE,
                 "%s: tensor \"%s\" was updated by %s there and is by %s now, which would take the "

@@ -57,6 +57,7 @@ static sl_status refuse_unsearched(const sl_config *config)
                                     SL_CONFIG_ROW_state_type,
                                     SL_CONFIG_ROW_rule,
                                     SL_CONFIG_ROW_freeze,
+                                    SL_CONFIG_ROW_frozen_type,
                                     SL_CONFIG_ROW_lora_rank,
                                     SL_CONFIG_ROW_adapter,
                                     SL_CONFIG_ROW_offload_params,

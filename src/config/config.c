@@ -606,6 +606,7 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     SL_TRY(refuse_later_compute(config, command));
     SL_TRY(sl_optimizer_check_loss_scale(config));
     SL_TRY(sl_update_rules_check_options(config));
+    SL_TRY(sl_update_rules_check_frozen_type(config, SL_CONFIG_ROW_frozen_type));
     SL_TRY(check_saving(config));
     SL_TRY(check_own_rows(config));
     SL_TRY(sl_fine_tuning_check(config));
@@ -668,6 +669,7 @@ static sl_status check_reading(sl_config *config, sl_config_command command)
     if (!config->checkpoint)
         SL_FAIL(SL_ERROR_USAGE, "--checkpoint is missing: give a directory that train saved, or a "
                                 "Hugging Face directory");
+    SL_TRY(sl_update_rules_check_frozen_type(config, SL_CONFIG_ROW_weights));
     if (command == SL_CONFIG_EVAL)
         SL_TRY(check_evaluating(config));
     else

@@ -209,6 +209,10 @@
       "tensors that keep their values, by names with *, ? and [0-8]: 'wte.*' 'h.[0-8].*'; they "   \
       "take no gradients and no states; a pattern after ! trains what it matches, and the last "   \
       "that matches decides: '*' '!h.11.*'")                                                       \
+    X(CHOICE, frozen_type, "frozen-type", "own", "own|bf16|int8", 0, 0, T, LEARNING, 0,            \
+      "how frozen matrices are stored: as the others (own), or in fewer bytes, from which an op "  \
+      "makes what is read while it is read; bf16 beside --precision fp32; int8: 8.5 bits an "      \
+      "element, codes of 8 bits with a scale for each 32")                                         \
     X(COUNT, lora_rank, "lora-rank", "0", "N", 0, SL_LORA_RANK_MAX, T, LEARNING, 0,                \
       "train adapters of so many features beside linear layers, all else frozen (LoRA); 0: none; " \
       "a model with adapters keeps its own")                                                       \
@@ -408,6 +412,9 @@
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, MODEL, GE,                              \
       "a --save directory, one step of it, a Hugging Face directory, or pieces of Megatron, "      \
       "torch or DeepSpeed")                                                                        \
+    X(CHOICE, weights, "weights", "own", "own|bf16|int8", 0, 0, GE, MEMORY, GE,                    \
+      "how matrices are stored, as --frozen-type of train: less memory, and slower, because they " \
+      "are decoded for each token or batch")                                                       \
     X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, G,                                    \
       "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \
     X(TEXT, prompt_file, "prompt-file", "", "FILE", 0, 0, G, SAMPLING, G,                          \

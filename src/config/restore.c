@@ -57,6 +57,7 @@ static const uint32_t resolved_rows[] = {
     ROW(nesterov),
     ROW(muon_scale),
     ROW(state_type),
+    ROW(frozen_type),
     ROW(rule),
     ROW(lr_of),
     ROW(decay_of),

@@ -22,6 +22,30 @@ static const sl_betas default_betas[] = {
 
 static const double factor_max = 1e6;
 
+/* In bf16 all parameters are bf16. */
+static sl_frozen find_frozen(const sl_config *config, uint32_t type)
+{
+    const bool is_own = type == SL_FROZEN_BF16 && config->precision == SL_CONFIG_BF16;
+    return is_own ? SL_FROZEN_OWN : (sl_frozen)type;
+}
+
+sl_update_rules sl_update_rules_of_weights(const sl_config *config)
+{
+    const sl_frozen frozen = find_frozen(config, config->weights);
+    return (sl_update_rules){.frozen = frozen, .freezes_all = frozen != SL_FROZEN_OWN};
+}
+
+sl_status sl_update_rules_check_frozen_type(const sl_config *config, uint32_t row)
+{
+    const uint32_t type = row == SL_CONFIG_ROW_weights ? config->weights : config->frozen_type;
+    if (type == SL_FROZEN_BF16 && config->precision == SL_CONFIG_FP16)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--%s bf16: elements of --precision fp16 have 2 bytes, too: give int8, or leave it "
+                "out",
+                sl_config_rows()[row].name);
+    return SL_OK;
+}
+
 sl_update_rules sl_update_rules_of(const sl_config *config)
 {
     return (sl_update_rules){.optimizer = config->optimizer,
@@ -31,6 +55,7 @@ sl_update_rules sl_update_rules_of(const sl_config *config)
                                                ? SL_MUON_ORIGINAL
                                                : SL_MUON_MATCH_RMS,
                              .states = config->state_type,
+                             .frozen = find_frozen(config, config->frozen_type),
                              .has_adapters = config->lora_rank > 0,
                              .rule = config->rule,
                              .lr_of = config->lr_of,
@@ -154,6 +179,18 @@ static sl_status choose_rate(const sl_update_rules *rules, sl_program *program, 
     return give_rate(program, (sl_rate){(float)factor, (float)decay}, spec);
 }
 
+/* Vectors are few, and norms want them exact. */
+static void store_frozen(const sl_update_rules *rules, sl_program *program)
+{
+    program->frozen = rules->frozen;
+    for (uint32_t t = 0; t < program->tensor_count && rules->frozen != SL_FROZEN_OWN; t++) {
+        sl_tensor_spec *spec = &program->tensors[t];
+        const bool is_frozen = rules->freezes_all || spec->rule == SL_RULE_NONE;
+        if (is_frozen)
+            spec->rule = spec->dim_count == 2 ? SL_RULE_SMALL : SL_RULE_NONE;
+    }
+}
+
 sl_status sl_update_rules_apply(const sl_update_rules *rules, sl_program *program)
 {
     program->states = (sl_states)rules->states;
@@ -161,6 +198,7 @@ sl_status sl_update_rules_apply(const sl_update_rules *rules, sl_program *progra
         SL_TRY(choose_rule(rules, program, t));
     program->muon_scale = rules->muon_scale;
     sl_freeze_apply(&rules->freeze, program);
+    store_frozen(rules, program);
     if (rules->lr_of.count == 0 && rules->decay_of.count == 0)
         return SL_OK;
     program->rates[SL_RATE_PLAIN] = (sl_rate){1, 0};
@@ -191,7 +229,8 @@ bool sl_update_rules_are_given(const sl_update_rules *rules)
 {
     return rules->rule.count + rules->lr_of.count + rules->decay_of.count + rules->freeze.count >
                0 ||
-           rules->names_momentum || rules->has_adapters || rules->optimizer == SL_CONFIG_MUON;
+           rules->names_momentum || rules->has_adapters || rules->optimizer == SL_CONFIG_MUON ||
+           rules->frozen != SL_FROZEN_OWN;
 }
 
 bool sl_update_rules_are_mixed(const sl_update_rules *rules)
@@ -244,7 +283,11 @@ sl_status sl_update_rules_check(const sl_update_rules *rules, const sl_program *
     if (has_muon && rules->states != SL_STATES_FP32)
         SL_FAIL(SL_ERROR_USAGE, "muon stores its mean in fp32 alone: leave --state-type out, or "
                                 "give another rule");
-    return sl_freeze_check(&rules->freeze, program);
+    SL_TRY(sl_freeze_check(&rules->freeze, program));
+    if (rules->frozen != SL_FROZEN_OWN && !has_rule(program, SL_RULE_SMALL))
+        SL_FAIL(SL_ERROR_USAGE, "--frozen-type is of frozen matrices, and none is frozen: give "
+                                "--lora-rank or --freeze, or leave it out");
+    return SL_OK;
 }
 
 /* ---- options ---- */

@@ -11,6 +11,15 @@ static uint64_t count_sweeps(const sl_choice *choice)
     return choice->accumulation == SL_ACCUMULATE_LAYER ? 1 : choice->accumulate;
 }
 
+/* The chunk that an op reads as it is stored, or a tensor of; SL_NONE: the value is in none. */
+static uint32_t find_chunk(const sl_blueprint *blueprint, const sl_value *value)
+{
+    if (value->kind == SL_VALUE_CHUNK)
+        return value->group == SL_GROUP_PARAM ? value->index : SL_NONE;
+    return value->kind == SL_VALUE_TENSOR ? blueprint->layout->chunk_of_tensor[value->index]
+                                          : SL_NONE;
+}
+
 /* True if the backward pass uses the parameters of a chunk: not so before the first trained one. */
 static bool has_backward(const sl_blueprint *blueprint, uint32_t chunk_index)
 {
@@ -20,9 +29,9 @@ static bool has_backward(const sl_blueprint *blueprint, uint32_t chunk_index)
     for (uint32_t o = 0; o < program->op_count; o++)
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
             const uint32_t v = program->ops[o].operand[i];
-            if (v != SL_NONE && program->values[v].kind == SL_VALUE_TENSOR &&
-                program->ops[o].phase == SL_PHASE_BACKWARD &&
-                blueprint->layout->chunk_of_tensor[program->values[v].index] == chunk_index)
+            const sl_value *value = v == SL_NONE ? NULL : &program->values[v];
+            if (value != NULL && program->ops[o].phase == SL_PHASE_BACKWARD &&
+                find_chunk(blueprint, value) == chunk_index)
                 return true;
         }
     return false;

@@ -1,9 +1,11 @@
-/* Gathers parameters of which ranks keep shards (ZeRO stage 3): copies a program, and gathers each
- * chunk before an op reads a tensor of the chunk.
+/* Gathers parameters that ops cannot read as a rank stores them: those of which ranks keep shards
+ * (ZeRO stage 3), and frozen matrices of a small type. Copies a program, and gathers each such
+ * chunk before an op reads a tensor of the chunk. Ops read other chunks where they are.
  *
- * A gathered chunk is an activation. ALL_GATHER_SHARD writes it, and all other ops use PART values
- * inside it; so its home is always the device. A chunk may be gathered several times in a step,
- * each time into a new value.
+ * A gathered chunk is an activation. ALL_GATHER_SHARD writes it, or DEQUANTIZE; of a shard of a
+ * small type, DEQUANTIZE writes the shard that ALL_GATHER_SHARD reads. All other ops use PART
+ * values inside it; so its home is always the device. A chunk may be gathered several times in a
+ * step, each time into a new value.
  *
  * A span is a run of ops of one segment. A gathered chunk becomes idle when a span has passed that
  * does not use it. At most `idle_most` idle chunks stay whole: those with the nearest next use
@@ -36,7 +38,7 @@
 
 enum { NEVER = UINT32_MAX };
 
-/* One ALL_GATHER_SHARD. */
+/* A chunk that is gathered once. */
 typedef struct gather {
     uint32_t chunk_index;
     uint32_t tick;     /* in `from`: the op that needs the chunk */
@@ -46,7 +48,7 @@ typedef struct gather {
 
 /* The state of a chunk at the present op of a walk over `from`. */
 typedef struct gathered_chunk {
-    uint32_t shard;     /* in `to`: this rank's shard; SL_NONE: no value yet */
+    uint32_t stored;    /* in `to`: what this rank stores; SL_NONE: no value yet */
     uint32_t gathered;  /* index of its present gather; SL_NONE: the chunk is not whole */
     uint32_t place;     /* index in `whole`, while the chunk is whole */
     uint32_t last_span; /* the last span that used it */
@@ -85,15 +87,17 @@ typedef struct gatherer {
 
 /* ---- which ops use which chunks ---- */
 
-/* The chunk of operand i; SL_NONE: the operand is no parameter. */
+/* The chunk of operand i that is to be gathered; SL_NONE: there is none. */
 static uint32_t find_chunk(const gatherer *g, const sl_op *op, uint32_t i)
 {
     const uint32_t v = op->operand[i];
     if (v == SL_NONE)
         return SL_NONE;
     const sl_value *value = &g->from->values[v];
-    const bool is_parameter = value->kind == SL_VALUE_TENSOR && value->group == SL_GROUP_PARAM;
-    return is_parameter ? g->map->chunk_of_tensor[value->index] : SL_NONE;
+    if (value->kind != SL_VALUE_TENSOR || value->group != SL_GROUP_PARAM)
+        return SL_NONE;
+    const uint32_t chunk_index = g->map->chunk_of_tensor[value->index];
+    return sl_program_gathers(g->from, g->map->chunks[chunk_index].rule) ? chunk_index : SL_NONE;
 }
 
 /* True if no operand before operand i is in the chunk. */
@@ -375,44 +379,84 @@ static sl_status list_gathers(gatherer *g)
 
 /* ---- copying ---- */
 
-static sl_status add_shard(gatherer *g, uint32_t chunk_index)
+/* Elements of a chunk that this rank stores. */
+static uint64_t count_stored(const gatherer *g, uint32_t chunk_index)
 {
-    const sl_type type = g->from->type;
-    sl_value value = {.kind = SL_VALUE_CHUNK,
-                      .group = SL_GROUP_PARAM,
-                      .index = chunk_index,
-                      .type = type,
-                      .name = "param chunk"};
-    const uint64_t elements =
-        g->map->chunks[chunk_index].elements / sl_program_shard_count(g->from, SL_GROUP_PARAM);
-    SL_TRY(sl_bits_multiply(elements, sl_type_bytes(type), "shard", &value.bytes));
-    return sl_program_add_value(g->to, &value, &g->chunks[chunk_index].shard);
+    return g->map->chunks[chunk_index].elements / sl_program_shard_count(g->from, SL_GROUP_PARAM);
 }
 
-/* Appends a gather, in front of the copy of op `tick`. */
-static sl_status put_gather(gatherer *g, gather *it, uint32_t tick)
+/* The value of what this rank stores of a chunk. The bytes of all chunks fit 64 bits. */
+static sl_status add_stored(gatherer *g, uint32_t chunk_index)
 {
-    gathered_chunk *chunk = &g->chunks[it->chunk_index];
-    const uint64_t elements = g->map->chunks[it->chunk_index].elements;
-    const sl_op *at = &g->from->ops[tick];
-    sl_value whole = {.kind = SL_VALUE_ACTIVATION,
+    const sl_stored_types types = sl_program_stored_types(g->from);
+    const uint64_t block_bytes =
+        sl_rule_block_bytes(g->map->chunks[chunk_index].rule, SL_GROUP_PARAM, &types);
+    const sl_value value = {
+        .kind = SL_VALUE_CHUNK,
+        .group = SL_GROUP_PARAM,
+        .index = chunk_index,
+        .bytes = sl_chunk_bytes(count_stored(g, chunk_index) / SL_BLOCK_ELEMENTS, block_bytes),
+        .type = g->from->type,
+        .name = "param chunk"};
+    return sl_program_add_value(g->to, &value, &g->chunks[chunk_index].stored);
+}
+
+static sl_status add_activation(gatherer *g, uint32_t chunk_index, uint64_t elements,
+                                const char *what, uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION,
                       .bytes = elements * sl_type_bytes(g->from->type),
                       .type = g->from->type};
-    snprintf(whole.name, sizeof whole.name, "param chunk %u, gathered", it->chunk_index);
-    if (chunk->shard == SL_NONE)
-        SL_TRY(add_shard(g, it->chunk_index));
-    SL_TRY(sl_program_add_value(g->to, &whole, &it->value));
-    sl_op op = {.kind = SL_OP_ALL_GATHER_SHARD,
-                .attrs = {.element_count = elements,
-                          .row_count = elements / g->from->dp_size,
-                          .type = (uint16_t)g->from->type},
-                .operand = {chunk->shard, it->value},
+    snprintf(value.name, sizeof value.name, "param chunk %u, %s", chunk_index, what);
+    return sl_program_add_value(g->to, &value, out_value);
+}
+
+/* Appends an op of the gatherer, in front of the copy of op `tick`. */
+static sl_status append_op(gatherer *g, uint32_t tick, sl_op_kind kind, sl_op_attrs attrs,
+                           const uint32_t operands[2])
+{
+    const sl_op *at = &g->from->ops[tick];
+    attrs.type = (uint16_t)g->from->type;
+    sl_op op = {.kind = kind,
+                .attrs = attrs,
+                .operand = {operands[0], operands[1]},
                 .segment = at->segment,
                 .micro_batch = at->micro_batch,
                 .phase = at->phase};
     for (uint32_t i = 2; i < SL_OPERAND_MAX; i++)
         op.operand[i] = SL_NONE;
     return sl_build_append_op(g->to, &op);
+}
+
+/* What this rank stores of a chunk, in the compute type: a value of its own if ranks keep shards of
+ * it, else the gathered chunk. */
+static sl_status put_dequantize(gatherer *g, gather *it, uint32_t tick, uint32_t *out_value)
+{
+    const uint64_t elements = count_stored(g, it->chunk_index);
+    const sl_op_attrs attrs = {.element_count = elements, .frozen_type = g->from->frozen};
+    if (sl_program_shards_group(g->from, SL_GROUP_PARAM))
+        SL_TRY(add_activation(g, it->chunk_index, elements, "shard", out_value));
+    else
+        *out_value = it->value;
+    return append_op(g, tick, SL_OP_DEQUANTIZE, attrs,
+                     (uint32_t[]){g->chunks[it->chunk_index].stored, *out_value});
+}
+
+/* Appends a gather, in front of the copy of op `tick`. */
+static sl_status put_gather(gatherer *g, gather *it, uint32_t tick)
+{
+    const sl_chunk *chunk = &g->map->chunks[it->chunk_index];
+    if (g->chunks[it->chunk_index].stored == SL_NONE)
+        SL_TRY(add_stored(g, it->chunk_index));
+    uint32_t own = g->chunks[it->chunk_index].stored;
+    SL_TRY(add_activation(g, it->chunk_index, chunk->elements, "gathered", &it->value));
+    if (chunk->rule == SL_RULE_SMALL)
+        SL_TRY(put_dequantize(g, it, tick, &own));
+    if (!sl_program_shards_group(g->from, SL_GROUP_PARAM))
+        return SL_OK;
+    const sl_op_attrs attrs = {.element_count = chunk->elements,
+                               .row_count = chunk->elements / g->from->dp_size};
+    return append_op(g, tick, SL_OP_ALL_GATHER_SHARD, attrs, (uint32_t[]){own, it->value});
 }
 
 /* Tick of the op in front of whose copy gather `index` is put. */
@@ -492,7 +536,7 @@ static sl_status copy_frame(gatherer *g)
         uint32_t same;
         SL_TRY(sl_program_add_value(to, value, &same));
         if (value->kind == SL_VALUE_CHUNK && value->group == SL_GROUP_PARAM)
-            g->chunks[value->index].shard = same;
+            g->chunks[value->index].stored = same;
     }
     return SL_OK;
 }
@@ -505,7 +549,7 @@ static sl_status open_arrays(gatherer *g)
     if (g->chunks == NULL || g->parts == NULL || g->whole == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to gather %u chunks", g->map->chunk_count);
     for (uint32_t c = 0; c < g->map->chunk_count; c++)
-        g->chunks[c] = (gathered_chunk){.shard = SL_NONE, .gathered = SL_NONE};
+        g->chunks[c] = (gathered_chunk){.stored = SL_NONE, .gathered = SL_NONE};
     for (uint32_t t = 0; t < g->from->tensor_count; t++)
         g->parts[t] = (gathered_part){SL_NONE, SL_NONE};
     return SL_OK;

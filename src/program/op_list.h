@@ -29,7 +29,8 @@
  * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,
  * so both ways of storing it give the same bits. F32, I32, F64: fixed types.
  * NORM_SUM, CONTROL: an sl_norm_sum, an sl_step_control. STATE: the states of a rule as
- * attrs.state_type stores them (sl_states_bytes), in whole blocks.
+ * attrs.state_type stores them (sl_states_bytes), in whole blocks. FROZEN: of a frozen matrix as
+ * attrs.frozen_type stores it (sl_frozen_block_bytes), likewise.
  *
  * dimensions: numbers, or fields of sl_op_attrs: B = batch, T = seq, R = row_count, I = in, O =
  * out, H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count, K =
@@ -392,7 +393,11 @@
     /* nothing. */ \
     X(TAKE_SHARD, take_shard, ON_COMM, NO_FLOPS, \
       OP(READ, chunk, 0, TYPE, E), \
-      OP(WRITE, shard, 0, TYPE, R))
+      OP(WRITE, shard, 0, TYPE, R)) \
+    /* chunk: what stands in a chunk of frozen matrices, each number rounded to TYPE once. */ \
+    X(DEQUANTIZE, dequantize, 0, NO_FLOPS, \
+      OP(READ, stored, 0, FROZEN, E), \
+      OP(WRITE, chunk, 0, TYPE, E))
 /* clang-format on */
 
 typedef enum sl_op_kind {
@@ -430,6 +435,24 @@ static inline uint64_t sl_states_block_bytes(sl_states states)
     static const uint16_t bytes[] = {4 * SL_BLOCK_ELEMENTS, 2 * SL_BLOCK_ELEMENTS,
                                      SL_BLOCK_ELEMENTS + SL_BLOCK_ELEMENTS / 256 * 4};
     return bytes[states];
+}
+
+/* How frozen matrices are stored: as all parameters, in bf16, or in codes of 8 bits. INT8: a block
+ * holds a code for each element and behind them a scale in fp16 for each SL_Q8_GROUP elements
+ * (base/q8.h). */
+typedef enum sl_frozen {
+    SL_FROZEN_OWN,
+    SL_FROZEN_BF16,
+    SL_FROZEN_INT8,
+    SL_FROZEN_COUNT
+} sl_frozen;
+
+/* Bytes of a block; OWN has none of its own. */
+static inline uint64_t sl_frozen_block_bytes(sl_frozen frozen)
+{
+    static const uint16_t bytes[] = {0, 2 * SL_BLOCK_ELEMENTS,
+                                     SL_BLOCK_ELEMENTS + SL_BLOCK_ELEMENTS / 32 * 2};
+    return bytes[frozen];
 }
 
 /* Chunks are stored in multiples of this, which direct I/O needs. Only those of INT8 are not of
@@ -496,7 +519,8 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
     };
     union {
         uint32_t dropout_site;
-        uint32_t state_type; /* updates: an sl_states */
+        uint32_t state_type;  /* updates: an sl_states */
+        uint32_t frozen_type; /* DEQUANTIZE: an sl_frozen */
     };
 } sl_op_attrs;
 

@@ -16,6 +16,7 @@ enum {
     TYPE = 0,
     GRAD = UINT16_MAX,
     STATE = UINT16_MAX - 1,
+    FROZEN = UINT16_MAX - 2,
     F32 = 4,
     I32 = 4,
     F64 = 8,
@@ -28,7 +29,7 @@ enum { DIMENSION_MAX = 5 };
 
 typedef struct operand {
     uint16_t how;
-    uint16_t element;                 /* bytes of an element, or TYPE, GRAD or STATE */
+    uint16_t element;                 /* bytes of an element, or TYPE, GRAD, STATE or FROZEN */
     uint8_t dimension[DIMENSION_MAX]; /* up to the first 0 */
 } operand;
 
@@ -179,17 +180,21 @@ static uint64_t find_element_bytes(uint16_t element, const sl_op_attrs *attrs)
     return element == GRAD ? sl_type_bytes((sl_type)attrs->grad_type) : element;
 }
 
-/* In fp32 also of elements that are not whole blocks: bench has such. */
-static uint64_t find_state_bytes(const sl_op_attrs *attrs)
+static uint64_t find_blocks_bytes(const sl_op_attrs *attrs, uint64_t block_bytes)
 {
     const uint64_t blocks = sl_bits_divide_up(attrs->element_count, SL_BLOCK_ELEMENTS);
     uint64_t unused;
-    if (attrs->state_type == SL_STATES_FP32)
-        return multiply_saturated(4, attrs->element_count);
-    const uint64_t block_bytes = sl_states_block_bytes((sl_states)attrs->state_type);
     return __builtin_mul_overflow(blocks + 2, block_bytes, &unused)
                ? UINT64_MAX
                : sl_chunk_bytes(blocks, block_bytes);
+}
+
+/* In fp32 also of elements that are not whole blocks: bench has such. */
+static uint64_t find_state_bytes(const sl_op_attrs *attrs)
+{
+    if (attrs->state_type == SL_STATES_FP32)
+        return multiply_saturated(4, attrs->element_count);
+    return find_blocks_bytes(attrs, sl_states_block_bytes((sl_states)attrs->state_type));
 }
 
 uint64_t sl_op_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t operand_index)
@@ -197,6 +202,8 @@ uint64_t sl_op_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t o
     const operand *it = &table[kind].operands[operand_index];
     if (it->element == STATE)
         return find_state_bytes(attrs);
+    if (it->element == FROZEN)
+        return find_blocks_bytes(attrs, sl_frozen_block_bytes((sl_frozen)attrs->frozen_type));
     return multiply_dimensions(find_element_bytes(it->element, attrs), it->dimension, attrs);
 }
 

@@ -183,6 +183,7 @@ typedef struct sl_program {
     sl_type type;      /* compute type: of parameters and activations; set before building */
     sl_type grad_type; /* of the grad group: fp32, or `type`; likewise */
     sl_states states;  /* how the states of rules are stored, of a forward program */
+    sl_frozen frozen;  /* how matrices of SL_RULE_SMALL are stored; OWN: there are none */
     /* Tensor-parallel ranks, and the rank of this program; size 0 or 1: tensors are not split. The
      * programs of the ranks differ only in attributes and specs. */
     uint32_t tp_size, tp_rank;
@@ -273,7 +274,7 @@ static inline sl_section sl_program_section(const sl_program *program, uint32_t 
 
 static inline sl_stored_types sl_program_stored_types(const sl_program *program)
 {
-    return (sl_stored_types){program->type, program->grad_type, program->states};
+    return (sl_stored_types){program->type, program->grad_type, program->states, program->frozen};
 }
 
 /* How elements of a group are stored: parameters in the compute type, master weights in fp32. What
@@ -405,8 +406,15 @@ typedef struct sl_gather_options {
     uint32_t ahead; /* chunks that are gathered before they are used: beside what comes between */
 } sl_gather_options;
 
-/* Copies a program of which ranks keep shards of the parameters (sl_program_shards_group): an op
- * that reads a tensor finds it in a chunk that was gathered before. The new program owns copies.
+/* True if ops cannot read a chunk of parameters with this rule as this rank stores it: ranks keep
+ * shards of it, or it is of a small type. */
+static inline bool sl_program_gathers(const sl_program *program, sl_rule_id rule)
+{
+    return sl_program_shards_group(program, SL_GROUP_PARAM) || rule == SL_RULE_SMALL;
+}
+
+/* Copies a program: an op that reads a tensor of such a chunk (sl_program_gathers) finds it in an
+ * activation of the chunk's elements that was gathered before. The new program owns copies.
  * SL_ERROR_SYSTEM when memory is refused. */
 sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map *chunks,
                                    const sl_gather_options *options, sl_program **out_program);

@@ -468,6 +468,7 @@ static sl_status copy_frame(sl_step *step)
     sl_program_copy_lists(forward, to);
     to->grad_type = forward->grad_type;
     to->states = forward->states;
+    to->frozen = forward->frozen;
     to->tp_size = forward->tp_size;
     to->tp_rank = forward->tp_rank;
     to->dp_size = forward->dp_size;

@@ -34,6 +34,9 @@ const char *sl_group_name(sl_group group);
     X(ADAMW, adamw, SL_OP_ADAMW, CONTROL, GRAD, STATE1, STATE2, PARAM, MASTER)                     \
     /* The tensor is frozen: no gradient, no states, no update. */                                 \
     X(NONE, none, SL_OP_COUNT, PARAM)                                                              \
+    /* The same of a matrix that is stored smaller than the compute type (sl_frozen): the op       \
+     * DEQUANTIZE makes what other ops read. Files name it "none". */                              \
+    X(SMALL, small, SL_OP_COUNT, PARAM)                                                            \
     /* Stochastic gradient descent without and with momentum (Sutskever et al. 2013). */           \
     X(SGD, sgd, SL_OP_SGD, CONTROL, GRAD, NOTHING, PARAM, MASTER)                                  \
     X(MOMENTUM, momentum, SL_OP_SGD, CONTROL, GRAD, STATE1, PARAM, MASTER)                         \
@@ -75,6 +78,7 @@ typedef struct sl_rule {
 typedef struct sl_stored_types {
     sl_type param, grad; /* the compute type; that of gradients */
     sl_states states;
+    sl_frozen frozen; /* of SL_RULE_SMALL */
 } sl_stored_types;
 
 /* The row of a rule; valid for ever. */
@@ -82,6 +86,9 @@ const sl_rule *sl_rule_of(sl_rule_id rule);
 
 /* NULL: the rule updates by the gradient. */
 const sl_rule_direction *sl_rule_direction_of(sl_rule_id rule);
+
+/* True if nothing updates the tensor. */
+bool sl_rule_is_frozen(sl_rule_id rule);
 
 /* True if something of a tensor with this rule is stored in the group; in the group MASTER only if
  * the compute type is half precision. */

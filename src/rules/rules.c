@@ -43,6 +43,11 @@ const char *sl_group_name(sl_group group)
     return names[group];
 }
 
+bool sl_rule_is_frozen(sl_rule_id rule)
+{
+    return rules[rule].update == SL_OP_COUNT;
+}
+
 bool sl_rule_stores(sl_rule_id rule, sl_group group)
 {
     for (int i = 0; i < SL_OPERAND_MAX; i++)
@@ -59,6 +64,8 @@ uint64_t sl_rule_block_bytes(sl_rule_id rule, sl_group group, const sl_stored_ty
         return 0;
     if (group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2)
         return sl_states_block_bytes(types->states);
+    if (rule == SL_RULE_SMALL)
+        return sl_frozen_block_bytes(types->frozen);
     if (group == SL_GROUP_PARAM)
         stored = types->param;
     if (group == SL_GROUP_GRAD)

@@ -157,12 +157,18 @@ static uint32_t count_programs(const sl_task *task)
     return task->with_evaluation ? 1 + loss_programs + has_test_tail(task) : 1;
 }
 
-/* Writes what gathers its parameters before it uses them in the place of a program of shards. */
+/* True if the program does not find all parameters as it computes with them. */
+static bool gathers_chunks(const sl_task *task)
+{
+    return task->rules.frozen != SL_FROZEN_OWN || (task->dp_size > 1 && task->zero > 2);
+}
+
+/* Writes what gathers its parameters before it uses them in the place of a program. */
 static sl_status gather_chunks(const sl_blueprint *blueprint, sl_program **program)
 {
     const sl_chunk_map map = sl_layout_chunk_map(blueprint->layout);
     sl_program *gathering = NULL;
-    if (!sl_program_shards_group(*program, SL_GROUP_PARAM))
+    if (!gathers_chunks(&blueprint->task))
         return SL_OK;
     SL_TRY(sl_program_gather_chunks(*program, &map, &blueprint->gathers, &gathering));
     sl_program_close(*program);
@@ -590,17 +596,23 @@ static sl_status gather_less_often(const sl_task *task, const sl_choice *choice,
     return status;
 }
 
+/* Ranks send shards while they compute, so chunks are gathered ahead of their use, and stay where
+ * there is room. What is dequantised is made by the lane that uses it: nothing is gained by making
+ * it early, and whoever stores it small wants the memory. */
 static sl_status build_gathers(const sl_task *task, const sl_choice *choice,
                                sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     const bool is_auto = choice->prefetch == SL_PREFETCH_AUTO;
-    const sl_gather_options ahead = {.ahead = is_auto ? GATHERS_AHEAD : choice->prefetch};
+    const bool has_shards = task->dp_size > 1 && task->zero > 2;
+    const uint32_t early = is_auto ? GATHERS_AHEAD : choice->prefetch;
+    const sl_gather_options ahead = {.ahead = has_shards ? early : 0};
     sl_blueprint *blueprint = NULL;
     sl_status status = build_gathering(task, choice, ahead, &blueprint, out_failure);
     if (status == SL_ERROR_FIT && out_failure->shortage.tier == SL_TIER_DEVICE)
         return build_gathering_fewer(task, choice, out_blueprint, out_failure);
     SL_TRY(status);
-    status = gather_less_often(task, choice, &blueprint);
+    if (has_shards)
+        status = gather_less_often(task, choice, &blueprint);
     if (status == SL_OK)
         *out_blueprint = blueprint;
     else
@@ -611,11 +623,10 @@ static sl_status build_gathers(const sl_task *task, const sl_choice *choice,
 sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
                              sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    const bool gathers = task->dp_size > 1 && task->zero > 2;
     sl_blueprint *blueprint = NULL;
     SL_TRY(sl_heartbeat_give()); /* a search builds dozens */
     sl_status status =
-        gathers ? build_gathers(task, choice, &blueprint, out_failure)
+        gathers_chunks(task) ? build_gathers(task, choice, &blueprint, out_failure)
                 : build_gathering(task, choice, (sl_gather_options){0}, &blueprint, out_failure);
     if (status == SL_OK && !task->is_probe)
         status = sl_blueprint_verify(blueprint);

@@ -290,6 +290,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_model_s
     search.task.by_document = work != SL_WORK_GENERATE && config->documents == SL_CONFIG_RESET;
     if (work != SL_WORK_GENERATE)
         search.task.seq = (uint32_t)config->seq;
+    search.task.rules = sl_update_rules_of_weights(config);
     if (work == SL_WORK_TRAIN)
         init_training(config, &search);
     SL_TRY(divide_layers(config, &search));

@@ -116,6 +116,7 @@ static bool is_promised(sl_op_kind kind)
     case SL_OP_BLOCK_NORM:
     case SL_OP_NORM_FINISH:
     case SL_OP_ROUND:
+    case SL_OP_DEQUANTIZE:
     case SL_OP_ADD:
     case SL_OP_DROPOUT:
     case SL_OP_CLEAR:

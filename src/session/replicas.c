@@ -21,7 +21,7 @@ static sl_status hash_tensor(const sl_replicas *it, uint32_t index, sl_hash_valu
         sl_hash_value before;
         unsigned char bytes[PART_BYTES];
     } part;
-    const uint64_t bytes = it->tensors[index].element_count * it->element_bytes;
+    const uint64_t bytes = it->count(it->user, index);
     for (uint64_t done = 0; done < bytes; done += PART_BYTES) {
         const uint64_t count = bytes - done < PART_BYTES ? bytes - done : PART_BYTES;
         part.before = *hash;

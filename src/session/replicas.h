@@ -9,10 +9,11 @@ typedef struct sl_replicas {
     sl_comm *comm;                 /* of the ranks that are compared */
     const sl_tensor_spec *tensors; /* [tensor_count] of the program */
     uint32_t tensor_count;
-    uint32_t element_bytes;
     bool has_split; /* tensors that are split over ranks are equal on these, too: they see other
                        data */
-    /* Copies bytes of a parameter as the program computes with it. */
+    /* Bytes of a parameter as it is stored. */
+    uint64_t (*count)(void *user, uint32_t tensor_index);
+    /* Copies some of them. */
     sl_status (*read)(void *user, uint32_t tensor_index, uint64_t first_byte, uint64_t bytes,
                       void *data);
     void *user;

@@ -6,13 +6,13 @@
 
 #include "base/log.h"
 #include "device/device.h"
+#include "codes.h"
 #include "machine/proof_record.h"
-#include "state_codes.h"
 #include "tensors/elements.h"
 
 enum { BUFFER_ELEMENTS = 1 << 19 }; /* in half precision, 1 MiB: a multiple of direct I/O */
 
-_Static_assert(SL_STATE_CODES_BYTES <= BUFFER_ELEMENTS * 2, "a batch of codes fits the buffer");
+_Static_assert(SL_CODES_BATCH_BYTES <= BUFFER_ELEMENTS * 2, "a batch of codes fits the buffer");
 
 /* A run of elements of one tensor, in a chunk. */
 typedef struct run {
@@ -55,17 +55,33 @@ static uint64_t next_part(uint64_t count, uint64_t done)
     return count - done < BUFFER_ELEMENTS ? count - done : BUFFER_ELEMENTS;
 }
 
-/* True if the group is stored in codes of 8 bits. */
-static bool has_codes(const sl_runtime *runtime, sl_group group)
+/* True if a frozen matrix is stored in a type of its own. */
+static bool is_small(const sl_runtime *runtime, sl_group group, uint32_t chunk_index)
 {
-    const bool is_state = group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2;
-    return is_state && runtime->blueprint->layout->states == SL_STATES_INT8;
+    return group == SL_GROUP_PARAM &&
+           runtime->blueprint->layout->chunks[chunk_index].rule == SL_RULE_SMALL;
 }
 
-static sl_state_run make_state_run(const sl_runtime *runtime, sl_group group, const run *where,
+/* True if the chunk is stored in codes of 8 bits. */
+static bool has_codes(const sl_runtime *runtime, sl_group group, uint32_t chunk_index)
+{
+    const sl_layout *layout = runtime->blueprint->layout;
+    const bool is_state = group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2;
+    return is_state ? layout->states == SL_STATES_INT8
+                    : is_small(runtime, group, chunk_index) && layout->frozen == SL_FROZEN_INT8;
+}
+
+/* The type of a chunk without codes. */
+static sl_type find_type(const sl_runtime *runtime, sl_group group, uint32_t chunk_index)
+{
+    return is_small(runtime, group, chunk_index) ? SL_TYPE_BF16
+                                                 : runtime->blueprint->layout->group_type[group];
+}
+
+static sl_codes_run make_codes_run(const sl_runtime *runtime, sl_group group, const run *where,
                                    uint64_t count)
 {
-    return (sl_state_run){.engine = runtime->engine,
+    return (sl_codes_run){.engine = runtime->engine,
                           .group = group,
                           .chunk_index = where->chunk_index,
                           .first = where->first_element,
@@ -76,11 +92,11 @@ static sl_state_run make_state_run(const sl_runtime *runtime, sl_group group, co
 static sl_status read_run(const sl_runtime *runtime, sl_group group, const run *from,
                           uint64_t count, float *data)
 {
-    sl_type type = runtime->blueprint->layout->group_type[group];
+    const sl_type type = find_type(runtime, group, from->chunk_index);
     uint64_t size = sl_type_bytes(type);
-    const sl_state_run states = make_state_run(runtime, group, from, count);
-    if (has_codes(runtime, group))
-        return sl_state_codes_read(&states, data);
+    const sl_codes_run codes = make_codes_run(runtime, group, from, count);
+    if (has_codes(runtime, group, from->chunk_index))
+        return sl_codes_read(&codes, data);
     if (type == SL_TYPE_FP32)
         return sl_engine_read_chunk(runtime->engine, group, from->chunk_index,
                                     from->first_element * size, count * size, data);
@@ -97,11 +113,11 @@ static sl_status read_run(const sl_runtime *runtime, sl_group group, const run *
 static sl_status write_run(const sl_runtime *runtime, sl_group group, const run *to, uint64_t count,
                            const float *data)
 {
-    sl_type type = runtime->blueprint->layout->group_type[group];
+    const sl_type type = find_type(runtime, group, to->chunk_index);
     uint64_t size = sl_type_bytes(type);
-    const sl_state_run states = make_state_run(runtime, group, to, count);
-    if (has_codes(runtime, group))
-        return sl_state_codes_write(&states, data);
+    const sl_codes_run codes = make_codes_run(runtime, group, to, count);
+    if (has_codes(runtime, group, to->chunk_index))
+        return sl_codes_write(&codes, data);
     if (type == SL_TYPE_FP32)
         return sl_engine_write_chunk(runtime->engine, group, to->chunk_index,
                                      to->first_element * size, count * size, data);
@@ -188,8 +204,14 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
         return SL_OK; /* a frozen tensor has no states */
     for (int i = groups[0] == group; i < 2; i++) {
         const own_run own = cut_to_stored(runtime, groups[i], &to, element_count);
-        if (own.count > 0)
-            SL_TRY(write_run(runtime, groups[i], &own.run, own.count, data + own.skipped));
+        if (own.count == 0)
+            continue;
+        const sl_status status =
+            write_run(runtime, groups[i], &own.run, own.count, data + own.skipped);
+        if (status == SL_ERROR_DATA)
+            SL_FAIL(status, "tensor \"%s\" %s", runtime->tensors[tensor_index].name,
+                    sl_status_message());
+        SL_TRY(status);
     }
     return SL_OK;
 }
@@ -202,11 +224,11 @@ sl_status sl_runtime_view_elements(sl_runtime *runtime, sl_group group, uint32_t
     SL_TRY(find_run(runtime, tensor_index, first_element, element_count, &from));
     const sl_group exact = find_exact(runtime, group, from.chunk_index);
     const own_run own = cut_to_stored(runtime, exact, &from, element_count);
-    const sl_type type = runtime->blueprint->layout->group_type[exact];
+    const sl_type type = find_type(runtime, exact, from.chunk_index);
     const uint64_t size = sl_type_bytes(type);
     if (own.count < element_count || !is_stored(runtime, exact, from.chunk_index))
         SL_FAIL(SL_ERROR_USAGE, "is spread over ranks");
-    if (has_codes(runtime, exact))
+    if (has_codes(runtime, exact, from.chunk_index))
         SL_FAIL(SL_ERROR_USAGE, "is stored in codes of 8 bits");
     out_view->type = type;
     return sl_engine_map_chunk(runtime->engine, exact, own.run.chunk_index,

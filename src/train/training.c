@@ -348,18 +348,27 @@ sl_status sl_training_save(sl_training *training)
     return sl_sinks_saved(&trainer->sinks, trainer->saved_step);
 }
 
+/* Bytes of the blocks of a parameter: padding behind its end is zeros on every rank. */
+static uint64_t count_parameter(void *user, uint32_t tensor_index)
+{
+    const sl_layout *layout = ((const sl_runtime *)user)->blueprint->layout;
+    return layout->tensor_blocks[tensor_index] *
+           sl_layout_block_bytes(layout, SL_GROUP_PARAM, layout->chunk_of_tensor[tensor_index]);
+}
+
 /* Of a parameter in shards, what is another rank's reads as zeros. */
 static sl_status read_parameter(void *user, uint32_t tensor_index, uint64_t first_byte,
                                 uint64_t bytes, void *data)
 {
     const sl_runtime *runtime = user;
     const sl_layout *layout = runtime->blueprint->layout;
-    const uint64_t size = sl_type_bytes(layout->group_type[SL_GROUP_PARAM]);
     const uint32_t chunk_index = layout->chunk_of_tensor[tensor_index];
+    const uint64_t block_bytes = sl_layout_block_bytes(layout, SL_GROUP_PARAM, chunk_index);
     const sl_stored stored = sl_layout_stored(layout, SL_GROUP_PARAM, chunk_index);
-    const uint64_t kept_first = stored.first * size;
-    const uint64_t kept_end = kept_first + stored.count * size;
-    const uint64_t start = layout->first_element[tensor_index] * size + first_byte;
+    const uint64_t kept_first = stored.first / SL_BLOCK_ELEMENTS * block_bytes;
+    const uint64_t kept_end = kept_first + stored.count / SL_BLOCK_ELEMENTS * block_bytes;
+    const uint64_t start =
+        layout->first_element[tensor_index] / SL_BLOCK_ELEMENTS * block_bytes + first_byte;
     const uint64_t first = start > kept_first ? start : kept_first;
     const uint64_t end = start + bytes < kept_end ? start + bytes : kept_end;
     if (first > start || end < start + bytes)
@@ -398,8 +407,7 @@ sl_status sl_training_compare(sl_training *training)
     sl_replicas replicas = {.comm = trainer->ranks.world,
                             .tensors = program->tensors,
                             .tensor_count = program->tensor_count,
-                            .element_bytes = (uint32_t)sl_type_bytes(
-                                runtime->blueprint->layout->group_type[SL_GROUP_PARAM]),
+                            .count = count_parameter,
                             .read = read_parameter,
                             .user = runtime};
     if (is_sharded || trainer->config->pp > 1) /* its lane is idle; other stages hold others */

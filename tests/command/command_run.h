@@ -172,6 +172,33 @@ static inline void assert_same_steps(const char *name, const char *other, json_i
     json_decref(b);
 }
 
+/* The last event of a log with this name; the caller does not own it. */
+static inline const json_t *find_last_event(const json_t *log, const char *name)
+{
+    size_t i;
+    json_t *record, *found = NULL;
+    json_array_foreach(log, i, record)
+    {
+        const char *event = json_string_value(json_object_get(record, "event"));
+        if (event && strcmp(event, name) == 0)
+            found = record;
+    }
+    assert_non_null(found);
+    return found;
+}
+
+static inline void assert_peaks_as_planned(const json_t *log)
+{
+    static const char *const tiers[] = {"device", "host", "disk"};
+    const json_t *all = json_object_get(find_last_event(log, "end"), "tiers");
+    for (int i = 0; i < 3; i++) {
+        json_int_t planned = -1, measured = -2;
+        json_unpack(json_object_get(all, tiers[i]), "{s:I, s:I}", "planned_peak_bytes", &planned,
+                    "measured_peak_bytes", &measured);
+        assert_int_equal(planned, measured);
+    }
+}
+
 /* ---- set-up ---- */
 
 static void write_texts(void)

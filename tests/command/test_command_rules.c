@@ -66,33 +66,6 @@ static json_t *read_manifest(const char *directory)
     return root;
 }
 
-/* The events of a log by name; NULL: there is none. The last of them. */
-static const json_t *find_event(const json_t *log, const char *name)
-{
-    size_t i;
-    json_t *record, *found = NULL;
-    json_array_foreach(log, i, record)
-    {
-        const char *event = json_string_value(json_object_get(record, "event"));
-        if (event && strcmp(event, name) == 0)
-            found = record;
-    }
-    assert_non_null(found);
-    return found;
-}
-
-static void assert_peaks_as_planned(const json_t *log)
-{
-    static const char *const tiers[] = {"device", "host", "disk"};
-    const json_t *all = json_object_get(find_event(log, "end"), "tiers");
-    for (int i = 0; i < 3; i++) {
-        json_int_t planned = -1, measured = -2;
-        json_unpack(json_object_get(all, tiers[i]), "{s:I, s:I}", "planned_peak_bytes", &planned,
-                    "measured_peak_bytes", &measured);
-        assert_int_equal(planned, measured);
-    }
-}
-
 static void train_when_placed_elsewhere_then_has_the_same_numbers(void **state)
 {
     (void)state;
@@ -182,7 +155,7 @@ static void log_when_rates_differ_then_names_them(void **state)
 {
     (void)state;
     json_t *log = read_log("whole.json");
-    const json_t *step = find_event(log, "step"), *rates = json_object_get(step, "lr_of");
+    const json_t *step = find_last_event(log, "step"), *rates = json_object_get(step, "lr_of");
     const double rate = json_number_value(json_object_get(step, "lr"));
     assert_int_equal(json_object_size(rates), 2);
     const double own = json_number_value(json_object_get(rates, "h.*.attn.*"));
@@ -190,7 +163,7 @@ static void log_when_rates_differ_then_names_them(void **state)
     json_decref(log);
     assert_code(sluice("train " RUN "--steps 1 --log-json alike.json"), 0);
     log = read_log("alike.json");
-    assert_null(json_object_get(find_event(log, "step"), "lr_of"));
+    assert_null(json_object_get(find_last_event(log, "step"), "lr_of"));
     json_decref(log);
 }
 
@@ -222,7 +195,7 @@ static void train_when_steps_are_skipped_then_goes_on_bit_for_bit(void **state)
                        "--save fp16 --save-every 10 --log-json fp16.json"),
                 0);
     json_t *log = read_log("fp16.json");
-    assert_true(json_integer_value(json_object_get(find_event(log, "end"), "skipped_steps")) > 2);
+    assert_true(json_integer_value(json_object_get(find_last_event(log, "end"), "skipped_steps")) > 2);
     json_decref(log);
     shell("mkdir cut16 && cp -r fp16/step-00000010 cut16/");
     assert_code(sluice("train --resume --save cut16 --steps 20 --policy host --quiet"), 0);

@@ -1,5 +1,5 @@
 /* What could be wrong: a last piece that is no whole sixteen bytes, a rounding that is not the
- * cpu's, elements left out or done twice. ADD, CLEAR and ROUND must give the cpu's bits, every
+ * cpu's, elements left out or done twice. ADD, CLEAR, ROUND and DEQUANTIZE must give the cpu's bits, every
  * special number included; GELU, SwiGLU and their gradients come within their roundings. */
 #include "cuda_case.h"
 
@@ -314,6 +314,39 @@ static void round_when_run_gives_the_bits_of_the_cpu(void **state)
         .kind = SL_OP_ROUND, .run = sl_cuda_round, .draw = draw_round, .shapes = CASE_SHAPES + 4});
 }
 
+/* Blocks of numbers of every size, zeros and numbers that no code can hold among them. */
+static void draw_dequantize(cuda_case *c, int round)
+{
+    const uint64_t blocks = round % 9 == 0 ? 130 : 1 + draw_below(5);
+    const bool has_codes = round % 2 == 0;
+    c->attrs.element_count = blocks * SL_BLOCK_ELEMENTS;
+    c->attrs.frozen_type = has_codes ? SL_FROZEN_INT8 : SL_FROZEN_BF16;
+    case_room(c, 1, (int)c->type, c->attrs.element_count);
+    if (!has_codes) {
+        case_random(c, 0, SL_TYPE_BF16, c->attrs.element_count, 1.0f);
+        return;
+    }
+    const uint64_t block_bytes = sl_frozen_block_bytes(SL_FROZEN_INT8);
+    uint8_t *stored = case_room(c, 0, CASE_BYTES, sl_chunk_bytes(blocks, block_bytes));
+    for (uint64_t b = 0; b < blocks; b++, stored += block_bytes) {
+        for (uint32_t i = 0; i < SL_BLOCK_ELEMENTS; i++)
+            stored[i] = (uint8_t)draw_below(256);
+        for (uint32_t g = 0; g < SL_BLOCK_ELEMENTS / 32; g++) {
+            const uint16_t scale = (uint16_t)draw_below(g % 16 == 0 ? 0x7c01 : 0x5000);
+            memcpy(stored + SL_BLOCK_ELEMENTS + 2 * g, &scale, sizeof scale);
+        }
+    }
+}
+
+static void dequantize_when_run_gives_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_DEQUANTIZE,
+                             .run = sl_cuda_dequantize,
+                             .draw = draw_dequantize,
+                             .shapes = 2 * CASE_SHAPES}); /* of each type as many */
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gelu_when_run_is_close_to_the_cpu),
     cmocka_unit_test(gelu_backward_when_run_is_close_to_the_cpu),
@@ -326,6 +359,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(clear_when_run_leaves_zeros),
     cmocka_unit_test(clear_padding_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(round_when_run_gives_the_bits_of_the_cpu),
+    cmocka_unit_test(dequantize_when_run_gives_the_bits_of_the_cpu),
 };
 
 CUDA_CASE_MAIN(tests)

@@ -38,11 +38,12 @@ typedef enum op_axis {
     AXIS_NEGATES,  /* rotary forward, backward */
     AXIS_GELU,     /* gate of a sigmoid, of GELU */
     AXIS_OFFSET,   /* gamma as it is, 1 + gamma */
+    AXIS_FROZEN,   /* stored in bf16, in codes of 8 bits */
     AXIS_COUNT
 } op_axis;
 
 static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2,
-                                                  3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2};
+                                                  3, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2};
 
 #define ON(axis) (1u << AXIS_##axis)
 
@@ -81,6 +82,7 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_CLEAR] = ON(SHAPE),
     [SL_OP_CLEAR_PADDING] = ON(SHAPE),
     [SL_OP_ROUND] = ON(SHAPE),
+    [SL_OP_DEQUANTIZE] = ON(SHAPE) | ON(FROZEN),
     [SL_OP_BLOCK_NORM] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(GRAD),
     [SL_OP_NORM_FINISH] = ON(SHAPE) | ON(FINITE) | ON(WITHOUT_2),
     [SL_OP_ADAMW] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK),
@@ -222,7 +224,8 @@ static inline void case_set_sizes(op_case *c)
     const uint64_t rows = shape->batch * shape->seq;
     const uint32_t group = c->choice[AXIS_ROWS];
     const bool is_chunk =
-        c->op.kind == SL_OP_BLOCK_NORM || sl_op_info_of(c->op.kind)->updates_chunk;
+        c->op.kind == SL_OP_BLOCK_NORM || c->op.kind == SL_OP_DEQUANTIZE ||
+        sl_op_info_of(c->op.kind)->updates_chunk;
     sl_op_attrs *attrs = &c->op.attrs;
     attrs->batch = shape->batch;
     attrs->seq = shape->seq;
@@ -271,6 +274,8 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
     if (choice[AXIS_OFFSET])
         attrs->gamma_offset = 1.0f;
     attrs->dropout_site = choice[AXIS_DROPOUT] ? 5 : 0;
+    if (kind == SL_OP_DEQUANTIZE)
+        attrs->frozen_type = choice[AXIS_FROZEN] ? SL_FROZEN_INT8 : SL_FROZEN_BF16;
     case_set_sizes(&c);
     static const struct {
         op_axis axis;
@@ -355,8 +360,16 @@ typedef struct op_span {
     uint64_t unread;      /* the last of what is touched, not read */
 } op_span;
 
+static inline bool case_is_stored(const op_case *c, uint32_t i)
+{
+    return c->op.kind == SL_OP_DEQUANTIZE && i == 0;
+}
+
+/* Of a frozen matrix the last that is touched is a bf16, or a scale. */
 static inline uint64_t case_element_bytes(const op_case *c, uint32_t i)
 {
+    if (case_is_stored(c, i))
+        return sizeof(uint16_t);
     return sl_type_bytes(walk_type_of(&c->op, i));
 }
 
@@ -409,6 +422,14 @@ static inline op_span case_table_span(const op_case *c)
     return (op_span){.back = (c->op.attrs.cache_rows - touched) * row};
 }
 
+/* What blocks leave of a multiple of 4096 bytes. */
+static inline op_span case_stored_span(const op_case *c)
+{
+    const uint64_t block_bytes = c->op.attrs.frozen_type == SL_FROZEN_INT8 ? 2176 : 4096;
+    const uint64_t touched = c->op.attrs.element_count / SL_BLOCK_ELEMENTS * block_bytes;
+    return (op_span){.back = (touched + 4095) / 4096 * 4096 - touched};
+}
+
 static inline op_span case_span(const op_case *c, uint32_t i)
 {
     const bool is_cache = c->op.kind == SL_OP_ATTENTION_CACHED && i == 1;
@@ -423,6 +444,8 @@ static inline op_span case_span(const op_case *c, uint32_t i)
         return i == 1 ? (op_span){.back = c->rows_left * row} : (op_span){0};
     case SL_OP_ROTARY:
         return i == 1 ? case_table_span(c) : (op_span){0};
+    case SL_OP_DEQUANTIZE:
+        return i == 0 ? case_stored_span(c) : (op_span){0};
     case SL_OP_ATTENTION_CACHED: /* the new rows are written before they are read */
         return i == 1 ? (op_span){0, c->rows_left * row, c->op.attrs.seq * row} : (op_span){0};
     case SL_OP_BLOCK_NORM:

@@ -145,6 +145,24 @@ static inline void proof_fill_numbers(const op_proof *self, uint32_t i, uint64_t
     }
 }
 
+/* Blocks of bf16, or of codes with their scales behind them; no code is all ones. */
+static inline void proof_fill_stored(const op_proof *self, uint32_t i, uint64_t blocks)
+{
+    const bool has_codes = self->c->op.attrs.frozen_type == SL_FROZEN_INT8;
+    const uint64_t codes = has_codes ? SL_BLOCK_ELEMENTS : 0;
+    const uint64_t halves = has_codes ? SL_BLOCK_ELEMENTS / 32 : SL_BLOCK_ELEMENTS;
+    uint8_t *at = self->content[i];
+    for (uint64_t b = 0; b < blocks; b++) {
+        for (uint64_t k = 0; k < codes; k++)
+            *at++ = (uint8_t)(1 + (b + 7 * k) % 250);
+        for (uint64_t k = 0; k < halves; k++, at += sizeof(uint16_t)) {
+            const float value = proof_draw(b * SL_BLOCK_ELEMENTS + k);
+            const uint16_t half = has_codes ? sl_half_to_fp16(value) : sl_half_to_bf16(value);
+            memcpy(at, &half, sizeof half);
+        }
+    }
+}
+
 static inline void proof_fill_operand(const op_proof *self, uint32_t i)
 {
     const char *name = proof_name(self, i);
@@ -166,6 +184,8 @@ static inline void proof_fill_operand(const op_proof *self, uint32_t i)
     }
     if (given != NULL)
         memcpy(self->content[i], given, bytes < given_bytes ? bytes : given_bytes);
+    else if (case_is_stored(self->c, i))
+        proof_fill_stored(self, i, self->c->op.attrs.element_count / SL_BLOCK_ELEMENTS);
     else if (!strcmp(name, "positions"))
         proof_fill_positions(self, (void *)self->content[i], bytes / sizeof(int32_t));
     else if (!strcmp(name, "tokens") || !strcmp(name, "targets"))

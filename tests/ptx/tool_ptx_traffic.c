@@ -103,6 +103,7 @@ static const shape shapes[] = {
     {SL_OP_EMBED_TOKENS_BACKWARD, {ROWS, HALF, .in = 768, .id_count = 64}},
     {SL_OP_EMBED_POSITION_BACKWARD, {FEW, HALF, .in = 768}},
     {SL_OP_ADD, {HALF, ELEMENTS}},
+    {SL_OP_DEQUANTIZE, {HALF, ELEMENTS, .frozen_type = SL_FROZEN_INT8}},
     {SL_OP_BLOCK_NORM, {HALF, ELEMENTS}},
     {SL_OP_NORM_FINISH, {HALF}},
     {SL_OP_ADAMW, {HALF, ELEMENTS}},

@@ -87,6 +87,12 @@ typedef struct parameters {
     uint64_t *read_bytes; /* of each tensor, or NULL */
 } parameters;
 
+static uint64_t count_parameter(void *user, uint32_t tensor_index)
+{
+    (void)user;
+    return tensors[tensor_index].element_count * sizeof(float);
+}
+
 static sl_status read_parameters(void *user, uint32_t tensor_index, uint64_t first_byte,
                                  uint64_t bytes, void *memory)
 {
@@ -110,7 +116,7 @@ static sl_status compare(sl_comm *world, parameters mine, bool has_split)
     const sl_replicas replicas = {.comm = world,
                                   .tensors = tensors,
                                   .tensor_count = 4,
-                                  .element_bytes = sizeof(float),
+                                  .count = count_parameter,
                                   .has_split = has_split,
                                   .read = read_parameters,
                                   .user = &mine};
@@ -167,7 +173,7 @@ static void compare_whole_runs(sl_comm *world, const void *argument, answer *out
     const sl_replicas replicas = {.comm = world,
                                   .tensors = tensors,
                                   .tensor_count = 4,
-                                  .element_bytes = sizeof(float),
+                                  .count = count_parameter,
                                   .read = read_parameters,
                                   .user = &mine};
     sl_comm *data = NULL;
