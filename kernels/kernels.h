@@ -4,9 +4,9 @@
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its
  * result depends on shapes and inputs alone, not on addresses (256-byte aligned), workspace
- * content, or the number of workers. The updates of rules, BLOCK_NORM, NORM_FINISH, ROUND, DEQUANTIZE,
- * ADD and DROPOUT give the same bits in every table. It returns SL_ERROR_INTERNAL for a shape that it does
- * not cover.
+ * content, or the number of workers. The updates of rules, BLOCK_NORM, NORM_FINISH, ROUND,
+ * DEQUANTIZE, ADD and DROPOUT give the same bits in every table. It returns SL_ERROR_INTERNAL for a
+ * shape that it does not cover.
  */
 #ifndef SL_KERNELS_KERNELS_H
 #define SL_KERNELS_KERNELS_H

@@ -116,6 +116,9 @@ static void find_memory_kinds(sl_planner *planner)
     for (uint32_t v = 0; v < program->value_count; v++)
         if (program->values[v].kind == SL_VALUE_PART)
             planner->memory_kind[program->values[v].whole] = (uint8_t)program->values[v].group;
+    for (uint32_t tick = 0; tick < program->op_count; tick++) /* also of a shard, without parts */
+        if (program->ops[tick].kind == SL_OP_DEQUANTIZE)
+            planner->memory_kind[program->ops[tick].operand[1]] = SL_GROUP_PARAM;
 }
 
 static void give_chunks_homes(sl_planner *planner)

@@ -3,8 +3,8 @@
  * The ops (linear.c, attention.c, ...) cut their work into tiles; a tile's inner loops are the
  * functions of this table. They touch only what they are given, need no alignment, and know nothing
  * of ops, tiles or threads. widen, round, add, dropout, dequantize, the updates and block_norm give
- * the same bits in every table, the others agree to rounding. `type` is the type of all void pointers; sums
- * are fp32.
+ * the same bits in every table, the others agree to rounding. `type` is the type of all void
+ * pointers; sums are fp32.
  */
 #ifndef SL_KERNELS_CPU_SIMD_H
 #define SL_KERNELS_CPU_SIMD_H

@@ -1,6 +1,6 @@
-/* Numbers in 8 bits, by groups: the blocks q8_0 of llama.cpp's GGUF files, rounded as this page says.
- * To be inlined into the CPU kernels, the CUDA kernels and what reads and writes tensors, so that all
- * give the same bits.
+/* Numbers in 8 bits, by groups: the blocks q8_0 of llama.cpp's GGUF files, rounded as this page
+ * says. To be inlined into the CPU kernels, the CUDA kernels and what reads and writes tensors, so
+ * that all give the same bits.
  *
  * A group of SL_Q8_GROUP numbers has a scale in fp16 and a code of 8 bits, with a sign, for each
  * number:
@@ -12,8 +12,8 @@
  *
  * All roundings are to nearest, ties to even. The largest number of a group has the code 127 or
  * -127. So what was decoded has the same scale and the same codes when it is encoded again, and a
- * checkpoint that holds the numbers loses nothing. A group with a number that is not finite, or of 127 *
- * 65520 or more, decodes to NaNs.
+ * checkpoint that holds the numbers loses nothing. A group with a number that is not finite, or of
+ * 127 * 65520 or more, decodes to NaNs.
  */
 #ifndef SL_BASE_Q8_H
 #define SL_BASE_Q8_H

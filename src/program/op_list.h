@@ -440,12 +440,7 @@ static inline uint64_t sl_states_block_bytes(sl_states states)
 /* How frozen matrices are stored: as all parameters, in bf16, or in codes of 8 bits. INT8: a block
  * holds a code for each element and behind them a scale in fp16 for each SL_Q8_GROUP elements
  * (base/q8.h). */
-typedef enum sl_frozen {
-    SL_FROZEN_OWN,
-    SL_FROZEN_BF16,
-    SL_FROZEN_INT8,
-    SL_FROZEN_COUNT
-} sl_frozen;
+typedef enum sl_frozen { SL_FROZEN_OWN, SL_FROZEN_BF16, SL_FROZEN_INT8, SL_FROZEN_COUNT } sl_frozen;
 
 /* Bytes of a block; OWN has none of its own. */
 static inline uint64_t sl_frozen_block_bytes(sl_frozen frozen)

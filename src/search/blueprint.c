@@ -625,9 +625,9 @@ sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
 {
     sl_blueprint *blueprint = NULL;
     SL_TRY(sl_heartbeat_give()); /* a search builds dozens */
-    sl_status status =
-        gathers_chunks(task) ? build_gathers(task, choice, &blueprint, out_failure)
-                : build_gathering(task, choice, (sl_gather_options){0}, &blueprint, out_failure);
+    sl_status status = gathers_chunks(task) ? build_gathers(task, choice, &blueprint, out_failure)
+                                            : build_gathering(task, choice, (sl_gather_options){0},
+                                                              &blueprint, out_failure);
     if (status == SL_OK && !task->is_probe)
         status = sl_blueprint_verify(blueprint);
     if (status != SL_OK) {

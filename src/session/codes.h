@@ -1,5 +1,5 @@
-/* Chunks in codes of 8 bits, read and written as numbers: optimizer states (base/dynamic_codes.h) and
- * frozen matrices (base/q8.h). A block that is written in part is decoded and encoded again. */
+/* Chunks in codes of 8 bits, read and written as numbers: optimizer states (base/dynamic_codes.h)
+ * and frozen matrices (base/q8.h). A block that is written in part is decoded and encoded again. */
 #ifndef SL_SESSION_CODES_H
 #define SL_SESSION_CODES_H
 
@@ -19,8 +19,8 @@ typedef struct sl_codes_run {
 
 sl_status sl_codes_read(const sl_codes_run *run, float *data);
 
-/* SL_ERROR_DATA: a frozen matrix has a number that codes do not have; the message goes on behind the
- * name of the tensor. */
+/* SL_ERROR_DATA: a frozen matrix has a number that codes do not have; the message goes on behind
+ * the name of the tensor. */
 sl_status sl_codes_write(const sl_codes_run *run, const float *data);
 
 #endif

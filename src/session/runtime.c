@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "device/device.h"
 #include "codes.h"
+#include "device/device.h"
 #include "machine/proof_record.h"
 #include "tensors/elements.h"
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "base/status.h"
 #include "chunk/plan.h"
 #include "model/architecture.h"
 
@@ -29,10 +30,12 @@ typedef struct plan_case {
     sl_step_options step;
     sl_policy_options policy;
     uint64_t chunk_elements;
-    plan_case_frozen frozen; /* NONE unless a test says so */
-    sl_rule_id rule;         /* of the other tensors; ADAMW unless a test says so */
-    bool mixes_rules;        /* they have all rules in turn, and rates of their own */
-    bool has_muon;           /* matrices of blocks have it, in the place of these */
+    plan_case_frozen frozen;   /* NONE unless a test says so */
+    sl_frozen small;           /* how the matrices among them are stored; likewise */
+    sl_gather_options gathers; /* of these */
+    sl_rule_id rule;           /* of the other tensors; ADAMW unless a test says so */
+    bool mixes_rules;          /* they have all rules in turn, and rates of their own */
+    bool has_muon;             /* matrices of blocks have it, in the place of these */
     sl_machine machine;
     sl_program *forward, *program;
     sl_layout *layout;
@@ -136,14 +139,28 @@ static inline void plan_case_give_rules(plan_case *c)
     static const sl_rate rates[] = {{1, 0}, {1, SL_RATE_DECAY_OF_STEP}, {0.5f, 0.3f}, {2, 0}};
     memcpy(c->forward->rates, rates, sizeof rates);
     c->forward->rate_count = c->mixes_rules ? sizeof rates / sizeof *rates : 0;
+    c->forward->frozen = c->small;
     for (uint32_t t = 0; t < c->forward->tensor_count; t++) {
         sl_tensor_spec *spec = &c->forward->tensors[t];
         spec->rule = c->mixes_rules ? plan_case_mix(spec->name, &spec->rate) : c->rule;
         if (plan_case_is_muon(c, spec))
             spec->rule = SL_RULE_MUON;
         if (plan_case_is_frozen(c->frozen, spec->name))
-            spec->rule = SL_RULE_NONE;
+            spec->rule =
+                c->small != SL_FROZEN_OWN && spec->dim_count == 2 ? SL_RULE_SMALL : SL_RULE_NONE;
     }
+}
+
+/* Matrices of a small type are dequantised before ops read them. */
+static inline sl_status plan_case_gather(plan_case *c, const sl_chunk_map *chunks)
+{
+    sl_program *gathering = NULL;
+    if (c->small == SL_FROZEN_OWN)
+        return SL_OK;
+    SL_TRY(sl_program_gather_chunks(c->program, chunks, &c->gathers, &gathering));
+    sl_program_close(c->program);
+    c->program = gathering;
+    return SL_OK;
 }
 
 /* Builds everything from the chosen sizes up to the request, with unlimited budgets. */
@@ -158,6 +175,8 @@ static inline sl_status plan_case_build(plan_case *c)
         return status;
     sl_chunk_map chunks = sl_layout_chunk_map(c->layout);
     status = sl_program_derive_step(c->forward, &chunks, &c->step, &c->program);
+    if (status == SL_OK)
+        status = plan_case_gather(c, &chunks);
     if (status == SL_OK)
         status = sl_homes_build(c->program, c->layout, &c->policy, &c->homes);
     c->machine = sl_machine_default(2);

@@ -1,15 +1,14 @@
 /* What could be wrong with frozen matrices in fewer bytes, as a user has it: a placement, a budget,
- * a number of ranks or a run that goes on has other numbers; the base is quantised again each time it
- * is saved and loaded, or trained; what is planned is not what is measured; a matrix of a small type
- * takes no less memory; an option that cannot be is taken in silence; generate or eval compute with
- * other weights than the training did. Every case runs the built command. */
+ * a number of ranks or a run that goes on has other numbers; the base is quantised again each time
+ * it is saved and loaded, or trained; what is planned is not what is measured; a matrix of a small
+ * type takes no less memory; an option that cannot be is taken in silence; generate or eval compute
+ * with other weights than the training did. Every case runs the built command. */
 #define _GNU_SOURCE
 #include "command_run.h"
 
 #include "saved_tensors.h"
 
-#define RUN                                                                                        \
-    "--data text --seed 5 --device cpu --threads 1 --micro-batch 2 --lr 1e-2 --quiet "
+#define RUN "--data text --seed 5 --device cpu --threads 1 --micro-batch 2 --lr 1e-2 --quiet "
 #define MEMORY "--device-memory 64M --host-memory 64M "
 /* A rank of two has whole groups of 32 in each row. */
 #define MODEL "--layers 2 --width 64 --heads 2 --context 32 "
@@ -118,8 +117,8 @@ static json_int_t planned_params(const char *options)
                        options),
                 0);
     json_t *plan = json_loads(output, 0, NULL);
-    json_t *of_tier = json_object_get(json_object_get(plan, "peak_bytes"), "host");
-    const json_int_t bytes = json_integer_value(of_tier);
+    json_t *host = json_object_get(json_object_get(plan, "tiers"), "host");
+    const json_int_t bytes = json_integer_value(json_object_get(host, "param"));
     json_decref(plan);
     assert_true(bytes > 0);
     return bytes;
@@ -153,9 +152,8 @@ static void generate_and_eval_when_weights_are_small_then_are_as_the_run(void **
         json_t *root = json_loads(output, 0, NULL);
         losses[i] = json_real_value(json_object_get(root, "loss"));
         json_decref(root);
-        assert_code(sluice("generate %s --prompt the --tokens 8 --device cpu --temperature 0",
-                           options),
-                    0);
+        assert_code(
+            sluice("generate %s --prompt the --tokens 8 --device cpu --temperature 0", options), 0);
         snprintf(text[i], sizeof text[i], "%s", output);
     }
     assert_true(losses[0] == losses[1] && losses[0] > 0);

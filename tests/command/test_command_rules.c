@@ -195,7 +195,8 @@ static void train_when_steps_are_skipped_then_goes_on_bit_for_bit(void **state)
                        "--save fp16 --save-every 10 --log-json fp16.json"),
                 0);
     json_t *log = read_log("fp16.json");
-    assert_true(json_integer_value(json_object_get(find_last_event(log, "end"), "skipped_steps")) > 2);
+    assert_true(json_integer_value(json_object_get(find_last_event(log, "end"), "skipped_steps")) >
+                2);
     json_decref(log);
     shell("mkdir cut16 && cp -r fp16/step-00000010 cut16/");
     assert_code(sluice("train --resume --save cut16 --steps 20 --policy host --quiet"), 0);

@@ -1,6 +1,7 @@
 /* What could be wrong: a last piece that is no whole sixteen bytes, a rounding that is not the
- * cpu's, elements left out or done twice. ADD, CLEAR, ROUND and DEQUANTIZE must give the cpu's bits, every
- * special number included; GELU, SwiGLU and their gradients come within their roundings. */
+ * cpu's, elements left out or done twice. ADD, CLEAR, ROUND and DEQUANTIZE must give the cpu's
+ * bits, every special number included; GELU, SwiGLU and their gradients come within their
+ * roundings. */
 #include "cuda_case.h"
 
 /* Every sign and exponent, and what goes wrong first: zeros, subnormals, halves of a unit, the

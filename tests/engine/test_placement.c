@@ -61,6 +61,7 @@ typedef struct numbers {
     bool masks;
     float dropout;
     plan_case_frozen frozen;
+    sl_frozen small;  /* how the matrices among them are stored */
     bool mixes_rules; /* adamw, lion and both of sgd, beside what is frozen */
     bool has_muon;    /* half of GPT-2's matrices are of muon */
     bool is_llama;    /* the layers of Llama and Qwen instead of GPT-2's */
@@ -99,6 +100,7 @@ static void fix_model(plan_case *c, numbers it)
                                     .user = it.type == SL_TYPE_BF16 ? &gemma_sizes_here
                                                                     : &llama_sizes_here};
     c->frozen = it.frozen;
+    c->small = it.small;
     c->mixes_rules = it.mixes_rules;
     c->has_muon = it.has_muon;
     c->step.micro_batch_count = it.micro_batches;
@@ -173,6 +175,7 @@ static void compare(numbers it, sl_hash_value expected, uint64_t seed, uint32_t 
 {
     plan_case c = seed % 3 == 0 ? plan_case_choose(seed) : tiered_case_choose(seed);
     fix_model(&c, it);
+    c.gathers = (sl_gather_options){.most = (uint32_t)(seed / 2 % 4), .idle_most = seed % 2};
     sl_hash_value found = train(&c, worker_count, it.clips ? 0.25f : 0.0f, seed);
     if (compares_numbers() && (found.high != expected.high || found.low != expected.low))
         fail_msg("seed %llu: policy %d, adam %d, accumulation %d, recompute %d, early %d, types %d "
@@ -190,6 +193,8 @@ static void compare_combinations(bool clips, uint64_t first, uint64_t count)
     static const uint32_t micro_batches[2][KINDS / 2] = {{4, 17, 1, 5, 3, 2}, {1, 3, 2, 17, 5, 4}};
     sl_hash_value expected[KINDS] = {0};
     numbers kinds[KINDS];
+    static const sl_frozen small[KINDS] = {
+        [2] = SL_FROZEN_BF16, [5] = SL_FROZEN_INT8, [11] = SL_FROZEN_INT8};
     for (uint32_t i = 0; i < KINDS; i++) {
         kinds[i] = (numbers){.clips = clips,
                              .type = (sl_type)(i / 4),
@@ -198,6 +203,7 @@ static void compare_combinations(bool clips, uint64_t first, uint64_t count)
                              .by_document = i % 3 == 1,
                              .masks = i % 4 == 3,
                              .frozen = (plan_case_frozen)(i % 3 == 2 ? 1 + i / 3 : 0),
+                             .small = small[i],
                              .mixes_rules = i % 5 > 2,
                              .has_muon = i % 3 == 0,
                              .dropout = i % 4 / 2 ? 0.2f : 0.0f,
@@ -235,9 +241,13 @@ static void bits_when_numbers_differ_then_differ(void **state)
 {
     (void)state;
     const numbers others[] = {
-        {.clips = true, .micro_batches = 3},    {.by_document = true, .micro_batches = 3},
-        {.dropout = 0.2f, .micro_batches = 3},  {.mixes_rules = true, .micro_batches = 3},
-        {.has_muon = true, .micro_batches = 3}, {.is_llama = true, .micro_batches = 3}};
+        {.clips = true, .micro_batches = 3},
+        {.by_document = true, .micro_batches = 3},
+        {.dropout = 0.2f, .micro_batches = 3},
+        {.mixes_rules = true, .micro_batches = 3},
+        {.has_muon = true, .micro_batches = 3},
+        {.is_llama = true, .micro_batches = 3},
+        {.frozen = PLAN_CASE_FROZEN_FIRST, .small = SL_FROZEN_INT8, .micro_batches = 3}};
     if (!compares_numbers()) {
         skip_because("sanitizers compare no numbers");
     }

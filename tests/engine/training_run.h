@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "base/q8.h"
 #include "base/status.h"
 #include "chunk/plan_cases.h"
 #include "engine/engine.h"
@@ -26,11 +27,49 @@ typedef struct training_run {
 
 /* ---- a run ---- */
 
+/* A frozen matrix in codes of 8 bits, by whole blocks. */
+static inline sl_status training_run_visit_codes(training_run *run, uint32_t tensor, float *data,
+                                                 bool writes)
+{
+    enum { BLOCK = SL_BLOCK_ELEMENTS, GROUPS = BLOCK / SL_Q8_GROUP, BYTES = 2176 };
+    const sl_layout *layout = run->c->layout;
+    const uint32_t chunk_index = layout->chunk_of_tensor[tensor];
+    const uint64_t count = run->c->program->tensors[tensor].element_count;
+    uint64_t at = layout->first_element[tensor] / BLOCK * BYTES;
+    for (uint64_t done = 0; done < count; done += BLOCK, at += BYTES) {
+        const uint64_t part = count - done < BLOCK ? count - done : BLOCK;
+        float values[BLOCK] = {0};
+        uint8_t codes[BYTES];
+        uint16_t scales[GROUPS];
+        memcpy(values, data + done, part * sizeof *values);
+        for (int g = 0; g < GROUPS && writes; g++)
+            scales[g] =
+                sl_q8_encode_group(values + g * SL_Q8_GROUP, (int8_t *)codes + g * SL_Q8_GROUP);
+        if (writes)
+            memcpy(codes + BLOCK, scales, sizeof scales);
+        SL_TRY(
+            writes
+                ? sl_engine_write_chunk(run->engine, SL_GROUP_PARAM, chunk_index, at, BYTES, codes)
+                : sl_engine_read_chunk(run->engine, SL_GROUP_PARAM, chunk_index, at, BYTES, codes));
+        memcpy(scales, codes + BLOCK, sizeof scales);
+        for (int g = 0; g < GROUPS && !writes; g++)
+            sl_q8_decode_group((const int8_t *)codes + g * SL_Q8_GROUP, scales[g],
+                               values + g * SL_Q8_GROUP);
+        memcpy(data + done, values, part * sizeof *values);
+    }
+    return SL_OK;
+}
+
 static inline sl_status training_run_visit(training_run *run, sl_group group, uint32_t tensor,
                                            float *data, bool writes)
 {
     uint32_t chunk_index = run->c->layout->chunk_of_tensor[tensor];
     sl_type type = run->c->layout->group_type[group];
+    if (group == SL_GROUP_PARAM && run->c->program->tensors[tensor].rule == SL_RULE_SMALL) {
+        if (run->c->small == SL_FROZEN_INT8)
+            return training_run_visit_codes(run, tensor, data, writes);
+        type = SL_TYPE_BF16;
+    }
     uint64_t count = run->c->program->tensors[tensor].element_count;
     uint64_t bytes = count * sl_type_bytes(type);
     uint64_t first = run->c->layout->first_element[tensor] * sl_type_bytes(type);

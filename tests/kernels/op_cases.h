@@ -223,9 +223,8 @@ static inline void case_set_sizes(op_case *c)
     const op_shape *shape = &op_shapes[c->choice[AXIS_SHAPE]];
     const uint64_t rows = shape->batch * shape->seq;
     const uint32_t group = c->choice[AXIS_ROWS];
-    const bool is_chunk =
-        c->op.kind == SL_OP_BLOCK_NORM || c->op.kind == SL_OP_DEQUANTIZE ||
-        sl_op_info_of(c->op.kind)->updates_chunk;
+    const bool is_chunk = c->op.kind == SL_OP_BLOCK_NORM || c->op.kind == SL_OP_DEQUANTIZE ||
+                          sl_op_info_of(c->op.kind)->updates_chunk;
     sl_op_attrs *attrs = &c->op.attrs;
     attrs->batch = shape->batch;
     attrs->seq = shape->seq;

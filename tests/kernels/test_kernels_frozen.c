@@ -1,7 +1,7 @@
 /* What could be wrong with frozen matrices in fewer bytes: a code that is not the nearest one, or a
  * tie that goes the other way; numbers that change when they are decoded and encoded again, so that
- * a checkpoint has others; a group that is zero, tiny or not finite; a kernel that decodes otherwise
- * than base/q8.h, or rounds twice, on some instruction set. */
+ * a checkpoint has others; a group that is zero, tiny or not finite; a kernel that decodes
+ * otherwise than base/q8.h, or rounds twice, on some instruction set. */
 #include "kernel_case.h"
 
 #include "base/q8.h"
@@ -46,7 +46,8 @@ static void q8_when_halfway_goes_to_even(void **state)
     assert_memory_equal(codes, expected, sizeof expected);
 }
 
-/* Any scale of fp16, subnormal ones too: so a checkpoint, which holds the numbers, loses nothing. */
+/* Any scale of fp16, subnormal ones too: so a checkpoint, which holds the numbers, loses nothing.
+ */
 static void q8_when_decoded_and_encoded_again_is_the_same(void **state)
 {
     (void)state;

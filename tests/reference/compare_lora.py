@@ -8,6 +8,8 @@ usage: compare_lora.py --sluice PROGRAM
   start       adapters that begin here are bounded as PEFT's: A uniform within 1 / sqrt(in), B zeros
   files       what `sluice convert --format peft` writes of the trained adapters loads in PEFT, with every bit
               of every tensor, and `sluice eval --adapter` has the loss that PEFT computes
+  frozen      30 steps over a base in codes of 8 bits (--frozen-type int8): the losses are within 1e-5 of torch's
+              over weights that were rounded by the formula of docs/numbers.md
   merged      what `sluice convert --merge` writes gives the logits of base and adapters in PEFT
 
 Both sides train in float32, so their losses drift apart by roundings. Leaves with 77 where torch,
@@ -98,8 +100,32 @@ def take_rows(tokens, first):
     return [tokens[(first + b) * SEQ:(first + b + 1) * SEQ + 1] for b in range(BATCH)]
 
 
-def run_torch(base, adapters, tokens):
-    model = peft.PeftModel.from_pretrained(load_base(base), adapters, is_trainable=True)
+def round_to_codes(values):
+    """Groups of 32 in fp32: codes of 8 bits and a scale in fp16."""
+    flat = np.pad(values.reshape(-1), (0, -values.size % 32)).reshape(-1, 32)
+    units = np.abs(flat).max(axis=1, keepdims=True) / np.float32(127)
+    scales = units.astype(np.float16).astype(np.float32)
+    codes = np.rint(np.divide(flat, units, out=np.zeros_like(flat), where=scales > 0))
+    return (codes * scales).reshape(-1)[:values.size].reshape(values.shape)
+
+
+def round_base(model):
+    """Its matrices, as sluice has them: [in, out], and the tables of embedding and head by ids."""
+    linears = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
+    linears.discard(id(model.get_output_embeddings().weight))
+    with torch.no_grad():
+        for weights in model.parameters():
+            if weights.dim() != 2:
+                continue
+            values = weights.numpy()
+            across = id(weights) in linears
+            rounded = round_to_codes(values.T).T if across else round_to_codes(values)
+            weights.copy_(torch.from_numpy(np.ascontiguousarray(rounded)))
+    return model
+
+
+def run_torch(base, adapters, tokens, prepare=lambda model: model):
+    model = peft.PeftModel.from_pretrained(prepare(load_base(base)), adapters, is_trainable=True)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=LR, betas=BETAS, eps=1e-8, weight_decay=DECAY)
     losses = []
@@ -136,6 +162,16 @@ def compare_steps(program, base, adapters, tokens, saved):
     print(f"  {STEPS} steps, the last loss {theirs[-1]:.4f}, untrained {untrained:.4f}: off by {off:.1e} at most")
     if not off <= LIMIT or not abs(theirs[-1] / untrained - 1) > 100 * LIMIT:
         fail(f"{base}: losses {ours} and {theirs}")
+
+
+def compare_frozen(program, base, adapters, tokens):
+    theirs, _ = run_torch(base, adapters, tokens, round_base)
+    exact, _ = run_torch(base, adapters, tokens)
+    ours = run_sluice(program, "--init", base, "--adapter", adapters, "--steps", str(STEPS), "--frozen-type", "int8")
+    off, far = np.max(np.abs(ours / theirs - 1)), np.max(np.abs(ours / exact - 1))
+    print(f"  base in codes of 8 bits: off by {off:.1e} at most, and by {far:.1e} from the exact base")
+    if not off <= LIMIT or not far > 3 * LIMIT:
+        fail(f"{base}: over codes losses {ours} and {theirs}")
 
 
 def compare_start(program, base, targets, rank):
@@ -210,6 +246,7 @@ def main():
             make_base(name, kind, sizes)
             make_adapters(name, f"{name}-adapters", targets, rank, alpha)
             compare_steps(program, name, f"{name}-adapters", tokens, f"{name}-saved")
+            compare_frozen(program, name, f"{name}-adapters", tokens)
             compare_start(program, name, targets, rank)
             model = compare_files(program, name, f"{name}-saved", tokens)
             compare_merged(program, name, f"{name}-saved", model, tokens)

@@ -1,5 +1,5 @@
-/* Blocks of frozen matrices, from bf16 or codes of 8 bits: the bits of base/q8.h, on every processor
- * and device. */
+/* Blocks of frozen matrices, from bf16 or codes of 8 bits: the bits of base/q8.h, on every
+ * processor and device. */
 #include "base/q8.h"
 #include "isa.h"
 #include "typed.h"
