@@ -1,5 +1,13 @@
 /* Blocks of frozen matrices, from bf16 or codes of 8 bits; the bits of
  * kernels/cpu/simd/dequantize.c. A thread does eight elements, which are of one group.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
+ *
+ *                                         sm_80                sm_90
+ *   dequantize_blocks<bf16, bf16>     16     32     32     16     35     32
+ *   dequantize_blocks<bf16, fp16>     16     32     32     16     35     32
+ *   dequantize_blocks<bf16, fp32>     18     27     48     18     30     48
+ *   dequantize_blocks<int8, bf16>     22     59     26     22     62     26
  */
 #include "launch.cuh"
 #include "typed.cuh"
