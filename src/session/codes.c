@@ -86,7 +86,7 @@ static sl_status encode_frozen(const float *values, uint8_t *codes)
         scales[g] = sl_q8_encode_group(values + g * SL_Q8_GROUP, (int8_t *)codes + g * SL_Q8_GROUP);
         if (scales[g] == SL_Q8_NOT_A_NUMBER)
             SL_FAIL(SL_ERROR_DATA, "holds a number that is not finite or above 8e6, which codes of "
-                                   "8 bits do not have: store it in another type");
+                                   "8 bits do not have: leave out int8 (--frozen-type, --weights)");
     }
     memcpy(codes + BLOCK, scales, sizeof scales);
     return SL_OK;

@@ -315,6 +315,74 @@ static void rows_when_a_range_leaves_some_out_then_rejected_in_every_order(void 
     }
 }
 
+/* ---- frozen matrices of a small type ---- */
+
+static void assert_rejected(const plan_case *it, const sl_plan *plan, const char *message)
+{
+    assert_int_equal(sl_plan_verify(&it->request, plan), SL_ERROR_INTERNAL);
+    if (!strstr(sl_status_message(), message))
+        fail_msg("rejected for another reason: %s", sl_status_message());
+}
+
+/* A value of parameters that is not small (a chunk), or is the tensor of a part. */
+static uint32_t find_parameter(const sl_program *program, const sl_layout *layout,
+                               const sl_value *part)
+{
+    for (uint32_t v = 0; v < program->value_count; v++) {
+        const sl_value *it = &program->values[v];
+        const bool is_chunk = it->kind == SL_VALUE_CHUNK && it->group == SL_GROUP_PARAM &&
+                              layout->chunks[it->index].rule != SL_RULE_SMALL;
+        const bool is_tensor = part != NULL && it->kind == SL_VALUE_TENSOR &&
+                               it->group == SL_GROUP_PARAM && it->index == part->index;
+        if (part == NULL ? is_chunk : is_tensor)
+            return v;
+    }
+    fail_msg("no such value");
+    return SL_NONE;
+}
+
+/* Gives the first op that has one another operand of the kind, and takes it back. */
+static void plant_operand(plan_case *it, const sl_plan *plan, sl_value_kind kind,
+                          const char *message)
+{
+    for (uint32_t o = 0; o < it->program->op_count; o++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            sl_op *op = &it->program->ops[o];
+            const uint32_t kept = op->operand[i];
+            const sl_value *value = kept == SL_NONE ? NULL : &it->program->values[kept];
+            const bool is_stored = op->kind == SL_OP_DEQUANTIZE && i == 0;
+            if (value == NULL || value->kind != kind || (kind == SL_VALUE_CHUNK && !is_stored))
+                continue;
+            op->operand[i] = find_parameter(it->program, it->layout, is_stored ? NULL : value);
+            assert_rejected(it, plan, message);
+            op->operand[i] = kept;
+            return;
+        }
+    fail_msg("no op to plant in");
+}
+
+static void small_matrices_when_read_as_they_are_stored_then_rejected(void **state)
+{
+    (void)state;
+    sl_plan *plan = NULL;
+    sl_shortage shortage = {0};
+    plan_case it = {.shape = {3, 64, 4, 32, 300},
+                    .emit = {.batch = 1, .seq = 32, .tp_size = 1},
+                    .step = {.micro_batch_count = 2},
+                    .policy = {.policy = SL_POLICY_HOST},
+                    .frozen = PLAN_CASE_FROZEN_WEIGHTS,
+                    .small = SL_FROZEN_INT8};
+    assert_int_equal(plan_case_build(&it), SL_OK);
+    assert_int_equal(sl_plan_build(&it.request, &plan, &shortage), SL_OK);
+    assert_int_equal(sl_plan_verify(&it.request, plan), SL_OK);
+    plant_operand(&it, plan, SL_VALUE_PART, "of a small type, as it is");
+    plant_operand(&it, plan, SL_VALUE_CHUNK, "of no small type");
+    it.layout->frozen = SL_FROZEN_BF16;
+    assert_rejected(&it, plan, "stores frozen matrices otherwise");
+    sl_plan_close(plan);
+    plan_case_close(&it);
+}
+
 static void faults_when_all_plans_are_done_then_each_was_planted(void **state)
 {
     (void)state;
@@ -339,6 +407,7 @@ int main(void)
         cmocka_unit_test(forward_plan_when_faulty_then_rejected_for_its_reason),
         cmocka_unit_test(rows_when_a_range_leaves_some_out_then_rejected_in_every_order),
         cmocka_unit_test(gradients_when_a_tensor_is_not_written_then_rejected),
+        cmocka_unit_test(small_matrices_when_read_as_they_are_stored_then_rejected),
         cmocka_unit_test(faults_when_all_plans_are_done_then_each_was_planted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
