@@ -46,6 +46,23 @@ static void q8_when_halfway_goes_to_even(void **state)
     assert_memory_equal(codes, expected, sizeof expected);
 }
 
+/* Where fp16 has few bits for the scale, too. */
+static void q8_when_encoded_twice_is_the_same(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        float values[GROUP];
+        int8_t codes[GROUP], again[GROUP];
+        const double size = pow(2, (double)draw_below(20) - 22);
+        for (int i = 0; i < GROUP; i++)
+            values[i] = (float)(size * ((double)draw_below(1 << 24) / (1 << 23) - 1));
+        const uint16_t scale = sl_q8_encode_group(values, codes);
+        sl_q8_decode_group(codes, scale, values);
+        assert_int_equal(sl_q8_encode_group(values, again), scale);
+        assert_memory_equal(again, codes, sizeof codes);
+    }
+}
+
 /* Any scale of fp16, subnormal ones too: so a checkpoint, which holds the numbers, loses nothing.
  */
 static void q8_when_decoded_and_encoded_again_is_the_same(void **state)
@@ -169,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(q8_when_encoded_is_as_the_formula_says),
         cmocka_unit_test(q8_when_halfway_goes_to_even),
+        cmocka_unit_test(q8_when_encoded_twice_is_the_same),
         cmocka_unit_test(q8_when_decoded_and_encoded_again_is_the_same),
         cmocka_unit_test(q8_when_zero_tiny_or_not_finite_says_so),
         cmocka_unit_test(dequantize_when_run_gives_each_number_rounded_once),

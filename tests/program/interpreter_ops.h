@@ -546,6 +546,12 @@ static inline void it_round(const it_call *c)
         c->x[1][e] = c->x[0][e];
 }
 
+/* Nothing is rounded here, frozen matrices no more than others. */
+static inline void it_dequantize(const it_call *c)
+{
+    memcpy(c->x[1], c->x[0], c->a->element_count * sizeof(double));
+}
+
 /* Block sums are rounded to multiples of 2^-52 and so added exactly below 2^0: the order of chunks
  * cannot matter, as op_list.h promises. */
 static inline void it_block_norm(const it_call *c)
