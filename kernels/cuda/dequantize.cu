@@ -7,7 +7,7 @@
  *   dequantize_blocks<bf16, bf16>     16     32     32     16     35     32
  *   dequantize_blocks<bf16, fp16>     16     32     32     16     35     32
  *   dequantize_blocks<bf16, fp32>     18     27     48     18     30     48
- *   dequantize_blocks<int8, bf16>     22     59     26     22     62     26
+ *   dequantize_blocks<int8, bf16>     22     70     26     20     73     26
  */
 #include "launch.cuh"
 #include "typed.cuh"
@@ -15,10 +15,12 @@
 enum { THREADS = 256, EACH = 8, BLOCK = SL_BLOCK_ELEMENTS, GROUP = 32 };
 enum { CODED_BYTES = BLOCK + BLOCK / GROUP * 2 /* of a block: codes and scales */ };
 
-/* The code of a byte of a word. */
+/* The code of a byte of a word. Between 2^23 and 2^24 the last bit of a float is worth 1: so a sum
+ * converts, which is four times as fast as a conversion. Exact. */
 static __device__ __forceinline__ float decode_byte(uint32_t word, int index)
 {
-    return (float)(int8_t)(word >> (8 * index));
+    const uint32_t above = (word >> (8 * index) & 0xff) ^ 0x80; /* code + 128 */
+    return __uint_as_float(0x4b000000 | above) - 8388736.0f;    /* 2^23 + 128 */
 }
 
 static __device__ __forceinline__ void load_codes(const uint8_t *stored, uint64_t first,
