@@ -36,6 +36,7 @@ typedef struct plan_case {
     sl_rule_id rule;           /* of the other tensors; ADAMW unless a test says so */
     bool mixes_rules;          /* they have all rules in turn, and rates of their own */
     bool has_muon;             /* matrices of blocks have it, in the place of these */
+    sl_states states;          /* fp32 unless a test says so, and with muon */
     sl_machine machine;
     sl_program *forward, *program;
     sl_layout *layout;
@@ -138,6 +139,7 @@ static inline void plan_case_give_rules(plan_case *c)
 {
     static const sl_rate rates[] = {{1, 0}, {1, SL_RATE_DECAY_OF_STEP}, {0.5f, 0.3f}, {2, 0}};
     memcpy(c->forward->rates, rates, sizeof rates);
+    c->forward->states = c->states;
     c->forward->rate_count = c->mixes_rules ? sizeof rates / sizeof *rates : 0;
     c->forward->frozen = c->small;
     for (uint32_t t = 0; t < c->forward->tensor_count; t++) {

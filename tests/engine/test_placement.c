@@ -5,8 +5,9 @@
  * reaches the arithmetic, or a race that sometimes does. Random combinations train the same model
  * on the same tokens; every loss, every norm and every bit of parameters and moments must equal
  * those of the plainest run (everything on the device, one thread, no recomputation) in the same
- * compute type. With four and more micro-batches the plans have loops. 100 combinations quick, 600
- * full; under sanitizers 30 (threads: 12), without the plainest run. SL_TEST_SEED repeats a run.
+ * compute type, of the same update rules and types of states. With four and more micro-batches the
+ * plans have loops. 100 combinations quick, 600 full; under sanitizers 30 (threads: 12), without
+ * the plainest run. SL_TEST_SEED repeats a run.
  */
 #define _GNU_SOURCE /* nftw */
 
@@ -64,6 +65,7 @@ typedef struct numbers {
     sl_frozen small;  /* how the matrices among them are stored */
     bool mixes_rules; /* adamw, lion and both of sgd, beside what is frozen */
     bool has_muon;    /* half of GPT-2's matrices are of muon */
+    sl_states states; /* fp32 with muon */
     bool is_llama;    /* the layers of Llama and Qwen instead of GPT-2's */
 } numbers;
 
@@ -103,6 +105,7 @@ static void fix_model(plan_case *c, numbers it)
     c->small = it.small;
     c->mixes_rules = it.mixes_rules;
     c->has_muon = it.has_muon;
+    c->states = it.states;
     c->step.micro_batch_count = it.micro_batches;
     c->step.update_early = c->step.update_early && !it.clips && !it.masks;
     bool may_round = it.micro_batches == 1 || c->step.accumulation == SL_ACCUMULATE_LAYER;
@@ -179,10 +182,10 @@ static void compare(numbers it, sl_hash_value expected, uint64_t seed, uint32_t 
     sl_hash_value found = train(&c, worker_count, it.clips ? 0.25f : 0.0f, seed);
     if (compares_numbers() && (found.high != expected.high || found.low != expected.low))
         fail_msg("seed %llu: policy %d, adam %d, accumulation %d, recompute %d, early %d, types %d "
-                 "and %d, %u workers: other bits",
+                 "and %d, states %d, %u workers: other bits",
                  (unsigned long long)seed, (int)c.policy.policy, (int)c.policy.update,
                  (int)c.step.accumulation, (int)c.step.recompute, (int)c.step.update_early,
-                 (int)it.type, (int)c.emit.grad_type, worker_count);
+                 (int)it.type, (int)c.emit.grad_type, (int)it.states, worker_count);
 }
 
 /* Types, sizes and numbers of micro-batches in turn, each with the plainest run of its own. With
@@ -196,18 +199,22 @@ static void compare_combinations(bool clips, uint64_t first, uint64_t count)
     static const sl_frozen small[KINDS] = {
         [2] = SL_FROZEN_BF16, [5] = SL_FROZEN_INT8, [11] = SL_FROZEN_INT8};
     for (uint32_t i = 0; i < KINDS; i++) {
-        kinds[i] = (numbers){.clips = clips,
-                             .type = (sl_type)(i / 4),
-                             .is_odd = i % 2,
-                             .micro_batches = micro_batches[clips][i / 2],
-                             .by_document = i % 3 == 1,
-                             .masks = i % 4 == 3,
-                             .frozen = (plan_case_frozen)(i % 3 == 2 ? 1 + i / 3 : 0),
-                             .small = small[i],
-                             .mixes_rules = i % 5 > 2,
-                             .has_muon = i % 3 == 0,
-                             .dropout = i % 4 / 2 ? 0.2f : 0.0f,
-                             .is_llama = i % 4 == (i / 4 + 1) % 4};
+        const bool has_muon = i % 3 == 0;
+        kinds[i] =
+            (numbers){.clips = clips,
+                      .type = (sl_type)(i / 4),
+                      .is_odd = i % 2,
+                      .micro_batches = micro_batches[clips][i / 2],
+                      .by_document = i % 3 == 1,
+                      .masks = i % 4 == 3,
+                      .frozen = (plan_case_frozen)(i % 3 == 2 ? 1 + i / 3 : 0),
+                      .small = small[i],
+                      .mixes_rules = i % 5 > 2,
+                      .has_muon = has_muon,
+                      .states = has_muon ? SL_STATES_FP32
+                                         : (sl_states)((i + i / 3 + clips) % SL_STATES_COUNT),
+                      .dropout = i % 4 / 2 ? 0.2f : 0.0f,
+                      .is_llama = i % 4 == (i / 4 + 1) % 4};
         if (compares_numbers())
             expected[i] = train_plainly(kinds[i]);
     }
@@ -247,7 +254,9 @@ static void bits_when_numbers_differ_then_differ(void **state)
         {.mixes_rules = true, .micro_batches = 3},
         {.has_muon = true, .micro_batches = 3},
         {.is_llama = true, .micro_batches = 3},
-        {.frozen = PLAN_CASE_FROZEN_FIRST, .small = SL_FROZEN_INT8, .micro_batches = 3}};
+        {.frozen = PLAN_CASE_FROZEN_FIRST, .small = SL_FROZEN_INT8, .micro_batches = 3},
+        {.states = SL_STATES_BF16, .micro_batches = 3},
+        {.states = SL_STATES_INT8, .micro_batches = 3}};
     if (!compares_numbers()) {
         skip_because("sanitizers compare no numbers");
     }

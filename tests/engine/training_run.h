@@ -207,6 +207,7 @@ static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)
                              .clip = clip,
                              .loss_scale = 1.0f,
                              .dropout_seed = 41,
+                             .step = step - 1,
                              .first_row = 100 * (uint64_t)step};
 }
 
@@ -225,20 +226,44 @@ static inline sl_status training_run_steps(training_run *run, uint32_t step_coun
     return sl_engine_drain(run->engine);
 }
 
+static inline bool training_run_has_codes(const training_run *run, sl_group group)
+{
+    return run->c->layout->states == SL_STATES_INT8 &&
+           (group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2);
+}
+
+/* Adds a tensor of a group to `hash`: its numbers, or the codes of its blocks as they are stored.
+ * `data` has room for both. */
+static inline sl_status training_run_hash_tensor(training_run *run, sl_group group, uint32_t tensor,
+                                                 float *data, sl_hash_stream *hash)
+{
+    const sl_layout *layout = run->c->layout;
+    const uint64_t block_bytes = sl_states_block_bytes(SL_STATES_INT8);
+    uint64_t bytes = run->c->program->tensors[tensor].element_count * sizeof *data;
+    if (!training_run_has_codes(run, group)) {
+        SL_TRY(training_run_visit(run, group, tensor, data, false));
+    } else {
+        bytes = layout->tensor_blocks[tensor] * block_bytes;
+        SL_TRY(sl_engine_read_chunk(run->engine, group, layout->chunk_of_tensor[tensor],
+                                    layout->first_element[tensor] / SL_BLOCK_ELEMENTS * block_bytes,
+                                    bytes, data));
+    }
+    sl_hash_update(hash, data, bytes);
+    return SL_OK;
+}
+
 static inline sl_status training_run_hash_states(training_run *run, sl_hash_stream *hash)
 {
     static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_STATE1,
                                       SL_GROUP_STATE2};
     const sl_program *program = run->c->program;
-    float *data = calloc(training_run_largest(program), sizeof *data);
+    float *data = calloc(training_run_largest(program) + SL_BLOCK_ELEMENTS, sizeof *data);
     sl_status status = data ? SL_OK : SL_ERROR_SYSTEM;
     for (uint32_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         bool is_there = program->has_state[groups[g]];
         for (uint32_t t = 0; is_there && status == SL_OK && t < program->tensor_count; t++) {
-            if (!training_run_stores(run, groups[g], t))
-                continue;
-            status = training_run_visit(run, groups[g], t, data, false);
-            sl_hash_update(hash, data, program->tensors[t].element_count * sizeof *data);
+            if (training_run_stores(run, groups[g], t))
+                status = training_run_hash_tensor(run, groups[g], t, data, hash);
         }
     }
     free(data);

@@ -38,6 +38,18 @@ enum { PLAN_STEP = 0, SETTINGS_MAX = 24, NAMES_MAX = 64 };
 /* Steps behind which rounding has had time to add up; a sanitizer sees the same in all of them. */
 enum { MANY_STEPS = SANITIZER_SHARE > 1 ? 4 : 50 };
 
+/* Bounds of the relative distance of a gradient, over a tensor (find_distance), from that of other
+ * ranks.
+ *
+ * A sum in another order differs by about 2^-24, and an op that stores bf16 then rounds some
+ * elements the other way. A few ops on, all elements differ, and the roundings of both runs are
+ * independent. One is off by 0.42 * 2^-8 of the value in quadratic mean (uniform within half a gap,
+ * values spread evenly over a binade), the two together by sqrt(2) times that. On the longest path
+ * of 3 layers 8 ops a layer store an activation, as many its gradient, and embedding and head 4:
+ * errors of 52 ops add up as a random walk. Two of 8 ops round the terms of tensor ranks too,
+ * before they are summed: sqrt(1.25 * 52) sqrt(2) 0.42 * 2^-8 = 1.9e-2. In fp32 the order of sums
+ * itself is what differs, of up to 256 terms, whose errors are a random walk of 256 steps: 16
+ * sqrt(2 * 52) 0.42 * 2^-24 = 4.1e-6. */
 static const double fp32_bound = 5e-6, bf16_bound = 2e-2;
 
 /* Quick: one number of ranks for each way; SL_TEST_FULL: all. */
@@ -349,9 +361,14 @@ static inline void *step_rank(void *argument)
                                      .epsilon = 1e-8f,
                                      .bias1 = (float)(1 - pow(0.9, t)),
                                      .bias2_root = (float)sqrt(1 - pow(0.95, t)),
+                                     .lion_beta1 = 0.9f,
+                                     .lion_beta2 = 0.99f,
+                                     .momentum = 0.9f,
+                                     .muon_momentum = 0.95f,
                                      .clip = (float)it->config.clip,
                                      .loss_scale = 1.0f,
                                      .dropout_seed = 9,
+                                     .step = it->step,
                                      .first_row = 2 * (it->step * turns + it->data),
                                      .row_gap = 2 * (it->run->dp - 1),
                                      .flags = it->run->size > 1 ? 1u << it->rank : 0};

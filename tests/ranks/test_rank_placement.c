@@ -8,7 +8,9 @@
  * that are drawn at random take two steps beside one with everything on the device at stage 0 of
  * ZeRO, of the same model, type and number of micro-batches: bit for bit. Models of each
  * architecture are drawn, too: key heads, sizes of heads, tables that are tied or not, scalings of
- * positions; and what defines a loss: masked targets, documents, dropout.
+ * positions; what defines a loss: masked targets, documents, dropout; and what updates: AdamW,
+ * Lion, SGD, Muon, mixtures of them beside frozen tensors, and states of each type. A third of the
+ * runs is saved behind a step and goes on from the checkpoint in another placement.
  *
  * Gradients on two, four and eight tensor ranks are compared with those of one rank, within the
  * bounds of rank_runs.h for the type.
@@ -43,6 +45,12 @@ enum {
     TOPOLOGY_COUNT = sizeof topologies / sizeof topologies[0],
     ARCHITECTURE_COUNT = sizeof architectures / sizeof architectures[0]
 };
+
+/* Where draws of their own begin: of rules, and of what a run goes on with. */
+enum { RULE_DRAWS = 5000, MOVE_DRAWS = 6000 };
+
+/* One run of so many is saved behind a step and goes on in another placement. */
+enum { MOVED_EACH = 3 };
 
 /* Of each architecture, the runs that were compared: by bits, and by gradients. */
 static struct {
@@ -203,6 +211,31 @@ static ranks_run *open_topology(const struct topology *it, const drawn *run)
     return open_stages(it->tp, it->dp, it->pp, run->settings, 1, NULL);
 }
 
+/* By patterns that match in each architecture. Muon's states are fp32, and it updates no columns
+ * that several tensor ranks have, as those of key heads may be. Draws of their own leave the others
+ * to seeds as they were. */
+static void draw_rules(uint64_t seed, drawn *it)
+{
+    static const char *const rules[] = {"optimizer=adamw",
+                                        "optimizer=lion",
+                                        "optimizer=sgd",
+                                        "optimizer=muon",
+                                        "rule=*.mlp.*.weight=muon,*attn.*=none,*.2.mlp.*=lion",
+                                        "rule=*.mlp.*=lion,*.1.*=sgd,*.0.mlp.*=none",
+                                        NULL};
+    static const char *const types[] = {"state-type=fp32", "state-type=bf16", "state-type=int8",
+                                        NULL};
+    uint64_t at = RULE_DRAWS;
+    const char *rule = pick(seed, &at, rules), *type = pick(seed, &at, types);
+    const bool has_keys = shape.architecture != SL_ARCHITECTURE_GPT2;
+    const bool has_momentum = strstr(rule, "sgd") && draw(seed, &at, 2) == 0;
+    add(it, rule);
+    add(it, has_momentum ? "momentum=0.9" : NULL);
+    add(it,
+        has_keys && strcmp(rule, "optimizer=muon") == 0 ? "rule=*.[kv]_proj.weight=adamw" : NULL);
+    add(it, strstr(rule, "muon") ? NULL : type);
+}
+
 /* What defines the numbers, apart from the model. */
 static void draw_numbers(uint64_t seed, uint64_t *at, drawn *it)
 {
@@ -218,19 +251,40 @@ static void draw_numbers(uint64_t seed, uint64_t *at, drawn *it)
     }
     add(it, draw(seed, at, 3) == 0 ? "documents=reset" : NULL);
     add(it, draw(seed, at, 4) == 0 ? "dropout=0.2" : NULL);
+    draw_rules(seed, it);
+}
+
+/* Saves a run, and goes on from the checkpoint in one that is placed in another way. */
+static ranks_run *move(ranks_run *run, const struct topology *topology, const drawn *numbers,
+                       uint64_t seed)
+{
+    drawn other = *numbers;
+    uint64_t at = MOVE_DRAWS;
+    const scratch_path directory = scratch_open();
+    draw_settings(topology, seed, &at, &other);
+    print_message("  goes on with");
+    for (uint32_t i = numbers->count; i < other.count; i++)
+        print_message(" %s", other.settings[i]);
+    print_message("\n");
+    save_run(run, directory.text);
+    close_run(run);
+    run = open_topology(topology, &other);
+    load_run(run, directory.text);
+    scratch_close(&directory);
+    return run;
 }
 
 static void check_random(uint64_t seed)
 {
     const struct topology *topology = &topologies[seed % TOPOLOGY_COUNT];
     struct topology without_stages = *topology;
-    drawn plain = {.count = 0}, other;
+    drawn plain = {.count = 0}, other, numbers;
     uint64_t at = 0;
     without_stages.pp = 1;
     choose_model(seed, topology->tp, &at);
     draw_numbers(seed, &at, &plain);
     add(&plain, shares_of(topology->shares));
-    other = plain;
+    numbers = other = plain;
     add(&plain, "policy=device");
     add(&plain, topology->dp > 1 ? "zero=0" : NULL);
     draw_settings(topology, seed, &at, &other);
@@ -242,8 +296,14 @@ static void check_random(uint64_t seed)
     for (uint32_t i = 0; i < other.count && length < sizeof what; i++)
         length += (size_t)snprintf(what + length, sizeof what - length, " %s", other.settings[i]);
     print_message("%s\n", what);
-    compare_same_runs(open_topology(&without_stages, &plain), open_topology(topology, &other), 2,
-                      what);
+    ranks_run *one = open_topology(&without_stages, &plain);
+    ranks_run *many = open_topology(topology, &other);
+    const bool is_moved = seed % MOVED_EACH == 0;
+    if (is_moved) {
+        take_same_steps(one, many, 1, what);
+        many = move(many, topology, &numbers, seed);
+    }
+    compare_same_runs(one, many, is_moved ? 1 : 2, what);
     compared.bits[architecture_of(seed)]++;
 }
 
@@ -266,9 +326,18 @@ static void runs_when_placed_at_random_then_have_the_bits_of_their_topology(void
 
 /* ---- tensor ranks beside one rank ---- */
 
-/* The bounds are for tensors of 40 elements and more, over which roundings average. The norm of a
- * head has from 4 elements on. */
-enum { HEAD_NORMS = 3 };
+/* Times bf16_bound, which is for tensors of 40 elements and more, over which roundings average. The
+ * norm of a head has from 4 elements on, over which a quadratic mean deviates by 1 / sqrt(8), and
+ * its gradient is a sum over rows of both signs: three times was chosen, and twice was the most of
+ * seeds 1 to 96. A bias of keys has as few elements, and what positions leave of a gradient that is
+ * zero without them, for a softmax does not see what all keys have: 5.5 times was the most. */
+enum { HEAD_NORMS = 3, KEY_BIASES = 8 };
+
+static double find_bound(bool is_bf16, const char *name)
+{
+    const bool is_of_keys = strstr(name, "k_proj.bias") != NULL;
+    return is_bf16 ? (is_of_keys ? KEY_BIASES : HEAD_NORMS) * bf16_bound : fp32_bound;
+}
 
 /* Rounding is another in each order of accumulation, so both runs have one. */
 static void check_tensor_ranks(uint64_t seed)
@@ -286,7 +355,6 @@ static void check_tensor_ranks(uint64_t seed)
     choose_model(seed, tp, &at);
     add(&it, pick(seed, &at, precisions));
     const bool is_bf16 = strcmp(it.settings[0], "precision=bf16") == 0;
-    const double bound = is_bf16 ? HEAD_NORMS * bf16_bound : fp32_bound;
     add(&it, "accumulate=2");
     add(&it, "accumulation=micro");
     add(&it, shares_of(pick(seed, &at, shares)));
@@ -301,7 +369,7 @@ static void check_tensor_ranks(uint64_t seed)
         compare_runs(open_run(1, it.settings, NULL), open_run(tp, it.settings, NULL), NULL, &name);
     print_message("seed %llu, %u ranks, %s %s: %s is off by %.2g\n", (unsigned long long)seed, tp,
                   it.settings[0], it.settings[3], name, off);
-    if (!(off <= bound))
+    if (!(off <= find_bound(is_bf16, name)))
         fail_msg("seed %llu: %s is off by %g", (unsigned long long)seed, name, off);
     compared.gradients[architecture_of(seed)]++;
 }
