@@ -85,8 +85,10 @@ typedef struct workload {
     "--self-test off --data text --threads 1 --micro-batch 1 --steps 2 --quiet "                   \
     "--warmup 0 --lr-schedule constant --log-json log "
 #define HALF "--precision fp16 " /* with a loss scale, which is saved */
+#define BF16_INT8 "--precision bf16 --state-type int8 "
 #define DISK "--disk-dir . --disk-space 64M "
-#define RULES "--rule h.*.attn.*=lion,wte.*=sgd,ln_f.*=none --momentum 0.5 --lr-of *.bias=0.5 "
+#define RULES                                                                                      \
+    "--rule *attn*=lion,wte*=sgd,ln_f*=none,*mlp*ht=muon --momentum 0.5 --lr-of *.bias=0.5 "
 
 #ifndef SL_TEST_STANDIN
 /* Between `sluice bench` and the bench (--wrap): ops of a small model instead of GPT-2's. */
@@ -104,25 +106,24 @@ sl_status __wrap_sl_bench_run(const sl_bench_options *options, sl_bench *out_ben
 
 static const workload workloads[] = {
 #ifdef SL_TEST_STANDIN
-    {"cuda", TRAIN "--policy host --accumulate 2", LOG, false},
+    {"cuda", TRAIN "--policy host --accumulate 2 " RULES, LOG, false},
 #else
     {"memory", TRAIN "--policy device --threads 2 --eval-data text --config settings", LOG, false},
     {"host", TRAIN "--policy host --accumulate 2 --adam device --timeline line", LOG, false},
     {"logs", TRAIN "--policy device --log-csv table --tensorboard board/run", LOG, false},
-    {"disk", TRAIN DISK "--policy nvme --nvme-params 1 --nvme-grads 1 --precision bf16", LOG,
-     false},
+    {"disk", TRAIN DISK "--policy nvme --nvme-params 1 --nvme-grads 1 " BF16_INT8, LOG, false},
     {"mix",
      TRAIN DISK "--policy static --offload-params 0.5 --nvme-optimizer 0.5 "
                 "--offload-optimizer 0.5 --offload-activations 1 --precision fp16 " RULES,
      LOG, false},
     {"layers",
      TRAIN DISK "--policy nvme --accumulate 3 --accumulation layer --nvme-activations 1 "
-                "--recompute none",
+                "--recompute none --optimizer lion --state-type bf16",
      LOG, false},
     {"save", TRAIN "--policy device --save saved --save-every 1 --keep 1 " HALF RULES, LOG | SAVED,
      false},
     {"resume", TRAIN DISK "--policy nvme --save saved --resume " HALF, SAVED, true},
-    {"init", TRAIN "--policy host --init saved", LOG, true},
+    {"init", TRAIN "--policy host --init saved --lora-rank 2", LOG, true},
     {"generate",
      "generate saved --prompt the --tokens 5 --policy device --threads 1 " DEVICE MEMORY, PRINTED,
      true},

@@ -27,7 +27,7 @@ static void run_when_killed_on_the_disk_then_ends_as_the_run_in_one_piece(void *
         ON_DISK "--policy nvme --device-memory 4M --host-memory 8M --recompute full --threads 1",
         ON_DISK "--policy static --nvme-optimizer 0.6 --offload-optimizer 0.4",
     };
-    run_kill_series(&(kill_series){.model = TINY "--width 64 --accumulate 2",
+    run_kill_series(&(kill_series){.model = TINY "--width 64 --accumulate 2 --state-type int8 ",
                                    .base = "--policy device",
                                    .ways = ways,
                                    .way_count = sizeof ways / sizeof ways[0],

@@ -22,9 +22,9 @@ enum { CALLS_DRAWN = 5, PATIENCE_S = 60 };
 
 static const char *const layouts[] = {
     "-n 2 -- train " TRAIN "--pp 2",
-    "-n 2 -- train " TRAIN "--tp 2",
-    "-n 2 -- train " TRAIN "--zero 3",
-    "-n 2 -- train " TRAIN "--zero 2 --policy nvme --disk-dir . --disk-space 64M",
+    "-n 2 -- train " TRAIN "--tp 2 --optimizer muon",
+    "-n 2 -- train " TRAIN "--zero 3 --optimizer lion --state-type int8",
+    "-n 2 -- train " TRAIN "--zero 2 --policy nvme --disk-dir . --disk-space 64M --optimizer muon",
     "-n 4 -- train " TRAIN "--tp 2 --pp 2",
 };
 static const char *const kinds[] = {"memory", "read", "write"};

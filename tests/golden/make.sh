@@ -2,12 +2,14 @@
 # Makes the checkpoints of this directory and what is expected of them, with the command of a commit
 # that is to be remembered. README.md says why they are not made again. Needs jq and xxhsum.
 #
-# usage: make.sh SLUICE COMMIT    the built command, and the commit that it was built from
+# usage: make.sh SLUICE COMMIT NAME...    the built command, the commit that it was built from, and
+#                                         what is made: fp32, bf16, fp16, rules, lora
 set -eu
 
-[ $# -eq 2 ] || { sed -n 's/^# \{0,1\}//; 2,5p' "$0" >&2; exit 64; }
+[ $# -gt 2 ] || { sed -n 's/^# \{0,1\}//; 2,6p' "$0" >&2; exit 64; }
 sluice=$(realpath "$1")
 commit=$2
+shift 2
 cd "$(dirname "$0")"
 
 counters='{step, tokens_total, next_row, skipped_steps, loss_scale, loss_scale_good_steps, seed}'
@@ -38,20 +40,32 @@ hash_tensors()
         done | jq -R 'split(" ") | {(.[0]): .[1]}' | jq -s add
 }
 
-# run TYPE OPTION...: the run of run.json, saved in TYPE.
+# run NAME OPTION...: the run of run.json, saved in NAME.
 run()
 {
-    precision=$1
+    name=$1
     shift
+    case $name in
+    rules)
+        set -- --rule 'h.*.attn.*=lion' 'wte.*=sgd' 'h.0.ln_1.*=none' 'h.*.mlp.*.weight=muon' \
+            --momentum 0.9 --lr-of '*.bias=0.5' "$@"
+        precision=fp32
+        ;;
+    lora)
+        set -- --lora-rank 3 --lora-targets c_attn,mlp.c_proj --state-type int8 "$@"
+        precision=bf16
+        ;;
+    *) precision=$name ;;
+    esac
     "$sluice" train --config run.json --precision "$precision" --threads 1 --quiet \
-        --save "$precision" "$@"
+        --save "$name" "$@"
 }
 
-# expect TYPE: what is expected of a run in TYPE that goes on, into TYPE.json.
+# expect NAME: what is expected of a run of this name that goes on, into NAME.json.
 expect()
 {
     middle=$1/step-00000006
-    jq -n --arg precision "$1" --arg commit "$commit" \
+    jq -n --arg precision "$precision" --arg commit "$commit" \
         --argjson saved "$(jq "$counters" "$middle/manifest.json")" \
         --argjson ended "$(jq "$counters" "$1/step-00000012/manifest.json")" \
         --argjson model "$(hash_tensors "$middle/model.safetensors")" \
@@ -64,13 +78,13 @@ expect()
 }
 
 make_words > words.txt
-for type in fp32 bf16 fp16; do
-    rm -rf "$type" log
-    run "$type" --save-every 6
-    rm -r "$type/step-00000012"
-    echo step-00000006 > "$type/LATEST"
-    run "$type" --resume --log-json log
-    expect "$type"
-    rm -r "$type/step-00000012" log
-    echo step-00000006 > "$type/LATEST"
+for name in "$@"; do
+    rm -rf "$name" log
+    run "$name" --save-every 6
+    rm -r "$name/step-00000012"
+    echo step-00000006 > "$name/LATEST"
+    run "$name" --resume --log-json log
+    expect "$name"
+    rm -r "$name/step-00000012" log
+    echo step-00000006 > "$name/LATEST"
 done

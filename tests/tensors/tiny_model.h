@@ -1,6 +1,6 @@
 /* The tensors of a small model and a place to keep them: what readers and writers of weights are
  * tested with, without an engine. Those of a GPT-2 are written down here, those of other
- * architectures are of the program that the model room emits.
+ * architectures, and of a GPT-2 with adapters, are of the program that the model room emits.
  *
  * wte is cut into panels of 128 rows and padded to a multiple of 128, as the engine does.
  */
@@ -104,7 +104,7 @@ static inline tiny_model *tiny_open(sl_model_shape shape)
     tiny_model *model = calloc(1, sizeof *model);
     scratch_need(model != NULL, "memory");
     model->shape = shape;
-    if (sl_model_shape_is_llama(&shape))
+    if (sl_model_shape_is_llama(&shape) || shape.lora.rank > 0)
         tiny_add_emitted(model);
     else
         tiny_add_gpt2(model);
