@@ -9,7 +9,9 @@
 
 #include "base/log.h"
 #include "cluster/choose.h"
+#include "cluster/job_rules.h"
 #include "command.h"
+#include "config/lora.h"
 #include "report/cluster_page.h"
 #include "report/page.h"
 #include "search/search.h"
@@ -53,12 +55,7 @@ static sl_status refuse_unsearched(const sl_config *config)
                                     SL_CONFIG_ROW_disk_space,
                                     SL_CONFIG_ROW_accumulate,
                                     SL_CONFIG_ROW_dropout,
-                                    SL_CONFIG_ROW_optimizer,
-                                    SL_CONFIG_ROW_state_type,
-                                    SL_CONFIG_ROW_rule,
-                                    SL_CONFIG_ROW_freeze,
-                                    SL_CONFIG_ROW_frozen_type,
-                                    SL_CONFIG_ROW_lora_rank,
+                                     SL_CONFIG_ROW_frozen_type,
                                     SL_CONFIG_ROW_adapter,
                                     SL_CONFIG_ROW_offload_params,
                                     SL_CONFIG_ROW_offload_grads,
@@ -111,6 +108,7 @@ static sl_status choose_type(const sl_config *config, const sl_cluster *cluster,
 static sl_status make_question(sl_config *config, const sl_cluster *cluster,
                                sl_cluster_question *out_question)
 {
+    const sl_lora no_adapters = {.rank = 0};
     sl_cluster_question question = {.job = {.cluster = cluster}};
     sl_cluster_job *job = &question.job;
     if (config->ranks == SL_CONFIG_UNSET)
@@ -138,6 +136,10 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
     job->global_batch = config->global_batch;
     job->sequence_parallel = config->sequence_parallel;
     job->partition_activations = config->partition_activations;
+    job->lora_dropout = (float)config->lora_dropout;
+    SL_TRY(sl_config_take_lora(config, &no_adapters, &job->shape));
+    job->rules = sl_update_rules_of(config);
+    SL_TRY(sl_cluster_check_rules(job));
     fix_choices(config, &question);
     *out_question = question;
     return SL_OK;
@@ -185,7 +187,7 @@ static sl_cluster_resource find_binding(const sl_cluster_estimate *estimate)
 /* Of the model, in a step. */
 static double count_flops(const sl_cluster_job *job)
 {
-    return (double)job->global_batch * job->seq * sl_model_shape_token_flops(&job->shape, job->seq);
+    return (double)job->global_batch * job->seq * job->token_flops;
 }
 
 static const char *describe_state(const sl_cluster_estimate *estimate)
@@ -287,8 +289,9 @@ static void print_answer(const sl_cluster_question *question, const sl_cluster_a
     char text[512];
     sl_terminal_print(
         stdout, 2, "%" PRIu64 " parameters on %u GPUs, %" PRIu64 " rows of %u tokens a step, in %s",
-        sl_model_shape_parameters(&job->shape), job->ranks, job->global_batch, job->seq,
-        sl_type_name(job->type));
+        job->parameters, job->ranks, job->global_batch, job->seq, sl_type_name(job->type));
+    if (job->trained < job->parameters)
+        sl_terminal_print(stdout, 2, "%" PRIu64 " of them are trained", job->trained);
     describe_candidate(&answer->best[0].candidate, text, sizeof text);
     sl_terminal_print(stdout, 2, "%s", text);
     sl_terminal_print(stdout, 2, "(%s)", describe_state(&answer->best[0]));
@@ -361,13 +364,13 @@ static sl_status format_answer(const sl_cluster_question *question, const sl_clu
     bool has_failed = !best || status != SL_OK;
     for (uint32_t i = 0; i < answer->count && !has_failed; i++)
         has_failed = json_array_append_new(best, format_candidate(&answer->best[i])) != 0;
-    json_t *object =
-        json_pack("{s:b, s:I, s:i, s:I, s:i, s:I, s:I, s:I, s:o, s:o}", "fits", 1, "parameters",
-                  (json_int_t)sl_model_shape_parameters(&question->job.shape), "ranks",
-                  (int)question->job.ranks, "global_batch", (json_int_t)question->job.global_batch,
-                  "seq", (int)question->job.seq, "considered", (json_int_t)answer->considered,
-                  "fitting", (json_int_t)answer->fitting, "simulated",
-                  (json_int_t)answer->simulated, "best", best, "assumed", cluster);
+    json_t *object = json_pack(
+        "{s:b, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:I, s:o, s:o}", "fits", 1, "parameters",
+        (json_int_t)question->job.parameters, "trained_parameters",
+        (json_int_t)question->job.trained, "ranks", (int)question->job.ranks, "global_batch",
+        (json_int_t)question->job.global_batch, "seq", (int)question->job.seq, "considered",
+        (json_int_t)answer->considered, "fitting", (json_int_t)answer->fitting, "simulated",
+        (json_int_t)answer->simulated, "best", best, "assumed", cluster);
     SL_TRY(status);
     if (has_failed || !object) {
         json_decref(object);

@@ -53,7 +53,9 @@ sl_layer_cost_args sl_cluster_layer_args(const sl_cluster_job *job,
         .recompute = candidate->recompute,
         .sequence_parallel = job->sequence_parallel && candidate->layout.tensor > 1,
         .partition_activations = job->partition_activations && candidate->layout.tensor > 1,
-        .stores_sums = stores_sums(candidate)};
+        .stores_sums = stores_sums(candidate),
+        .lora_dropout = job->lora_dropout,
+        .rules = job->rules};
 }
 
 void sl_cluster_stage_layers(uint32_t layers, uint32_t stages, uint32_t stage, uint32_t *out_first,
@@ -97,18 +99,25 @@ static double share_away(const sl_policy_options *placement, sl_group group)
 
 typedef struct stage {
     uint32_t layers;
-    double elements;                              /* parameters */
+    double elements, trained, directions;         /* parameters, see sl_layer_cost */
     double param_bytes, grad_bytes;               /* of an element */
-    double moment_bytes;                          /* master and moments, of an element */
+    double state_bytes;                           /* of all master weights and states */
     double param_ranks, grad_ranks, moment_ranks; /* that share them */
     double forward, backward;                     /* seconds of a micro-batch, nothing visiting */
     double exposed, exchange;                     /* of both, of tensor-parallel ranks */
+    double device_update, host_update, turns;     /* seconds, were all there */
     double kept;                                  /* micro-batches */
 } stage;
 
 static void add_part(stage *out, const sl_layer_cost *part, double times)
 {
     out->elements += times * part->elements;
+    out->trained += times * part->trained;
+    out->directions += times * part->directions;
+    out->state_bytes += times * part->state_bytes;
+    out->device_update += times * part->update_seconds;
+    out->host_update += times * part->host_update_seconds;
+    out->turns += times * part->turn_seconds;
     out->forward += times * part->forward_seconds;
     out->backward += times * part->backward_seconds;
     out->exposed += times * part->exposed_seconds;
@@ -122,7 +131,6 @@ static void set_sharing(const sl_cluster_job *job, const sl_cluster_candidate *c
     const bool sums = stores_sums(candidate);
     out->param_bytes = type;
     out->grad_bytes = sums ? 4 : type;
-    out->moment_bytes = job->type == SL_TYPE_FP32 ? 8 : 12;
     out->moment_ranks = candidate->zero >= 1 ? ranks : 1;
     out->grad_ranks = candidate->zero >= 2 && !sums ? ranks : 1;
     out->param_ranks = candidate->zero >= 3 ? ranks : 1;
@@ -151,7 +159,7 @@ static stage stage_at(const sl_cluster_job *job, const sl_layer_costs *costs,
     if (index == last)
         add_part(&out, &costs->head, 1);
     if (index == last && last > 0)
-        out.elements += costs->tied_elements;
+        add_part(&out, &costs->tied, 1);
     set_sharing(job, candidate, &out);
     out.kept = count_kept(candidate, index);
     return out;
@@ -161,10 +169,11 @@ static stage stage_at(const sl_cluster_job *job, const sl_layer_costs *costs,
 
 static double states_in(const stage *it, const sl_policy_options *placement, sl_tier tier)
 {
-    return it->elements *
-           (it->param_bytes / it->param_ranks * share_of(placement, SL_GROUP_PARAM, tier) +
-            it->grad_bytes / it->grad_ranks * share_of(placement, SL_GROUP_GRAD, tier) +
-            it->moment_bytes / it->moment_ranks * share_of(placement, SL_GROUP_STATE1, tier));
+    return it->elements * it->param_bytes / it->param_ranks *
+               share_of(placement, SL_GROUP_PARAM, tier) +
+           it->trained * it->grad_bytes / it->grad_ranks *
+               share_of(placement, SL_GROUP_GRAD, tier) +
+           it->state_bytes / it->moment_ranks * share_of(placement, SL_GROUP_STATE1, tier);
 }
 
 /* Of what is elsewhere, on the device while it is used. */
@@ -173,8 +182,17 @@ static double visiting_bytes(const stage *it, const sl_layer_costs *costs,
 {
     const double gathered = it->param_ranks > 1 ? 1 : share_away(placement, SL_GROUP_PARAM);
     const double grads = it->grad_ranks > 1 ? 1 : share_away(placement, SL_GROUP_GRAD);
-    return VISITING_LAYERS * costs->layer.elements *
-           (gathered * it->param_bytes + grads * it->grad_bytes);
+    return VISITING_LAYERS * (gathered * it->param_bytes * costs->layer.elements +
+                              grads * it->grad_bytes * costs->layer.trained);
+}
+
+/* Beyond states, in the passes or in the updates, whichever takes more. Where gradients are shared
+ * out, directions are gathered beside them. */
+static double working_bytes(const stage *it, const sl_layer_costs *costs)
+{
+    const double passes = costs->working_bytes + it->kept * it->layers * costs->layer.saved_bytes;
+    const double gathered = it->grad_ranks > 1 ? costs->largest_directions * it->grad_bytes : 0;
+    return fmax(passes, costs->updating_bytes + gathered);
 }
 
 static void count_stage(const stage *it, const sl_layer_costs *costs,
@@ -183,13 +201,12 @@ static void count_stage(const stage *it, const sl_layer_costs *costs,
     const sl_policy_options *placement = &candidate->placement;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         bytes[tier] = states_in(it, placement, (sl_tier)tier);
-    bytes[SL_TIER_DEVICE] += visiting_bytes(it, costs, placement) + costs->working_bytes +
-                             it->kept * it->layers * costs->layer.saved_bytes;
+    bytes[SL_TIER_DEVICE] += visiting_bytes(it, costs, placement) + working_bytes(it, costs);
     if (candidate->layout.stages > 1)
         bytes[SL_TIER_DEVICE] += 2 * costs->boundary_bytes;
     if (share_of(placement, SL_GROUP_STATE1, SL_TIER_DISK) > 0) /* drives need a place between */
-        bytes[SL_TIER_HOST] += VISITING_LAYERS * costs->layer.elements *
-                               (it->moment_bytes / it->moment_ranks + it->param_bytes);
+        bytes[SL_TIER_HOST] += VISITING_LAYERS * (costs->layer.state_bytes / it->moment_ranks +
+                                                  costs->layer.elements * it->param_bytes);
 }
 
 static void set_budgets(const sl_cluster *cluster, uint64_t budget[SL_TIER_COUNT])
@@ -245,7 +262,7 @@ static void add_visits(const sl_cluster_job *job, const sl_cluster_candidate *ca
     const double gather =
         it->param_ranks > 1 ? sl_exchange_cost_seconds(data, it->param_bytes * it->elements) : 0;
     const double grads = host_link_seconds(job->cluster, share_away(placement, SL_GROUP_GRAD) *
-                                                             it->grad_bytes * it->elements);
+                                                             it->grad_bytes * it->trained);
     const double both_ways = stores_sums(candidate) ? grads : 0;
     const double forward = fmax(up, gather) / passes;
     const double backward = fmax(fmax(up + both_ways, grads), gather) / passes;
@@ -259,33 +276,37 @@ static void add_visits(const sl_cluster_job *job, const sl_cluster_candidate *ca
 static void add_sums(const sl_cluster_candidate *candidate, const sl_exchange_cost *data,
                      const stage *it, times *out)
 {
-    const double once = sl_exchange_cost_seconds(data, it->param_bytes * it->elements);
+    const double once = sl_exchange_cost_seconds(data, it->param_bytes * it->trained);
     const double sums = candidate->zero == 0 ? 2 * once : once;
     const double gathers = candidate->zero == 1 || candidate->zero == 2 ? once : 0;
+    const double directions =
+        candidate->zero > 0 ? sl_exchange_cost_seconds(data, it->grad_bytes * it->directions) : 0;
     if (data->ranks == 1)
         return;
-    out->data_exchange += sums + gathers;
-    out->data = exposed_beside(sums, out->backward, it->layers);
+    out->data_exchange += sums + gathers + directions;
+    out->data = exposed_beside(sums, out->backward, it->layers) + directions;
     if (gathers > 0)
         out->data += exposed_beside(gathers, out->forward, it->layers);
 }
 
 /* What is updated off the device: gradients go down, parameters come up, states go from and to
- * drives, and the host computes; the slowest of them counts. */
-static void add_update(const sl_cluster_job *job, const sl_layer_costs *costs,
-                       const sl_cluster_candidate *candidate, const stage *it, times *out)
+ * drives, and the host computes; the slowest of them counts. Directions come up to be turned, and
+ * go down again. */
+static void add_update(const sl_cluster_job *job, const sl_cluster_candidate *candidate,
+                       const stage *it, times *out)
 {
     const sl_cluster *cluster = job->cluster;
-    const double owned = it->elements / it->moment_ranks;
-    const double away = share_away(&candidate->placement, SL_GROUP_STATE1) * owned;
-    const double on_disk =
-        share_of(&candidate->placement, SL_GROUP_STATE1, SL_TIER_DISK) * owned * it->moment_bytes;
-    out->device_update = (owned - away) * costs->element_seconds;
-    out->host_update = away * costs->host_update_seconds;
+    const double away = share_away(&candidate->placement, SL_GROUP_STATE1) / it->moment_ranks;
+    const double here = 1 / it->moment_ranks - away;
+    const double on_disk = share_of(&candidate->placement, SL_GROUP_STATE1, SL_TIER_DISK) *
+                           it->state_bytes / it->moment_ranks;
+    out->device_update = here * it->device_update + it->turns;
+    out->host_update = away * it->host_update;
     if (on_disk > 0)
         out->drive_seconds = cluster->node_gpus * (on_disk / cluster->disk_read_rate +
                                                    on_disk / cluster->disk_write_rate);
-    const double copies = host_link_seconds(cluster, away * it->param_bytes);
+    const double copies = host_link_seconds(
+        cluster, away * (it->trained * it->param_bytes + it->directions * it->grad_bytes));
     out->copy_seconds += copies;
     const double off = fmax(fmax(out->host_update, out->drive_seconds), copies);
     out->update = out->device_update;
@@ -302,12 +323,12 @@ static times time_stage(const sl_cluster_job *job, const sl_layer_costs *costs,
     times out = {.tensor_exchange = m * it->exchange};
     add_visits(job, candidate, &data, it, &out);
     add_sums(candidate, &data, it, &out);
-    add_update(job, costs, candidate, it, &out);
+    add_update(job, candidate, it, &out);
     if (candidate->layout.stages > 1) {
         const double send =
             sl_exchange_cost_send_seconds(job->cluster, &candidate->layout, costs->boundary_bytes);
         const double tied = sl_exchange_cost_send_seconds(job->cluster, &candidate->layout,
-                                                          4 * costs->tied_elements);
+                                                          4 * costs->tied.trained);
         out.send_seconds =
             m * send + tied; /* what comes goes the other way of a full-duplex link */
         out.data += tied;

@@ -13,6 +13,9 @@
  *           the next forward pass
  *   update  what is updated on the host or streamed from drives hides behind the next step's first
  *           forward pass, but for one layer
+ *   rules   what is stored and updated is counted by the rule of each tensor; frozen ones have no
+ *           gradient. Where a rule works by directions, every data-parallel rank turns all of them
+ *           on the device, gathered first from ZeRO 1 on; they travel with gradients
  *   visits  parameters that are gathered (ZeRO 3) or that live elsewhere come once a pass of each
  *           micro-batch, in layer order once a pass; a pass takes as long as the slower of both
  */
@@ -74,6 +77,11 @@ typedef struct sl_cluster_job {
     uint32_t seq, ranks;
     uint64_t global_batch; /* rows of a step */
     bool sequence_parallel, partition_activations;
+    float lora_dropout;
+    sl_update_rules rules; /* borrows the lists of a configuration */
+    /* Of the whole model, by sl_cluster_check_rules; they are not looked at by estimates. */
+    uint64_t parameters, trained; /* without padding; adapters are counted */
+    double token_flops;
 } sl_cluster_job;
 
 sl_layer_cost_args sl_cluster_layer_args(const sl_cluster_job *job,

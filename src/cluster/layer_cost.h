@@ -3,7 +3,9 @@
  * Nothing of it is a formula: models of one and of two layers, of the local shape of a candidate,
  * are emitted, planned and simulated as `sluice plan` does, on the described machine; what the
  * second layer adds is a layer, what is left the two ends. So what a layer costs follows every
- * change of ops, passes and planner, and costs the same for 2 layers and for 128.
+ * change of ops, passes and planner, and costs the same for 2 layers and for 128. Parameters are
+ * counted tensor by tensor, each with the states of its rule. What is done once a step is counted
+ * apart from what each micro-batch does.
  */
 #ifndef SL_CLUSTER_LAYER_COST_H
 #define SL_CLUSTER_LAYER_COST_H
@@ -17,16 +19,22 @@ typedef struct sl_layer_cost {
     double exposed_seconds;  /* of both: waiting for the other tensor-parallel ranks */
     double exchange_seconds; /* of both: exchanging with them, beside the work or not */
     double elements;         /* parameters of the rank, padded ids and heads included */
-    double saved_bytes;      /* that a micro-batch leaves for its backward pass */
+    double trained;          /* those with a gradient */
+    double directions;       /* those whose rule makes directions of gradients (rule.h) */
+    double state_bytes;      /* of master weights and states of rules, on one data-parallel rank */
+    double update_seconds;   /* norms and updates of all on the device, once a step */
+    double host_update_seconds; /* updates of all on the host */
+    double turn_seconds;        /* directions of all matrices turned, on each data-parallel rank */
+    double saved_bytes;         /* that a micro-batch leaves for its backward pass */
 } sl_layer_cost;
 
 typedef struct sl_layer_costs {
     sl_layer_cost layer, embedding, head;
-    double tied_elements;       /* of the embedding: a last stage of its own has them too */
-    double working_bytes;       /* beyond states and what is saved, at the peak */
-    double boundary_bytes;      /* hidden states of a micro-batch, which one stage sends the next */
-    double element_seconds;     /* norm and update on the device, a parameter */
-    double host_update_seconds; /* update on the host, a parameter */
+    sl_layer_cost tied;    /* the embedding's table, which a last stage of its own has too */
+    double working_bytes;  /* beyond states and what is saved, at the peak of the passes */
+    double updating_bytes; /* beyond states, at the peak of the updates, when nothing is saved */
+    double largest_directions; /* elements of the largest chunk of directions */
+    double boundary_bytes;     /* hidden states of a micro-batch, which one stage sends the next */
 } sl_layer_costs;
 
 /* What is measured: the task of one rank without layers, of which shape.layers is not looked at. */
@@ -38,6 +46,8 @@ typedef struct sl_layer_cost_args {
     sl_recompute recompute;
     bool sequence_parallel, partition_activations;
     bool stores_sums; /* gradients are fp32 sums over micro-batches */
+    float lora_dropout;
+    sl_update_rules rules; /* the same of all layers */
 } sl_layer_cost_args;
 
 /* SL_ERROR_USAGE: the shape does not divide so; else failures of planning. */

@@ -289,6 +289,114 @@ static void parts_when_compared_with_the_whole_plan_then_bytes_and_time_agree(vo
         }
 }
 
+/* ---- rules, states, adapters ---- */
+
+/* What --cluster is asked with; `adapters`: of all linear layers. */
+typedef struct asked {
+    const char *name;
+    sl_update_rules rules;
+    uint32_t adapters;
+} asked;
+
+static sl_config_list no_mlp = {.items = (char *[]){"h.*.mlp.*"}, .count = 1},
+                      mixed = {.items =
+                                   (char *[]){"h.*.mlp.*.weight=muon,h.*.attn.*=none,wte.*=sgd"},
+                               .count = 1};
+
+static const asked askeds[] = {
+    {"lion, int8", {.optimizer = SL_CONFIG_LION, .states = SL_STATES_INT8}, 0},
+    {"adamw, bf16", {.states = SL_STATES_BF16}, 0},
+    {"muon", {.optimizer = SL_CONFIG_MUON}, 0},
+    {"sgd", {.optimizer = SL_CONFIG_SGD}, 0},
+    {"frozen MLPs", {.freeze = {.count = 0}}, 0},
+    {"muon, sgd, frozen", {.rule = {.count = 0}}, 0},
+    {"adapters", {.has_adapters = true}, 8},
+};
+
+static void ask(const asked *what, sl_cluster_job *job)
+{
+    job->rules = what->rules;
+    if (strcmp(what->name, "frozen MLPs") == 0)
+        job->rules.freeze = no_mlp;
+    if (strcmp(what->name, "muon, sgd, frozen") == 0)
+        job->rules.rule = mixed;
+    if (what->adapters > 0)
+        job->shape.lora = (sl_lora){.rank = what->adapters, .alpha = 8, .targets = SL_LORA_ALL};
+}
+
+/* As above, of tensor-parallel and data-parallel ranks. */
+static void parts_when_tensors_have_rules_then_agree_with_the_whole_plan(void **state)
+{
+    (void)state;
+    const sl_cluster cluster = load_example("dgx-a100-80gb.json");
+    static sl_cluster_answer costs, whole;
+    for (size_t i = 0; i < sizeof askeds / sizeof askeds[0]; i++) {
+        sl_cluster_question question = small_question(&cluster);
+        ask(&askeds[i], &question.job);
+        question.job.ranks = 4;
+        question.job.global_batch = 8;
+        question.tensor = 1 + i % 2;
+        question.stages = 1;
+        question.zero = (int)(i % 3); /* stage 3 keeps what it gathers where there is room */
+        question.micro_batch = 2;
+        question.recompute = SL_RECOMPUTE_SELECTIVE;
+        question.policy = SL_POLICY_DEVICE;
+        question.accumulation = SL_ACCUMULATE_MICRO;
+        if (sl_cluster_choose(&question, &costs) != SL_OK)
+            fail_msg("%s: %s", askeds[i].name, sl_status_message());
+        question.plans = true;
+        assert_int_equal(sl_cluster_choose(&question, &whole), SL_OK);
+        assert_true(whole.best[0].is_planned && !costs.best[0].is_planned);
+        const double bytes = (double)costs.best[0].bytes[SL_TIER_DEVICE] /
+                             (double)whole.best[0].bytes[SL_TIER_DEVICE];
+        const double time = costs.best[0].step_seconds / whole.best[0].step_seconds;
+        print_message("%s, %u tensor ranks, ZeRO %d: bytes %.3f, time %.3f of the whole plan's\n",
+                      askeds[i].name, question.tensor, question.zero, bytes, time);
+        assert_true(bytes > 0.9 && bytes < 1.1);
+        assert_true(time > 0.8 && time < 1.2);
+    }
+}
+
+/* The bytes of states are those that the layout of the whole model has, but for rounding chunks. */
+static void states_when_counted_by_rule_then_are_those_of_the_layout(void **state)
+{
+    (void)state;
+    const sl_cluster cluster = load_example("dgx-a100-80gb.json");
+    for (size_t i = 0; i < sizeof askeds / sizeof askeds[0]; i++) {
+        sl_cluster_question question = small_question(&cluster);
+        sl_cluster_job *job = &question.job;
+        sl_layer_costs costs;
+        sl_program *program;
+        double stored = 0, trained = 0;
+        ask(&askeds[i], job);
+        const sl_cluster_candidate candidate = {
+            .layout = {1, 1, 1}, .micro_batch = 1, .accumulate = 2};
+        const sl_layer_cost_args sample = sl_cluster_layer_args(job, &candidate);
+        if (sl_layer_cost_measure(&sample, &costs) != SL_OK)
+            fail_msg("%s: %s", askeds[i].name, sl_status_message());
+        const sl_model_options options = {
+            .batch = 1, .seq = 1, .tp_size = 1, .type = job->type, .grad_type = SL_TYPE_FP32};
+        assert_int_equal(sl_model_shape_emit(&job->shape, &options, &program), SL_OK);
+        assert_int_equal(sl_update_rules_apply(&job->rules, program), SL_OK);
+        const sl_stored_types types = sl_program_stored_types(program);
+        for (uint32_t t = 0; t < program->tensor_count; t++) {
+            const sl_tensor_spec *spec = &program->tensors[t];
+            const double share = (double)spec->element_count / SL_BLOCK_ELEMENTS;
+            for (int group = SL_GROUP_MASTER; group <= SL_GROUP_STATE2; group++)
+                stored += share * (double)sl_rule_block_bytes(spec->rule, (sl_group)group, &types);
+            trained += sl_program_trains(program, t) ? (double)spec->element_count : 0;
+        }
+        sl_program_close(program);
+        const double found = costs.embedding.state_bytes + costs.head.state_bytes +
+                             job->shape.layers * costs.layer.state_bytes;
+        const double found_trained =
+            costs.embedding.trained + costs.head.trained + job->shape.layers * costs.layer.trained;
+        print_message("%s: %.0f bytes of states, %.0f trained\n", askeds[i].name, found,
+                      found_trained);
+        assert_true(fabs(found - stored) < 1 && fabs(found_trained - trained) < 1);
+    }
+}
+
 static void choose_when_all_is_open_then_no_fixed_layout_is_faster(void **state)
 {
     (void)state;
@@ -446,6 +554,8 @@ int main(void)
             plan_when_compared_with_table_1_then_rows_without_pipelines_are_within_10_percent),
         cmocka_unit_test(plan_when_compared_with_figure_13_then_the_order_is_that_of_the_figure),
         cmocka_unit_test(parts_when_compared_with_the_whole_plan_then_bytes_and_time_agree),
+        cmocka_unit_test(parts_when_tensors_have_rules_then_agree_with_the_whole_plan),
+        cmocka_unit_test(states_when_counted_by_rule_then_are_those_of_the_layout),
         cmocka_unit_test(choose_when_all_is_open_then_no_fixed_layout_is_faster),
         cmocka_unit_test(choose_when_nothing_fits_then_the_nearest_miss_is_named),
         cmocka_unit_test(page_when_a_step_is_long_then_both_ends_of_it_are_drawn),

@@ -1,7 +1,8 @@
 /* What could be wrong in `plan --cluster` as a user gives it: an option that it does not search is
  * taken and forgotten; a way out that cannot be asked for; numbers of ranks and rows that do not
  * divide end without saying what bounds them; ways that are no sharing of the ranks, or are not in
- * the order of their times; the best way is none that `plan --ranks` takes. */
+ * the order of their times; the best way is none that `plan --ranks` takes; bytes of a
+ * whole plan are others than those of `plan`, with some rule, type of states or adapters. */
 #define _GNU_SOURCE
 #include "command_run.h"
 
@@ -57,6 +58,44 @@ static void best_way_when_given_to_plan_is_a_plan(void **state)
     json_decref(object);
 }
 
+/* A plan that --cluster made as a whole has the bytes that plan has for the same choice. The logits
+ * of so few ids are one panel on a GPU and on the cpu. */
+static void bytes_when_planned_as_a_whole_are_those_of_plan(void **state)
+{
+    (void)state;
+    static const char *const rules[] = {
+        "",
+        "--optimizer lion --state-type int8",
+        "--optimizer muon",
+        "--rule 'h.*.mlp.*.weight=muon' 'h.*.attn.*=none' 'wte.*=sgd'",
+        "--state-type bf16 --freeze 'h.*.mlp.*'",
+        "--lora-rank 4 --lora-targets all-linear --state-type int8"};
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        assert_code(sluice("plan " CLUSTER SMALL "--ranks 1 --global-batch 8 --micro-batch 2 "
+                           "--policy device --recompute full --accumulation micro --json %s",
+                           rules[i]),
+                    0);
+        json_t *object = json_loads(output, 0, NULL);
+        json_t *way = json_incref(json_array_get(json_object_get(object, "best"), 0));
+        json_decref(object);
+        assert_true(json_is_true(json_object_get(way, "drawn")));
+        assert_code(sluice("plan " SMALL "--device cpu --threads 1 --device-memory 8G "
+                           "--host-memory 8G --precision bf16 --micro-batch 2 --accumulate 4 "
+                           "--policy device --recompute full --accumulation micro --json %s",
+                           rules[i]),
+                    0);
+        object = json_loads(output, 0, NULL);
+        static const char *const tiers[] = {"device", "host", "disk"};
+        for (int tier = 0; tier < 3; tier++) {
+            const json_t *plan = json_object_get(json_object_get(object, "tiers"), tiers[tier]);
+            assert_int_equal(read_count(json_object_get(way, "peak_bytes"), tiers[tier]),
+                             read_count(plan, "peak_bytes"));
+        }
+        json_decref(object);
+        json_decref(way);
+    }
+}
+
 static void options_when_not_searched_are_refused(void **state)
 {
     (void)state;
@@ -68,6 +107,18 @@ static void options_when_not_searched_are_refused(void **state)
         {"--global-batch 8", "give --ranks", 64},
         {"--ranks 8 --global-batch 8 --device-memory 8G", "--device-memory is not known", 64},
         {"--ranks 8 --global-batch 8 --dropout 0.1", "--dropout is not known", 64},
+        {"--ranks 8 --global-batch 8 --adapter x", "--adapter is not known", 64},
+        {"--ranks 8 --global-batch 8 --rule 'h.2.*=lion'",
+         "\"h.2.ln_1.weight\" is in another way than in block 0: let patterns match it in every "
+         "block, as 'h.*.ln_1.weight'",
+         64},
+        {"--ranks 8 --global-batch 8 --freeze 'h.0.mlp.*'", "\"h.1.mlp.c_fc.weight\" is in", 64},
+        {"--ranks 8 --global-batch 8 --lora-rank 2 --lora-targets h.3.attn.c_attn",
+         "\"h.3.attn.c_attn.lora_A.weight\" is in another way", 64},
+        {"--ranks 8 --global-batch 8 --lora-rank 2 --lora-targets h.0.attn.c_attn",
+         "\"h.0.attn.c_attn.lora_B.weight\" is in another way", 64},
+        {"--ranks 8 --global-batch 8 --rule 'g.*=lion'", "--rule: \"g.*\" matches no tensor", 64},
+        {"--ranks 8 --global-batch 8 --lora-rank 2 --lora-targets q", "names no linear layer", 64},
         {"--ranks 8 --global-batch 8 --accumulate 2", "--accumulate is not known", 64},
         {"--ranks 8 --global-batch 8 --nvme-params 1", "--nvme-params is not known", 64},
         {"--ranks 8 --global-batch 8 --stages uniform", "--stages is not known", 64},
@@ -140,6 +191,7 @@ int main(void)
         cmocka_unit_test(best_way_when_given_to_plan_is_a_plan),
         cmocka_unit_test(type_when_the_gpus_lack_it_is_not_planned),
         cmocka_unit_test(options_when_not_searched_are_refused),
+        cmocka_unit_test(bytes_when_planned_as_a_whole_are_those_of_plan),
         cmocka_unit_test(model_when_too_large_a_number_of_ranks_that_can_be_asked_for_is_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
