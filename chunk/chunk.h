@@ -217,6 +217,12 @@ typedef struct sl_adding_rates {
     sl_op_rate rate[SL_TYPE_COUNT];
 } sl_adding_rates;
 
+/* Of an op that updates: bytes of traffic a second, by how states are stored; 0: not measured. */
+typedef struct sl_update_rates {
+    bool is_measured;
+    double device[SL_STATES_COUNT][SL_TYPE_COUNT], host[SL_STATES_COUNT][SL_TYPE_COUNT];
+} sl_update_rates;
+
 /* How fast a machine runs one op or one copy alone, and how many of its cores that takes. */
 typedef struct sl_machine {
     char name[96];
@@ -224,7 +230,10 @@ typedef struct sl_machine {
     /* Of an op that adds to its output (sl_op_adds); if not measured, the rates in `op` count. */
     sl_adding_rates adding_op[SL_OP_COUNT];
     sl_op_rate host_update[SL_TYPE_COUNT]; /* updates on the host lane */
-    double copy_rate[SL_LANE_COUNT];       /* bytes a second of each lane that copies, alone */
+    /* Of updates; where a rate is not measured, that of ADAMW with states in fp32 counts: its
+     * `op`, or `host_update`. */
+    sl_update_rates update[SL_OP_COUNT];
+    double copy_rate[SL_LANE_COUNT]; /* bytes a second of each lane that copies, alone */
     double mixed_disk_rate; /* bytes a second, read plus written, when both lanes of the disk run */
     double op_seconds;      /* fixed cost of one op */
     double copy_seconds[SL_LANE_COUNT]; /* fixed cost of one copy */
@@ -247,7 +256,8 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
 
 /* Scales measured rates to one process of several: it has `worker_count` >= 1 compute workers, and
  * `rank_count` >= 1 ranks share cores, memory and drive. FLOP rates scale with the number of cores;
- * byte rates too, but only up to the number of cores that saturates memory; the drive is shared
+ * byte rates too, but only up to the number of cores that saturates memory; an update's, up to what
+ * AdamW reaches where it saturates memory; the drive is shared
  * evenly; exchanges between ranks keep their rates. Of a machine with a GPU only the rates of the
  * host and the drive are scaled. Changes nothing if one rank has as many workers as were measured.
  */
@@ -266,8 +276,8 @@ bool sl_machine_is_guess(const sl_machine *machine);
  * in place: their byte rate is twice that of the all-reduce. */
 void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
 
-/* The kind whose rates an op has: updates of all rules have those of ADAMW, which bench measures,
- * because memory bounds them all. */
+/* The kind whose rates an op has; of updates without rates of their own that is ADAMW, because
+ * memory bounds most of them. */
 sl_op_kind sl_machine_rate_kind(sl_op_kind kind);
 
 /* Seconds of one op alone, on the compute lane or, for updates, on the host lane. */

@@ -13,6 +13,7 @@
  * has rates of its own (docs/decisions/0010-cuda.md). Copies over the link take 55 GB/s in each
  * direction, in both at once, and keep no core busy. The compute lane uses no core of the host.
  */
+#include <math.h>
 #include <stdio.h>
 
 #include "chunk/chunk.h"
@@ -134,6 +135,32 @@ static void scale_ops(sl_machine *machine, double flops, double bytes)
         }
 }
 
+/* What takes arithmetic gains by each core until memory bounds it, as it bounds AdamW. A rate near
+ * AdamW's is bound so already. */
+static double scale_update_rate(double rate, double adamw, double flops, double bytes)
+{
+    const double near = 0.9;
+    if (rate >= near * adamw)
+        return rate * bytes;
+    return smaller(rate * flops, fmax(rate, adamw) * bytes);
+}
+
+/* To be called before the rates of ADAMW are scaled. */
+static void scale_updates(sl_machine *machine, double flops, double bytes)
+{
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        for (int states = 0; states < SL_STATES_COUNT; states++)
+            for (int type = 0; type < SL_TYPE_COUNT; type++) {
+                double *device = &machine->update[kind].device[states][type];
+                double *host = &machine->update[kind].host[states][type];
+                if (machine->shares_cores)
+                    *device = scale_update_rate(*device, machine->op[SL_OP_ADAMW][type].byte_rate,
+                                                flops, bytes);
+                *host =
+                    scale_update_rate(*host, machine->host_update[type].byte_rate, flops, bytes);
+            }
+}
+
 static void share_disk(sl_machine *machine, double ranks)
 {
     machine->copy_rate[SL_LANE_READ] /= ranks;
@@ -153,6 +180,7 @@ void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_
     const double bytes = smaller(reading_bytes(worker_count, saturating),
                                  reading_bytes((uint32_t)cores, saturating) / ranks) /
                          reading_bytes((uint32_t)measured, saturating);
+    scale_updates(machine, flops, bytes);
     if (machine->shares_cores)
         scale_ops(machine, flops, bytes);
     for (int type = 0; type < SL_TYPE_COUNT; type++)
@@ -225,9 +253,23 @@ static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
     return &machine->op[like][attrs->type];
 }
 
+/* 0: the update has no rate of its own. */
+static double find_update_rate(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,
+                               bool on_host)
+{
+    const sl_update_rates *rates = &machine->update[kind];
+    if (!sl_op_info_of(kind)->updates_chunk)
+        return 0;
+    return on_host ? rates->host[attrs->state_type][attrs->type]
+                   : rates->device[attrs->state_type][attrs->type];
+}
+
 double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,
                              bool on_host)
 {
+    const double update_rate = find_update_rate(machine, kind, attrs, on_host);
+    if (update_rate > 0)
+        return machine->op_seconds + (double)sl_op_traffic_bytes(kind, attrs) / update_rate;
     const sl_op_rate *rate = find_rate(machine, kind, attrs, on_host);
     double seconds = machine->op_seconds + rate->seconds;
     if (rate->flop_rate > 0)

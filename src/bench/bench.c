@@ -234,12 +234,17 @@ static const char *name_result(const sl_ops_case *one)
 static void name_case(const sl_ops_case *one, char out_name[64])
 {
     const sl_op_attrs *a = &one->attrs;
-    const char *name = sl_op_info_of(one->kind)->name;
+    static const char *const state_names[SL_STATES_COUNT] = {[SL_STATES_FP32] = "",
+                                                             [SL_STATES_BF16] = ", bf16 states",
+                                                             [SL_STATES_INT8] = ", int8 states"};
+    const sl_op_info *info = sl_op_info_of(one->kind);
+    const char *name = info->name;
     unsigned long long rows = a->row_count ? a->row_count : a->batch * a->seq;
     unsigned long long out = a->out ? a->out : a->id_count;
     if (a->element_count)
-        snprintf(out_name, 64, "%s %.4g M%s", name, 1e-6 * (double)a->element_count,
-                 a->grad_type ? ", half gradient" : "");
+        snprintf(out_name, 64, "%s %.4g M%s%s", name, 1e-6 * (double)a->element_count,
+                 a->grad_type ? ", half gradient" : "",
+                 state_names[info->updates_chunk ? a->state_type : SL_STATES_FP32]);
     else if (a->heads)
         snprintf(out_name, 64, "%s %llu x T=%llu, %llu wide", name, (unsigned long long)a->batch,
                  (unsigned long long)a->seq, (unsigned long long)a->in);
@@ -267,7 +272,8 @@ static double find_roof(const measurement *m, const sl_ops_case *one, bool on_ho
         }
         return sl_samples_median(&m->flops[one->attrs.type]);
     }
-    if (one->kind != SL_OP_ADAMW) /* the others are not memory's alone: caches hold their data */
+    if (!sl_op_info_of(one->kind)
+             ->updates_chunk) /* the others are not memory's alone: caches hold their data */
         return 0;
     const sl_copies_case *within = &m->copies.cases[SL_COPIES_WITHIN];
     return on_host ? sl_samples_median(&m->loops[SL_LOOP_UPDATE])

@@ -2,6 +2,7 @@
  * fit their times. An op runs through the kernel table of its device, as in a step. */
 #include "ops.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,19 +21,31 @@ static bool is_of_chunk(sl_op_kind kind, const char *name)
 {
     if (kind == SL_OP_CLEAR || kind == SL_OP_ADD || kind == SL_OP_ROUND)
         return true;
-    static const char *const names[] = {"weight",  "dweight", "panel",   "dpanel",
-                                        "wpe",     "dwpe",    "param",   "master",
-                                        "moment1", "moment2", "gradient"};
+    static const char *const names[] = {"weight",   "dweight", "panel",    "dpanel",  "wpe",
+                                        "dwpe",     "param",   "master",   "moment1", "moment2",
+                                        "gradient", "moment",  "momentum", "mean",    "direction"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
             return true;
     return false;
 }
 
+/* True if operand i is a state of a rule that is stored in bf16; codes may be any bytes, and fp32
+ * is a scale. */
+static bool is_half_state(const sl_ops_case *one, uint32_t i)
+{
+    sl_op_attrs other = one->attrs;
+    other.state_type = SL_STATES_INT8;
+    return one->attrs.state_type == SL_STATES_BF16 &&
+           sl_op_least_bytes(one->kind, &other, i) != sl_op_least_bytes(one->kind, &one->attrs, i);
+}
+
 /* Element type of operand i: fp32 where its bytes do not depend on the compute type. */
 static sl_type find_operand_type(const sl_ops_case *one, uint32_t i)
 {
     sl_op_attrs other = one->attrs;
+    if (is_half_state(one, i))
+        return SL_TYPE_BF16;
     other.type = one->attrs.type == SL_TYPE_FP32 ? SL_TYPE_BF16 : SL_TYPE_FP32;
     bool is_typed =
         sl_op_least_bytes(one->kind, &other, i) != sl_op_least_bytes(one->kind, &one->attrs, i);
@@ -80,6 +93,8 @@ static bool is_left_out(const sl_ops_case *one, uint32_t i)
         return is_extra(info->operand[i].name);
     if (strcmp(info->operand[i].name, "master") == 0)
         return one->attrs.type == SL_TYPE_FP32;
+    if (info->updates_chunk) /* sgd with momentum: without it there are no states */
+        return false;
     return info->operand[i].is_optional && !sl_ops_makes_gradient(one->kind);
 }
 
@@ -140,17 +155,18 @@ static const step small_step = {NULL, 1, 8, 0};
 
 /* Elements of measured chunks: the whole chunk says no more, and takes longer. */
 static const uint64_t chunk_elements[] = {UINT64_C(1) << 20, CHUNK_ELEMENTS_MAX};
+static const uint64_t small_elements = UINT64_C(2) * SL_BLOCK_ELEMENTS; /* of a small shape */
 
 static bool is_sized_by_chunk(sl_op_kind kind)
 {
-    return kind == SL_OP_ADAMW || kind == SL_OP_BLOCK_NORM || kind == SL_OP_CLEAR ||
+    return sl_op_info_of(kind)->updates_chunk || kind == SL_OP_BLOCK_NORM || kind == SL_OP_CLEAR ||
            kind == SL_OP_CLEAR_PADDING || kind == SL_OP_ROUND;
 }
 
 sl_bench_figure sl_ops_figure(sl_op_kind kind)
 {
     const sl_op_attrs one = {.row_count = 1, .in = 1, .out = 1, .id_count = 1};
-    if (kind == SL_OP_ADAMW)
+    if (sl_op_info_of(kind)->updates_chunk)
         return SL_BENCH_ADAMW;
     return sl_op_flops(kind, &one) > 0 ? SL_BENCH_GEMM : SL_BENCH_OP;
 }
@@ -200,7 +216,6 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
 /* `count` of the kinds, AdamW first. */
 static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *selection)
 {
-    static const uint64_t small_elements = UINT64_C(2) * SL_BLOCK_ELEMENTS;
     const bool is_small = selection->small_shape != NULL;
     static const sl_op_kind kinds[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_CLEAR, SL_OP_ROUND};
     for (int i = 0; i < count; i++)
@@ -216,6 +231,37 @@ static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *sele
                 if (kinds[i] == SL_OP_ADAMW || kinds[i] == SL_OP_BLOCK_NORM)
                     SL_TRY(add_case(ops, kinds[i], &attrs));
             }
+    return SL_OK;
+}
+
+static bool has_states(sl_op_kind kind)
+{
+    const sl_op_attrs fp32 = {.element_count = SL_BLOCK_ELEMENTS};
+    const sl_op_attrs int8 = {.element_count = SL_BLOCK_ELEMENTS, .state_type = SL_STATES_INT8};
+    for (uint32_t i = 0; i < sl_op_info_of(kind)->operand_count; i++)
+        if (sl_op_least_bytes(kind, &fp32, i) != sl_op_least_bytes(kind, &int8, i))
+            return true;
+    return false;
+}
+
+/* Each op that updates, with states of each type; ADAMW with fp32 is one of the chunks. */
+static sl_status add_updates(sl_ops *ops, const sl_ops_selection *selection)
+{
+    for (int kind = 0; kind < SL_OP_COUNT; kind++) {
+        if (!sl_op_info_of((sl_op_kind)kind)->updates_chunk)
+            continue;
+        const int first = kind == SL_OP_ADAMW ? SL_STATES_BF16 : SL_STATES_FP32;
+        const int count = has_states((sl_op_kind)kind) ? SL_STATES_COUNT : SL_STATES_FP32 + 1;
+        for (int states = first; states < count; states++)
+            for (int type = 0; type < SL_TYPE_COUNT; type++) {
+                const sl_op_attrs attrs = {
+                    .element_count = selection->small_shape ? small_elements : chunk_elements[0],
+                    .type = (uint16_t)type,
+                    .grad_type = (uint16_t)type,
+                    .state_type = (uint32_t)states};
+                SL_TRY(add_case(ops, (sl_op_kind)kind, &attrs));
+            }
+    }
     return SL_OK;
 }
 
@@ -296,7 +342,8 @@ static sl_status add_steps(sl_ops *ops, const sl_ops_selection *selection)
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !selection->small_shape; i++)
         if (steps[i].use & use)
             SL_TRY(add_both_steps(ops, &steps[i], NULL));
-    return add_chunks(ops, 4, selection);
+    SL_TRY(add_chunks(ops, 4, selection));
+    return add_updates(ops, selection);
 }
 
 /* The largest square that there is room for. */
@@ -326,8 +373,10 @@ static sl_status add_list(sl_ops *ops, const sl_ops_selection *selection)
         SL_TRY(append_case(ops, &selection->given[i]));
     if (selection->list == SL_OPS_GIVEN)
         return SL_OK;
-    if (selection->list == SL_OPS_ADAMW)
-        return add_chunks(ops, 1, selection);
+    if (selection->list == SL_OPS_ADAMW) {
+        SL_TRY(add_chunks(ops, 1, selection));
+        return add_updates(ops, selection);
+    }
     return selection->list == SL_OPS_ROOFS ? add_roofs(ops, selection) : add_steps(ops, selection);
 }
 
@@ -341,6 +390,7 @@ struct sl_ops_scratch {
     _Alignas(ALIGNMENT) sl_norm_sum norm;
     _Alignas(ALIGNMENT) sl_step_control control;
     _Alignas(ALIGNMENT) uint8_t block_flags[CHUNK_ELEMENTS_MAX / SL_BLOCK_ELEMENTS];
+    _Alignas(ALIGNMENT) uint64_t block_keys[CHUNK_ELEMENTS_MAX / SL_BLOCK_ELEMENTS];
     _Alignas(ALIGNMENT) uint8_t workspace[];
 };
 
@@ -455,6 +505,7 @@ static sl_status fill_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count)
             (sl_kernel_call){.attrs = &one->attrs,
                              .workspace = ops->scratch->workspace,
                              .block_flags = ops->scratch->block_flags,
+                             .block_keys = ops->scratch->block_keys,
                              .workers = device->workers,
                              .stream = device->ops->stream_native(device->streams[0].stream),
                              .library = device->library,
@@ -466,6 +517,10 @@ static sl_status fill_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count)
                                          .epsilon = 1e-8f,
                                          .bias1 = 0.5f,
                                          .bias2_root = 0.5f,
+                                         .lion_beta1 = 0.9f,
+                                         .lion_beta2 = 0.99f,
+                                         .momentum = 0.9f,
+                                         .muon_momentum = 0.95f,
                                          .clip = 1.0f,
                                          .loss_scale = 1.0f}};
         SL_TRY(take_operands(ops, one, &ops->calls[i]));
@@ -535,6 +590,13 @@ typedef struct fit {
     double op_seconds;
 } fit;
 
+/* A case of add_updates, whose rate is not one of the kind's. */
+static bool is_of_rule(const sl_ops_case *one)
+{
+    return sl_op_info_of(one->kind)->updates_chunk &&
+           (one->kind != SL_OP_ADAMW || one->attrs.state_type != SL_STATES_FP32);
+}
+
 /* Writes the rate of one kind and type, if there are cases of it. */
 static sl_status fit_kind(const sl_ops *ops, const fit *of, sl_op_rate *out_rate)
 {
@@ -545,7 +607,7 @@ static sl_status fit_kind(const sl_ops *ops, const fit *of, sl_op_rate *out_rate
     for (uint32_t i = 0; i < ops->count; i++) {
         const sl_ops_case *one = &ops->cases[i];
         if ((int)one->kind != of->kind || one->attrs.type != of->type ||
-            sl_op_adds(&one->attrs) != of->adds)
+            sl_op_adds(&one->attrs) != of->adds || is_of_rule(one))
             continue;
         const double median = sl_samples_median(&one->seconds);
         const double seconds = median - of->op_seconds;
@@ -570,8 +632,26 @@ static sl_status fit_adding(const sl_ops *ops, int kind, int type, sl_machine *m
     return fit_kind(ops, &of, &machine->adding_op[kind].rate[type]);
 }
 
+/* Writes the rates of updates, of the device or of the host. */
+static void fit_updates(const sl_ops *ops, bool on_host, sl_machine *machine)
+{
+    for (uint32_t i = 0; i < ops->count; i++) {
+        const sl_ops_case *one = &ops->cases[i];
+        sl_update_rates *rates = &machine->update[one->kind];
+        double(*of)[SL_TYPE_COUNT] = on_host ? rates->host : rates->device;
+        if (!is_of_rule(one))
+            continue;
+        const double median = sl_samples_median(&one->seconds);
+        const double seconds = fmax(median - machine->op_seconds, median / 10);
+        of[one->attrs.state_type][one->attrs.type] =
+            (double)sl_op_traffic_bytes(one->kind, &one->attrs) / seconds;
+        rates->is_measured = true;
+    }
+}
+
 sl_status sl_ops_fit(const sl_ops *ops, sl_machine *machine)
 {
+    fit_updates(ops, false, machine);
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         for (int kind = 0; kind < SL_OP_COUNT; kind++) {
             const fit of = {kind, type, false, machine->op_seconds};
@@ -586,6 +666,7 @@ sl_status sl_ops_fit(const sl_ops *ops, sl_machine *machine)
 
 sl_status sl_ops_fit_host(const sl_ops *ops, sl_machine *machine)
 {
+    fit_updates(ops, true, machine);
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         const fit of = {SL_OP_ADAMW, type, false, machine->op_seconds};
         SL_TRY(fit_kind(ops, &of, &machine->host_update[type]));

@@ -15,7 +15,7 @@
 
 typedef enum sl_ops_list {
     SL_OPS_OF_STEPS, /* all of them */
-    SL_OPS_ADAMW,    /* of the host beside a GPU */
+    SL_OPS_ADAMW,    /* and the updates of other rules, of the host beside a GPU */
     SL_OPS_GIVEN,    /* the selection's own */
     SL_OPS_ROOFS     /* of a GPU: the largest square product of each type, and next to nothing */
 } sl_ops_list;
@@ -82,7 +82,7 @@ sl_status sl_ops_sample_case(sl_ops *ops, uint32_t index);
  * works alike, or keep theirs. `op_seconds` is what the machine counts for every op. */
 sl_status sl_ops_fit(const sl_ops *ops, sl_machine *machine);
 
-/* The same for AdamW on the host lane; on the cpu device its rates are those of the compute lane.
+/* The same for updates on the host lane; on the cpu device its rates are those of the compute lane.
  */
 sl_status sl_ops_fit_host(const sl_ops *ops, sl_machine *machine);
 

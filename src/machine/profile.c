@@ -80,6 +80,26 @@ static const sl_field adding_fields[] = {
 static const sl_field adding_rates = {
     .kind = SL_FIELD_OBJECT, .fields = adding_fields, .flags = SL_FIELD_OPTIONAL | SL_FIELD_LISTED};
 
+static const sl_field number = {.kind = SL_FIELD_F64, .flags = SL_FIELD_OPTIONAL};
+
+static const sl_field rates_of_states = {.kind = SL_FIELD_MAP,
+                                         .names = "fp32|bf16|fp16",
+                                         .stride = sizeof(double),
+                                         .fields = &number,
+                                         .flags = SL_FIELD_OPTIONAL};
+
+/* Bytes a second, by how states are stored and by compute type. */
+static const sl_field update_fields[] = {
+    SL_FIELD_AS(MAP, "device", sl_update_rates, device, .names = "fp32|bf16|int8",
+                .stride = sizeof(double[SL_TYPE_COUNT]), .fields = &rates_of_states),
+    SL_FIELD_AS(MAP, "host", sl_update_rates, host, .names = "fp32|bf16|int8",
+                .stride = sizeof(double[SL_TYPE_COUNT]), .fields = &rates_of_states),
+    {0},
+};
+
+static const sl_field update_rates = {
+    .kind = SL_FIELD_OBJECT, .fields = update_fields, .flags = SL_FIELD_OPTIONAL | SL_FIELD_LISTED};
+
 /* One lane that copies: an element of each of three arrays of the machine. */
 static const sl_field copy_fields[] = {
     SL_FIELD("byte_rate", sl_machine, copy_rate[0], .low = RATE_MIN),
@@ -116,6 +136,9 @@ static const sl_field machine_fields[] = {
     SL_FIELD("mixed_disk_rate", sl_machine, mixed_disk_rate, .low = RATE_MIN),
     SL_FIELD_AS(MAP, "host_adamw", sl_machine, host_update, .names = "fp32|bf16|fp16",
                 .stride = sizeof(sl_op_rate), .fields = &rate),
+    SL_FIELD_AS(MAP, "updates", sl_machine, update, .names = SL_OP_LIST(OP_NAME),
+                .fields = &update_rates, .stride = sizeof(sl_update_rates),
+                .flags = SL_FIELD_CLOSED | SL_FIELD_OPTIONAL),
     {0},
 };
 

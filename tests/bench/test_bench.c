@@ -228,6 +228,29 @@ static void count_line(void *user, const char *line)
     count_lines += *line != '\0';
 }
 
+/* Of each rule that has states, with states of each type; the others have one rate. */
+static void assert_updates(const sl_machine *machine)
+{
+    static const struct {
+        sl_op_kind kind;
+        bool has_small_states, has_fp32;
+    } updates[] = {{SL_OP_ADAMW, true, false}, /* fp32: among the ops */
+                   {SL_OP_LION, true, true},
+                   {SL_OP_SGD, true, true},
+                   {SL_OP_MOMENTUM, false, true},
+                   {SL_OP_APPLY, false, true}};
+    for (size_t i = 0; i < sizeof updates / sizeof updates[0]; i++)
+        for (int states = 0; states < SL_STATES_COUNT; states++)
+            for (int type = 0; type < SL_TYPE_COUNT; type++) {
+                const sl_update_rates *rates = &machine->update[updates[i].kind];
+                const bool is_there =
+                    states == SL_STATES_FP32 ? updates[i].has_fp32 : updates[i].has_small_states;
+                assert_true(rates->is_measured);
+                assert_true((rates->device[states][type] > 0) == is_there);
+                assert_true(rates->host[states][type] == rates->device[states][type]);
+            }
+}
+
 static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here(void **state)
 {
     (void)state;
@@ -267,6 +290,7 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
             assert_true(rates->is_measured);
             assert_rate("adding", &rates->rate[type]);
         }
+    assert_updates(&bench.profile.machine);
     assert_int_equal(sl_profile_check(&bench.profile, &(sl_profile_subject){.worker_count = 2}),
                      SL_OK);
     assert_string_equal(bench.profile.disk, directory.text);

@@ -37,6 +37,13 @@ static void fill_machine(sl_machine *machine)
     adding->is_measured = true;
     for (int type = 0; type < SL_TYPE_COUNT; type++, next += 3)
         adding->rate[type] = (sl_op_rate){next, next + 1, next + 2};
+    sl_update_rates *update = &machine->update[SL_OP_LION];
+    update->is_measured = true;
+    for (int states = 0; states < SL_STATES_COUNT; states++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++) {
+            update->device[states][type] = next++;
+            update->host[states][type] = next++;
+        }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (!sl_lane_copies((sl_lane)lane))
             continue;
@@ -63,6 +70,11 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
         assert_int_equal(a->adding_op[kind].is_measured, b->adding_op[kind].is_measured);
         assert_memory_equal(a->adding_op[kind].rate, b->adding_op[kind].rate,
                             sizeof a->adding_op[kind].rate);
+        assert_int_equal(a->update[kind].is_measured, b->update[kind].is_measured);
+        assert_memory_equal(a->update[kind].device, b->update[kind].device,
+                            sizeof a->update[kind].device);
+        assert_memory_equal(a->update[kind].host, b->update[kind].host,
+                            sizeof a->update[kind].host);
     }
     assert_memory_equal(a->host_update, b->host_update, sizeof a->host_update);
     assert_memory_equal(a->copy_rate, b->copy_rate, sizeof a->copy_rate);
@@ -77,6 +89,55 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
     assert_string_equal(saved.date, loaded.date);
     assert_string_equal(saved.disk, loaded.disk);
     assert_int_equal(sl_profile_check(&loaded, &here), SL_OK);
+}
+
+/* An old profile knows AdamW alone, and a rule may be measured with states of some types. */
+static void update_when_not_measured_then_is_as_fast_as_adamw(void **state)
+{
+    (void)state;
+    sl_profile profile, loaded;
+    const sl_op_attrs attrs = {
+        .element_count = 1 << 20, .type = SL_TYPE_BF16, .state_type = SL_STATES_INT8};
+    const double bytes = (double)sl_op_traffic_bytes(SL_OP_LION, &attrs);
+    sl_profile_init(&profile, &here);
+    profile.machine.op_seconds = 3;
+    profile.machine.op[SL_OP_ADAMW][SL_TYPE_BF16] = (sl_op_rate){.byte_rate = 1e6};
+    profile.machine.host_update[SL_TYPE_BF16] = (sl_op_rate){.byte_rate = 2e6};
+    for (int is_measured = 0; is_measured < 2; is_measured++) {
+        profile.machine.update[SL_OP_LION].is_measured = is_measured;
+        profile.machine.update[SL_OP_LION].device[SL_STATES_INT8][SL_TYPE_BF16] = 4e5;
+        profile.machine.update[SL_OP_LION].device[SL_STATES_FP32][SL_TYPE_BF16] = 7e5;
+        assert_int_equal(sl_profile_save(&profile, "rates.json", NULL), SL_OK);
+        assert_int_equal(sl_profile_load("rates.json", &loaded), SL_OK);
+        const sl_machine *machine = &loaded.machine;
+        assert_true(fabs(sl_machine_op_seconds(machine, SL_OP_LION, &attrs, false) -
+                         (3 + bytes / (is_measured ? 4e5 : 1e6))) < 1e-9);
+        assert_true(fabs(sl_machine_op_seconds(machine, SL_OP_LION, &attrs, true) -
+                         (3 + bytes / 2e6)) < 1e-9);
+    }
+}
+
+/* By each core where arithmetic bounds it, as far as memory lets AdamW go. */
+static void update_when_scaled_then_memory_bounds_it_at_last(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t workers;
+        double measured, scaled; /* bytes a second; AdamW's: 100 by each of at most 4 workers */
+    } rows[] = {{2, 20, 40}, {4, 20, 80}, {16, 20, 320}, {16, 50, 400}, {16, 95, 380}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sl_machine machine = sl_machine_default(1);
+        machine.worker_count = 1;
+        machine.core_count = 16;
+        machine.op[SL_OP_ADAMW][SL_TYPE_FP32].byte_rate = 100;
+        machine.host_update[SL_TYPE_FP32].byte_rate = 100;
+        machine.update[SL_OP_LION].device[SL_STATES_BF16][SL_TYPE_FP32] = rows[i].measured;
+        machine.update[SL_OP_LION].host[SL_STATES_BF16][SL_TYPE_FP32] = rows[i].measured;
+        sl_machine_scale(&machine, rows[i].workers, 1);
+        const sl_update_rates *found = &machine.update[SL_OP_LION];
+        assert_true(fabs(found->device[SL_STATES_BF16][SL_TYPE_FP32] - rows[i].scaled) < 1e-9);
+        assert_true(fabs(found->host[SL_STATES_BF16][SL_TYPE_FP32] - rows[i].scaled) < 1e-9);
+    }
 }
 
 static void profile_when_saved_again_then_replaced_and_nothing_left_behind(void **state)
@@ -149,6 +210,9 @@ static const damage damages[] = {
     {{"adding_ops", "linear_weight_backward", "rates"}, NULL, "linear_weight_backward"},
     {{"adding_ops", "linear_weight_backward", "rates", "bf16"}, "[7]", "linear_weight_backward"},
     {{"adding_ops", "linaer"}, "[{}]", "linaer"},
+    {{"updates", "lion", "device", "int8"}, "[7]", "lion"},
+    {{"updates", "lion", "host"}, NULL, "lion"},
+    {{"updates", "loin"}, "[{}]", "loin"},
     {{"host_adamw"}, NULL, "host_adamw"},
     {{"host_adamw", "fp16", "seconds"}, "[[]]", "host_adamw"},
 };
@@ -178,6 +242,7 @@ static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
     char note[SL_PROFILE_NOTE_BYTES];
     sl_profile_init(&profile, &here);
     profile.machine.adding_op[SL_OP_LINEAR_WEIGHT_BACKWARD].is_measured = true;
+    profile.machine.update[SL_OP_LION].is_measured = true;
     assert_int_equal(sl_profile_save(&profile, "sound.json", NULL), SL_OK);
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         plant(&damages[i], "damaged.json");
@@ -457,6 +522,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profile_when_saved_then_every_number_comes_back),
+        cmocka_unit_test(update_when_not_measured_then_is_as_fast_as_adamw),
+        cmocka_unit_test(update_when_scaled_then_memory_bounds_it_at_last),
         cmocka_unit_test(profile_when_saved_again_then_replaced_and_nothing_left_behind),
         cmocka_unit_test(disk_when_not_measured_again_then_kept_of_the_same_machine_only),
         cmocka_unit_test(file_when_damaged_then_refused_by_key_and_not_used),
