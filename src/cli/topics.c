@@ -191,9 +191,9 @@ static const sl_topic topics[] = {
      .page = "docs/choosing.md"},
     {.name = "precision",
      .summary = "fp32, bf16, fp16",
-     .text = "--precision is the type that is computed in. Sums, norms, master weights and the "
-             "moments of AdamW are fp32 always, and a checkpoint is fp32 too: a run goes on in "
-             "another precision.",
+     .text = "--precision is the type that is computed in. Sums, norms, and master weights "
+             "are fp32 always, and moments unless --state-type says otherwise. A checkpoint is "
+             "fp32 too: a run goes on in another precision.",
      .rows = precision_rows,
      .lines = precision_lines,
      .page = "docs/numbers.md"},

@@ -70,6 +70,52 @@ static void train_when_placed_anyhow_then_adapters_alone_change_and_have_the_sam
     assert_only_differ("model", "whole/step-00000006", "zero/step-00000000", adapters, keep);
 }
 
+/* The base is rounded to the type when it is read, and stays so. A loss is a mean over rows whose
+ * activations are rounded to the type, in ops that follow each other: a few roundings of its value,
+ * of which five are allowed. */
+static void train_when_in_half_precision_then_is_placed_anyhow_and_near_fp32(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *precision;
+        double tolerance;
+    } types[] = {{"bf16", 5 * 0x1p-9}, {"fp16 --loss-scale 256", 5 * 0x1p-12}};
+    static const char *const ways[] = {"--policy host --recompute full --state-type int8",
+                                       "--policy nvme --disk-dir half --nvme-params 1 "
+                                       "--state-type int8"};
+    shell("mkdir -m 700 -p half");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        shell("rm -rf one zero");
+        assert_code(sluice("train " RUN LORA "--init start --steps 0 --save zero --precision %s",
+                           types[i].precision),
+                    0);
+        assert_code(sluice("train " RUN LORA "--init start --steps 6 --save one --precision %s "
+                           "--state-type int8 --policy device --log-json half.json",
+                           types[i].precision),
+                    0);
+        assert_only_differ("model", "one/step-00000006", "zero/step-00000000", adapters, keep);
+        assert_holds_only("one/step-00000006", "moment1", adapters, ADAPTERS);
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            shell("rm -rf way");
+            assert_code(sluice("train " RUN LORA "--init start --steps 6 --save way "
+                               "--precision %s %s",
+                               types[i].precision, ways[k]),
+                        0);
+            assert_same_files("way/step-00000006", "one/step-00000006");
+        }
+        json_t *of_half = read_log("half.json"), *of_fp32 = read_log("whole.json");
+        for (long long step = 1; step <= 6; step++) {
+            const double off =
+                fabs(find_step(of_half, step).loss / find_step(of_fp32, step).loss - 1);
+            if (!(off <= types[i].tolerance))
+                fail_msg("%s: step %lld is off by %g", types[i].precision, step, off);
+        }
+        json_decref(of_half);
+        json_decref(of_fp32);
+    }
+    shell("rmdir half");
+}
+
 static double first_loss(const char *options)
 {
     assert_code(sluice("train " RUN "--init whole --steps 1 --log-json first.json %s", options), 0);
@@ -167,8 +213,8 @@ static void options_when_they_cannot_be_then_are_refused(void **state)
         {"convert --from start --to no --format peft", 64, "has no adapters of LoRA"},
         {"convert --from whole --to no --format peft --merge", 64, "leave --merge out"},
         {"plan --cluster '" SL_TEST_SOURCE_DIRECTORY
-         "/../examples/clusters/dgx-a100-80gb.json' --ranks 8 --global-batch 8 --lora-rank 2",
-         64, "--lora-rank is not known to --cluster"},
+         "/../examples/clusters/dgx-a100-80gb.json' --ranks 8 --global-batch 8 --adapter peft",
+         64, "--adapter is not known to --cluster"},
         {"eval start --adapter none --data text --device cpu", 66, "none"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_code(sluice("%s", rows[i].arguments), rows[i].code);
@@ -210,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             train_when_placed_anyhow_then_adapters_alone_change_and_have_the_same_bits),
+        cmocka_unit_test(train_when_in_half_precision_then_is_placed_anyhow_and_near_fp32),
         cmocka_unit_test(dropout_when_given_then_drops_in_training_the_same_on_ranks),
         cmocka_unit_test(resume_then_goes_on_bit_for_bit),
         cmocka_unit_test(convert_then_another_reader_has_the_same_function),

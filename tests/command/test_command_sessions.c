@@ -336,6 +336,7 @@ static void rows_when_the_program_gives_them_are_trained_on_as_those_of_a_file(v
 typedef struct own_model {
     uint32_t width;
     bool is_untied;
+    bool has_adapters; /* of LoRA, of all its linear layers */
 } own_model;
 
 /* A model without attention. */
@@ -371,6 +372,10 @@ static sl_options *own_options(const own_model *own)
     must(sl_options_open(&options));
     must(sl_options_set_all(options, settings));
     sl_options_set_model(options, build_mlp, own);
+    if (own->has_adapters) {
+        must(sl_options_set(options, "lora-rank", "4"));
+        must(sl_options_set(options, "lora-targets", "up,down"));
+    }
     return options;
 }
 
@@ -395,27 +400,66 @@ static void train_everywhere(const own_model *own, double losses[4][STEPS])
         sl_options_close(options);
         assert_memory_equal(losses[p], losses[0], sizeof losses[0]);
     }
-    assert_true(losses[0][3] < losses[0][0]);
+    assert_true(own->has_adapters || losses[0][3] < losses[0][0]);
 }
 
-static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes(void **state)
+/* Goes on from the host's checkpoint of two steps. */
+static void assert_resumes(const own_model *own, const double losses[STEPS])
 {
-    (void)state;
-    const own_model own = {24, false}, untied = {24, true}, other = {32, false};
-    double losses[4][STEPS], of_untied[4][STEPS], rest[2];
+    double rest[2];
     sl_session *session = NULL;
-    train_everywhere(&untied, of_untied);
-    train_everywhere(&own, losses);
-    assert_true(of_untied[0][0] != losses[0][0]);
-
-    sl_options *options = own_options(&own);
+    sl_options *options = own_options(own);
     must(sl_options_set(options, "save", "host"));
     must(sl_options_set(options, "disk-dir", "."));
     must(sl_options_set(options, "resume", "true"));
     must(sl_session_open(options, &session));
     train(session, 2, rest);
+    if (own->has_adapters) {
+        static float b[4 * 48];
+        must(sl_session_read(session, "block.2.up.lora_B.weight", SL_STATE_PARAMETER, b, 4 * 48));
+        assert_true(b[0] != 0 && b[4 * 48 - 1] != 0); /* they are trained */
+    }
     must(sl_session_close(session));
-    assert_memory_equal(rest, losses[0] + 2, sizeof rest);
+    sl_options_close(options);
+    assert_memory_equal(rest, losses + 2, sizeof rest);
+}
+
+static void model_when_it_has_adapters_trains_them_alike_everywhere_and_resumes(void **state)
+{
+    (void)state;
+    const own_model own = {.width = 24}, adapted = {.width = 24, .has_adapters = true};
+    double losses[4][STEPS], of_own[4][STEPS];
+    sl_session *session = NULL;
+    train_everywhere(&own, of_own);
+    train_everywhere(&adapted, losses);
+    assert_true(losses[0][0] == of_own[0][0]); /* adapters begin with zero */
+    assert_true(losses[0][1] != of_own[0][1]); /* and the base stays */
+    assert_resumes(&adapted, losses[0]);
+    sl_options *options = own_options(&own);
+    must(sl_options_set(options, "lora-rank", "4"));
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "the program's own: name");
+    must(sl_options_set(options, "lora-targets", "up,sideways"));
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE,
+                   "\"sideways\" names no linear layer; they are called like block.2.down");
+    sl_options_close(options);
+}
+
+static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes(void **state)
+{
+    (void)state;
+    const own_model own = {.width = 24}, untied = {.width = 24, .is_untied = true},
+                    other = {.width = 32};
+    double losses[4][STEPS], of_untied[4][STEPS];
+    sl_session *session = NULL;
+    train_everywhere(&untied, of_untied);
+    train_everywhere(&own, losses);
+    assert_true(of_untied[0][0] != losses[0][0]);
+
+    assert_resumes(&own, losses[0]);
+    sl_options *options = own_options(&own);
+    must(sl_options_set(options, "save", "host"));
+    must(sl_options_set(options, "disk-dir", "."));
+    must(sl_options_set(options, "resume", "true"));
     sl_options_set_model(options, build_mlp, &other);
     assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "is not the checkpoint's");
     sl_options_set_model(options, NULL, NULL);
@@ -643,6 +687,7 @@ int main(void)
         cmocka_unit_test(profile_when_asked_for_measures_the_planned_peaks),
         cmocka_unit_test(rows_when_the_program_gives_them_are_trained_on_as_those_of_a_file),
         cmocka_unit_test(model_when_the_program_builds_it_trains_alike_everywhere_and_resumes),
+        cmocka_unit_test(model_when_it_has_adapters_trains_them_alike_everywhere_and_resumes),
         cmocka_unit_test(sessions_when_side_by_side_have_the_bits_of_each_alone),
         cmocka_unit_test(events_when_asked_for_tell_of_all_that_happens),
         cmocka_unit_test(stop_when_called_by_another_thread_ends_the_steps),

@@ -65,6 +65,12 @@ READERS = {
         "src/text/pattern_syntax.c": []
     },
     "documents": {"src/text/documents.c": []},
+    "adapter": {
+        "src/foreign/adapter.c": AllBut([
+            "sl_adapter_find_layer", "sl_adapter_path", "has_all_blocks", "add_module",
+            "list_modules", "sl_adapter_format_config"
+        ])
+    },
 }
 
 

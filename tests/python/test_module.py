@@ -314,6 +314,24 @@ class OwnModels(InFolder):
             losses = [session.step().loss for _ in range(16)]
         self.assertLess(losses[15], losses[0])
 
+    def test_build_when_it_has_adapters_then_they_are_trained_alike_on_each_policy(self):
+        for precision in ("fp32", "bf16"):
+            losses = []
+            for changes in ({"policy": "device"}, {"policy": "host"}, {"lr": 0.1}):
+                options = self.options(
+                    precision=precision, lora_rank=3, lora_targets="all-linear"
+                )
+                options.update(changes)
+                with sluice.Session(options, rows=give_rows, build=build_mlp) as session:
+                    shapes = {tensor.name: tensor.shape for tensor in session.tensors()}
+                    self.assertEqual(shapes["block.1.up.lora_A.weight"], (32, 3))
+                    self.assertEqual(shapes["block.0.down.lora_B.weight"], (3, 32))
+                    losses.append([session.step().loss for _ in range(4)])
+            self.assertEqual(losses[0], losses[1])
+            self.assertNotEqual(losses[0][3], losses[2][3])
+        with self.assertRaises(sluice.UsageError):
+            sluice.Session(self.options(lora_rank=3), rows=give_rows, build=build_mlp)
+
     def test_rotary_when_of_an_unknown_scaling_then_value_error(self):
         def build(model):
             model.rotary("r", model.embed("e", ids=257, width=32), 4, 64, 1e4, scaling="other")

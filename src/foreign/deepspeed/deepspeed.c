@@ -400,8 +400,9 @@ static sl_status take_optimizer(reading *self)
         return sl_deepspeed_file_refuse_unequal(&self->file, KEY(OPTIMIZER_TYPE),
                                                 "Adam, AdamW, SGD, Lion and Muon alone are known");
     if (sl_deepspeed_file_is_off(&self->file, KEY(FP32_STATES)))
-        return sl_deepspeed_file_refuse_unequal(&self->file, KEY(FP32_STATES), "moments are fp32");
-    sl_deepspeed_file_note_nothing(&self->file, KEY(FP32_STATES), "moments are fp32 always");
+        return sl_deepspeed_file_refuse_unequal(&self->file, KEY(FP32_STATES), "see --state-type");
+    sl_deepspeed_file_note_nothing(&self->file, KEY(FP32_STATES),
+                                   "moments are fp32 unless --state-type says otherwise");
     SL_TRY(refuse_parameters(self, type));
     SL_TRY(set(self, KEY(OPTIMIZER_TYPE), ROW(optimizer), type->option));
     SL_TRY(take_number(self, KEY(LR), ROW(lr), 1e-3));

@@ -1,7 +1,9 @@
 /* The keys of a DeepSpeed configuration, and what each means here. deepspeed.c walks this list: a
  * key that is not in it is refused, and the nearest one is named. Names and defaults are those of
  * DeepSpeed's runtime/config.py, runtime/zero/config.py, runtime/precision_config.py and of its
- * page "DeepSpeed Configuration JSON".
+ * page "DeepSpeed Configuration JSON". Of the optimizers of runtime/config.py
+ * (DEEPSPEED_OPTIMIZERS) Adam, AdamW, Lion and Muon have an equal here, and SGD of those that it
+ * takes from torch.optim. No type of either stores states in 8 bits.
  *
  * X(name, path, KIND, USE, text)
  *   KIND  what the value has to be: OBJECT, BOOL, WHOLE (also 5e8), REAL, TEXT, ANY. null is as if
@@ -81,7 +83,7 @@
     X(BF16_CHECK, "bf16.check_grad_overflow", BOOL, TAKEN, "") \
     X(BF16_IMMEDIATE, "bf16.immediate_grad_update", BOOL, NOTHING, "the order of updates is the plan's") \
     X(BF16_MASTER, "bf16.bf16_master_weights_and_grads", BOOL, REFUSED, "master weights would be bf16; here they are fp32") \
-    X(BF16_STATES, "bf16.bf16_optimizer_states", BOOL, REFUSED, "moments would be bf16; here they are fp32") \
+    X(BF16_STATES, "bf16.bf16_optimizer_states", BOOL, REFUSED, "moments would be rounded to the nearest bf16; --state-type bf16 rounds them stochastically") \
     X(AMP, "amp", OBJECT, ENABLED, "Apex chooses a type for each op") \
     X(AUTOCAST, "torch_autocast", OBJECT, ENABLED, "PyTorch chooses a type for each op") \
     X(DATA_TYPES, "data_types", OBJECT, INSIDE, "") \
