@@ -55,7 +55,7 @@ static sl_status refuse_unsearched(const sl_config *config)
                                     SL_CONFIG_ROW_disk_space,
                                     SL_CONFIG_ROW_accumulate,
                                     SL_CONFIG_ROW_dropout,
-                                     SL_CONFIG_ROW_frozen_type,
+                                    SL_CONFIG_ROW_frozen_type,
                                     SL_CONFIG_ROW_adapter,
                                     SL_CONFIG_ROW_offload_params,
                                     SL_CONFIG_ROW_offload_grads,
