@@ -11,6 +11,7 @@ typedef struct proof_case {
     sl_model_options options; /* but for the types */
     bool has_muon;            /* updates the matrices of blocks */
     bool has_small_states;
+    bool has_small_matrices; /* those of blocks are frozen, in bf16 or codes of 8 bits */
 } proof_case;
 
 #define ROPE .norm_epsilon = 1e-5, .rope = {.base = 1e4}
@@ -44,6 +45,10 @@ static const proof_case cases[] = {
       .lora = {.rank = 3, .alpha = 5, .targets = "c_attn,mlp.c_proj"}},
      {.batch = 2, .seq = 11},
      .has_small_states = true},
+    {"GPT-2, small frozen matrices",
+     {.layers = 1, .heads = 2, .width = 34, .context = 24, .vocab = 131},
+     {.batch = 2, .seq = 11},
+     .has_small_matrices = true},
     {"GPT-2 with a cache",
      {.layers = 1, .heads = 3, .width = 39, .context = 24, .vocab = 131},
      {.batch = 3, .seq = 5, .mode = SL_MODEL_CACHED}},
@@ -91,9 +96,14 @@ static void share_rules(const proof_case *it, sl_program *forward)
     for (uint32_t t = 0; t < forward->tensor_count; t++) {
         sl_tensor_spec *spec = &forward->tensors[t];
         const bool is_matrix = spec->dim_count > 1 && strncmp(spec->name, "h.", 2) == 0;
-        spec->rule =
-            it->has_muon && is_matrix ? SL_RULE_MUON : rules[t % (sizeof rules / sizeof rules[0])];
+        spec->rule = rules[t % (sizeof rules / sizeof rules[0])];
+        if (is_matrix && it->has_muon)
+            spec->rule = SL_RULE_MUON;
+        if (is_matrix && it->has_small_matrices)
+            spec->rule = SL_RULE_SMALL;
     }
+    if (it->has_small_matrices)
+        forward->frozen = forward->type == SL_TYPE_FP32 ? SL_FROZEN_BF16 : SL_FROZEN_INT8;
     if (it->has_small_states)
         forward->states = forward->type == SL_TYPE_FP32 ? SL_STATES_INT8 : SL_STATES_BF16;
 }
@@ -105,7 +115,16 @@ static sl_status derive_step(const sl_program *forward, const sl_layout *layout,
     const sl_step_options options = {.micro_batch_count = 2,
                                      .accumulation = SL_ACCUMULATE_LAYER,
                                      .recompute = SL_RECOMPUTE_NONE};
-    return sl_program_derive_step(forward, &map, &options, out_step);
+    sl_program *step = NULL;
+    SL_TRY(sl_program_derive_step(forward, &map, &options, &step));
+    if (forward->frozen == SL_FROZEN_OWN) {
+        *out_step = step;
+        return SL_OK;
+    }
+    const sl_status status =
+        sl_program_gather_chunks(step, &map, &(sl_gather_options){0}, out_step);
+    sl_program_close(step);
+    return status;
 }
 
 sl_status sl_proof_program_open(uint32_t index, sl_proof_program *out_program)

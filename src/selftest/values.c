@@ -53,6 +53,32 @@ static void draw_tensor(const sl_values *self, uint32_t tensor, uint64_t seed)
     }
 }
 
+static bool is_small(const sl_values *self, uint32_t chunk)
+{
+    return self->layout->chunks[chunk].rule == SL_RULE_SMALL;
+}
+
+/* Frozen matrices: each block's codes are any, and its scales near 2^-6. */
+static void draw_small(const sl_values *self, uint32_t chunk, uint64_t seed)
+{
+    const bool is_codes = self->layout->frozen == SL_FROZEN_INT8;
+    const uint64_t stride = sl_frozen_block_bytes(self->layout->frozen);
+    const uint64_t scales = stride - SL_BLOCK_ELEMENTS; /* bytes behind the codes */
+    unsigned char *block = *chunk_of(self, SL_GROUP_PARAM, chunk);
+    const uint64_t count = self->layout->chunks[chunk].elements;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t drawn = sl_rng_below(seed + chunk, STREAM_PARAMETERS, i, 255);
+        unsigned char *at = block + i / SL_BLOCK_ELEMENTS * stride;
+        const uint64_t within = i % SL_BLOCK_ELEMENTS;
+        if (!is_codes)
+            store(SL_TYPE_BF16, at, within, ((float)drawn - 127) * 0x1p-9f);
+        else
+            at[within] = (unsigned char)(int8_t)((int)drawn - 127);
+        if (is_codes && within < scales / sizeof(uint16_t))
+            store(SL_TYPE_FP16, at + SL_BLOCK_ELEMENTS, within, (1 + (float)drawn) * 0x1p-13f);
+    }
+}
+
 /* Tokens of a row. */
 static uint64_t find_seq(const sl_program *program)
 {
@@ -90,7 +116,11 @@ static void fill_constants(const sl_values *self)
 static void fill(const sl_values *self, uint32_t vocab, uint64_t seed)
 {
     for (uint32_t t = 0; t < self->program->tensor_count; t++)
-        draw_tensor(self, t, seed);
+        if (!is_small(self, self->layout->chunk_of_tensor[t]))
+            draw_tensor(self, t, seed);
+    for (uint32_t c = 0; c < self->layout->chunk_count; c++)
+        if (is_small(self, c))
+            draw_small(self, c, seed);
     for (uint32_t v = 0; v < self->program->value_count; v++)
         if (self->program->values[v].kind == SL_VALUE_INPUT)
             draw_input(self, &self->program->values[v], vocab, seed,
