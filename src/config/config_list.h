@@ -34,7 +34,7 @@
     X(COUNT, layers, "layers", "auto", "N", 1, 1e5, T, MODEL, T, "transformer blocks")             \
     X(COUNT, width, "width", "auto", "N", 1, 1e6, T, MODEL, T, "features of a token")              \
     X(COUNT, heads, "heads", "auto", "N", 1, 1e5, TV, MODEL, T,                                    \
-      "attention heads (of --init and --from: where pieces do not say them)")                      \
+      "attention heads; of pieces of weights, where those have no number")                         \
     X(CHOICE, arch, "arch", "auto", SL_CONFIG_ARCH_CHOICES, 0, 0, T, MODEL, 0,                     \
       "the architecture of a shape by hand (the model's, or gpt2); --kv-heads to --untied are "    \
       "for all but gpt2")                                                                          \
@@ -55,8 +55,8 @@
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL, 0,                                     \
       "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL, T | I,                         \
-      "start from random numbers, or the weights of a checkpoint, a Hugging Face directory, or "   \
-      "pieces of Megatron, torch or DeepSpeed")                                                    \
+      "start from random numbers, a checkpoint, a Hugging Face directory, or pieces of Megatron, " \
+      "torch or DeepSpeed")                                                                        \
     X(TEXT, adapter, "adapter", "", "DIR", 0, 0, TGEV, MODEL, GE,                                  \
       "adapters of LoRA for the model: a directory as PEFT saves it")                              \
     X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, LEARNING, 0,                               \
@@ -389,8 +389,7 @@
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT, V,                                          \
       "what is converted: a --save directory, one step of it, a Hugging Face directory, pieces "   \
-      "of "                                                                                        \
-      "Megatron, torch (.metadata) or DeepSpeed (zero), or a model of llm.c (.bin)")               \
+      "of Megatron, torch (.metadata) or DeepSpeed (zero), or a model of llm.c (.bin)")            \
     X(TEXT, to, "to", "", "PATH", 0, 0, V, OUTPUT, V,                                              \
       "where it goes: hf, megatron, peft and checkpoint make a directory, the others a file")      \
     X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron|peft|checkpoint", 0,  \
