@@ -55,8 +55,8 @@
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL, 0,                                     \
       "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL, T | I,                         \
-      "start from random numbers, a checkpoint, a Hugging Face directory, or pieces of Megatron, " \
-      "torch or DeepSpeed")                                                                        \
+      "random numbers, a checkpoint, a Hugging Face directory, or pieces of another program; "     \
+      "that is Megatron, torch (FSDP) or DeepSpeed")                                               \
     X(TEXT, adapter, "adapter", "", "DIR", 0, 0, TGEV, MODEL, GE,                                  \
       "adapters of LoRA for the model: a directory as PEFT saves it")                              \
     X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, LEARNING, 0,                               \
