@@ -98,8 +98,8 @@ static sl_status format_given(const sl_config *config, json_t **out_given)
     return SL_OK;
 }
 
-/* An option whose value in the recipe is "?" has to be given; of data the machine's text will do
- * where the recipe has an empty list. */
+/* An option whose value in the recipe is "?" must be given. An empty list of data is filled with
+ * text of this machine. */
 static sl_status check_needed(const sl_recipe *recipe, const sl_config *config)
 {
     if (config->init && strcmp(config->init, "?") == 0)

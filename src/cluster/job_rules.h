@@ -1,5 +1,5 @@
-/* Rules and adapters of a job: that they are of its model, and the same in all blocks, as estimates
- * take a layer for each of them (layer_cost.h). */
+/* Checks a job's rules and adapters: they name tensors of its model and treat all blocks alike,
+ * because estimates count one layer for all (layer_cost.h). */
 #ifndef SL_CLUSTER_JOB_RULES_H
 #define SL_CLUSTER_JOB_RULES_H
 

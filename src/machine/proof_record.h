@@ -71,8 +71,8 @@ sl_status sl_proof_record_save(sl_proof_record *record);
 const sl_proof_part *sl_proof_record_failure(const sl_proof_record *record,
                                              sl_proof_kind *out_kind);
 
-/* Why answers of a GPU are doubted, and what removes the doubt, as one line; "": its self-test has
- * found no fault. */
+/* Why answers of a GPU are doubted, and what removes the doubt, as one line; "": no part failed,
+ * and KERNELS has passed. */
 void sl_proof_record_doubt(const sl_device_info *info, const sl_cuda_options *options,
                            char out_text[SL_PROOF_DOUBT_BYTES]);
 

@@ -28,8 +28,8 @@ typedef struct sl_lockstep_args {
     const sl_layout *layout;       /* of its tensors */
     uint32_t vocab;                /* ids of tokens are below it */
     uint64_t seed;
-    uint32_t repeats; /* above 1: each op so often while copies run, with the same bits each time,
-                         which the cpu's are not held against */
+    uint32_t repeats; /* above 1: each op runs so often while copies run, and has the bits of its
+                         own first run each time; the cpu's are not compared */
     uint64_t end_ns;  /* no op begins later; 0: no end */
     const sl_op_kind *only; /* the device runs no other ops; NULL: all */
 } sl_lockstep_args;

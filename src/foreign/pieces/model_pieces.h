@@ -5,8 +5,8 @@
  *   torch, Megatron Core  .metadata and *.distcp, a distributed checkpoint; distributed.h
  *   DeepSpeed             zero/NAME/fp32.pt, the universal layout; universal.h
  *
- * What is in a directory says which of them it is. One row of a table each: whoever reads pieces
- * knows none of them.
+ * What is in a directory says which of them it is. Each format is a row of one table; callers know
+ * no format.
  */
 #ifndef SL_FOREIGN_PIECES_MODEL_PIECES_H
 #define SL_FOREIGN_PIECES_MODEL_PIECES_H
@@ -41,7 +41,7 @@ typedef struct sl_model_pieces {
 
 typedef struct sl_model_pieces_args {
     const char *path;
-    uint32_t heads; /* of a model whose pieces do not say them; 0: as wide as the published ones */
+    uint32_t heads; /* of a model whose pieces do not say them; 0: of the width of published ones */
 } sl_model_pieces_args;
 
 /* Whether a directory holds pieces of a format, or names where they are. */

@@ -6,9 +6,9 @@
  * a dimension is a column, one of three has the rows of all its matrices one after the other.
  *
  * Invariants once it is finished: names are unique; the parts of a tensor cover each of its
- * elements once. Archives are opened when they are asked for, and a few are kept open; what one
- * holds is held to what was said of it each time that it is opened, and its checksum when it is
- * read.
+ * elements once. Archives are opened when they are asked for, and a few are kept open. Each time
+ * that an archive is opened, its tensors are compared with the type and size that were said; its
+ * checksum is compared when it is read.
  */
 #ifndef SL_FOREIGN_PIECES_PARTS_H
 #define SL_FOREIGN_PIECES_PARTS_H
