@@ -346,7 +346,7 @@ static void print_summary(const char *path, const sl_config *config, const fitte
         stdout, 2, "%s: %s; %" PRIu64 " rows of %" PRIu64 " tokens a step, %" PRIu64 " at a time",
         path, found->size, found->global_batch, config->seq, found->micro_batch);
     sl_terminal_print(stdout, 2, "%s", found->choice);
-    sl_terminal_print(stdout, 2, "a step takes %.3g s by %s: %.0f tokens/s, %.2g million a day",
+    sl_terminal_print(stdout, 2, "a step takes %.3g s by %s: %.0f tokens/s, %.3g million a day",
                       found->seconds, found->basis, tokens / found->seconds,
                       1e-6 * 86400 * tokens / found->seconds);
     sl_terminal_print(stdout, 2, "now: sluice train --config %s", path);
