@@ -28,7 +28,8 @@ enum {
     ROWS_LEAST = 8,         /* of a step */
     MICRO_BATCH_MOST = 64,
     PATH_BYTES = 256,
-    NOTE_BYTES = 1024,
+    CHOICE_BYTES = 512,
+    NOTE_BYTES = 2048,
     SUMMARY_BYTES = 128,
     NAME_COLUMNS = 20
 };
@@ -46,7 +47,7 @@ typedef struct fitted {
     uint64_t micro_batch, global_batch;
     double seconds; /* of a step, predicted */
     uint64_t peak_bytes[SL_TIER_COUNT];
-    char choice[NOTE_BYTES / 2], size[SUMMARY_BYTES], basis[SUMMARY_BYTES];
+    char choice[CHOICE_BYTES], size[SUMMARY_BYTES], basis[SUMMARY_BYTES];
 } fitted;
 
 static void list_recipes(void)
@@ -324,7 +325,7 @@ static sl_status add_found(const sl_config *config, const fitted *found, bool on
 
 static void write_notes(const sl_config *config, const fitted *found, char out[NOTE_BYTES])
 {
-    char fewer[NOTE_BYTES / 4] = "";
+    char fewer[NOTE_BYTES / 8] = "";
     if (found->global_batch != config->global_batch)
         snprintf(fewer, sizeof fewer,
                  "\nThe recipe has %" PRIu64
