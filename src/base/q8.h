@@ -43,7 +43,7 @@ static inline uint16_t sl_q8_encode_group(const float *values, int8_t *out_codes
     const uint16_t scale = sl_half_to_fp16(d);
     const bool is_finite = scale < 0x7c00;
     for (int i = 0; i < SL_Q8_GROUP; i++)
-        out_codes[i] = scale == 0 || !is_finite ? 0 : (int8_t)sl_q8_round(values[i] / d);
+        out_codes[i] = (int8_t)(scale == 0 || !is_finite ? 0 : (int)sl_q8_round(values[i] / d));
     return is_finite ? scale : SL_Q8_NOT_A_NUMBER;
 }
 

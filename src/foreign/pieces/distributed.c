@@ -297,8 +297,8 @@ static sl_status add_chunk(reader *self, const sl_pickle_value *name, uint32_t t
         SL_FAIL(SL_ERROR_DATA, found ? "a chunk of it is listed twice"
                                      : "of a chunk of it is not said where it lies");
     found->is_used = true;
-    SL_TRY(sl_parts_add_archive(self->parts, found->file, found->first_byte, found->bytes,
-                                &of->size, encoding, &place));
+    const sl_parts_range range = {found->file, found->first_byte, found->bytes};
+    SL_TRY(sl_parts_add_archive(self->parts, range, &of->size, encoding, &place));
     return add_rectangles(self, tensor, of, place);
 }
 

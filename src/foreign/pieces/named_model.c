@@ -349,7 +349,7 @@ sl_status sl_named_model_open(const sl_named_model_args *args, sl_parts *weights
     pieces->ops = &sl_named_model_ops;
     pieces->self = model;
     pieces->shape = model->shape;
-    pieces->is_out_in = self.names->is_out_in;
+    pieces->is_out_in = self.names && self.names->is_out_in;
     return SL_OK;
 }
 

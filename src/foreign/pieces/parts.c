@@ -73,16 +73,16 @@ static sl_status add_place(sl_parts *parts, const sl_parts_place *place, uint32_
     return SL_OK;
 }
 
-sl_status sl_parts_add_archive(sl_parts *parts, uint32_t file, uint64_t first_byte, uint64_t bytes,
-                               const sl_parts_shape *shape, sl_encoding encoding,
-                               uint32_t *out_place)
+sl_status sl_parts_add_archive(sl_parts *parts, sl_parts_range range, const sl_parts_shape *shape,
+                               sl_encoding encoding, uint32_t *out_place)
 {
     sl_file part;
-    const sl_parts_archive archive = {.file = file, .first_byte = first_byte, .bytes = bytes};
+    const sl_parts_archive archive = {
+        .file = range.file, .first_byte = range.first_byte, .bytes = range.bytes};
     sl_parts_place place = {.encoding = encoding, .has_shape = shape != NULL};
     if (shape)
         place.shape = *shape;
-    SL_TRY(sl_files_take_part(parts->files[file], first_byte, bytes, &part));
+    SL_TRY(sl_files_take_part(parts->files[range.file], range.first_byte, range.bytes, &part));
     SL_TRY(add_archive(parts, &archive, &place.archive));
     SL_TRY(add_place(parts, &place, out_place));
     parts->archives[place.archive].place = *out_place;
@@ -373,8 +373,8 @@ sl_status sl_parts_add_whole(sl_parts *parts, const char *directory, const char 
 {
     uint32_t file, place, tensor;
     SL_TRY(sl_parts_add_file(parts, directory, file_name, &file));
-    SL_TRY(sl_parts_add_archive(parts, file, 0, parts->files[file]->bytes, NULL, SL_ENCODING_FP32,
-                                &place));
+    const sl_parts_range whole = {.file = file, .bytes = parts->files[file]->bytes};
+    SL_TRY(sl_parts_add_archive(parts, whole, NULL, SL_ENCODING_FP32, &place));
     SL_TRY(need_open(parts, &parts->archives[parts->places[place].archive]));
     SL_TRY(sl_parts_add_tensor(parts, name, (uint32_t)strlen(name), &parts->places[place].shape,
                                &tensor));

@@ -82,11 +82,16 @@ void sl_parts_close(sl_parts *parts);
 sl_status sl_parts_add_file(sl_parts *parts, const char *directory, const char *name,
                             uint32_t *out_file);
 
-/* An archive with one tensor, to be opened when it is asked for. SL_ERROR_DATA: the file ends
- * before. */
-sl_status sl_parts_add_archive(sl_parts *parts, uint32_t file, uint64_t first_byte, uint64_t bytes,
-                               const sl_parts_shape *shape, sl_encoding encoding,
-                               uint32_t *out_place);
+/* Where an archive with one tensor lies. */
+typedef struct sl_parts_range {
+    uint32_t file;
+    uint64_t first_byte, bytes; /* of the file */
+} sl_parts_range;
+
+/* An archive with one tensor, to be opened when it is asked for; of any size where `shape` is NULL.
+ * SL_ERROR_DATA: the file ends before. */
+sl_status sl_parts_add_archive(sl_parts *parts, sl_parts_range range, const sl_parts_shape *shape,
+                               sl_encoding encoding, uint32_t *out_place);
 
 /* A tensor of this name that is all of one file of a directory, or the value of its key "param"; of
  * any size and type that the file says. SL_ERROR_DATA, SL_ERROR_MISSING, SL_ERROR_IO. */
