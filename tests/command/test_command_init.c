@@ -8,7 +8,7 @@
 
 #include "saved_tensors.h"
 
-#define BUDGETS "--device-memory 64G --host-memory 64G "
+#define BUDGETS "--threads 2 --device-memory 64G --host-memory 64G "
 
 static const char *const recipes[] = {"tiny",      "gpt2-124m",         "gpt2-345m-megatron",
                                       "gpt2-1.5b", "llama-1b-finetune", "qwen-lora"};
