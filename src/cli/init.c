@@ -44,8 +44,9 @@ static const char *const text_directories[] = {"/usr/share/doc", "/usr/share/com
 
 /* What a recipe came to on this machine. */
 typedef struct fitted {
-    uint64_t micro_batch, global_batch;
-    double seconds; /* of a step, predicted */
+    uint64_t micro_batch, global_batch, seq;
+    uint64_t asked_batch; /* rows of a step before they were made fewer */
+    double seconds;       /* of a step, predicted */
     uint64_t peak_bytes[SL_TIER_COUNT];
     char choice[CHOICE_BYTES], size[SUMMARY_BYTES], basis[SUMMARY_BYTES];
 } fitted;
@@ -222,6 +223,7 @@ static sl_status try_micro_batch(const sl_trainer *trainer, uint64_t micro_batch
     if (status == SL_OK && simulation.step_seconds < WORTH * best->seconds) {
         *best = (fitted){.micro_batch = micro_batch,
                          .global_batch = global_batch,
+                         .seq = blueprint->task.seq,
                          .seconds = simulation.step_seconds};
         describe(blueprint, best);
     }
@@ -263,7 +265,10 @@ static sl_status choose_batch(const sl_trainer *trainer, const json_t *values, f
     SL_TRY(choose_micro_batch(trainer, values, rows, best));
     const uint64_t fewer =
         is_given(values, SL_CONFIG_ROW_global_batch) ? rows : shorten(rows, best->seconds);
-    return fewer == rows ? SL_OK : choose_micro_batch(trainer, values, fewer, best);
+    if (fewer != rows)
+        SL_TRY(choose_micro_batch(trainer, values, fewer, best));
+    best->asked_batch = rows;
+    return SL_OK;
 }
 
 static sl_status plan(const sl_config *merged, const json_t *values, bool on_disk, fitted *out)
@@ -311,27 +316,26 @@ static sl_status scale_rates(const sl_config *config, double share, json_t *valu
 static sl_status add_found(const sl_config *config, const fitted *found, bool on_disk,
                            json_t *values)
 {
-    const uint64_t rows = config->global_batch;
     SL_TRY(
         set_value(values, SL_CONFIG_ROW_micro_batch, json_integer((json_int_t)found->micro_batch)));
     if (on_disk)
         SL_TRY(set_value(values, SL_CONFIG_ROW_disk_dir, json_pack("[s]", ".")));
-    if (found->global_batch == rows)
+    if (found->global_batch == found->asked_batch)
         return SL_OK;
     SL_TRY(set_value(values, SL_CONFIG_ROW_global_batch,
                      json_integer((json_int_t)found->global_batch)));
-    return scale_rates(config, (double)found->global_batch / (double)rows, values);
+    return scale_rates(config, (double)found->global_batch / (double)found->asked_batch, values);
 }
 
-static void write_notes(const sl_config *config, const fitted *found, char out[NOTE_BYTES])
+static void write_notes(const fitted *found, char out[NOTE_BYTES])
 {
     char fewer[NOTE_BYTES / 8] = "";
-    if (found->global_batch != config->global_batch)
+    if (found->global_batch != found->asked_batch)
         snprintf(fewer, sizeof fewer,
                  "\nThe recipe has %" PRIu64
                  " rows a step: fewer here, so that a step takes about a "
                  "minute,\nand learning rates go down by the root of that.",
-                 config->global_batch);
+                 found->asked_batch);
     snprintf(out, NOTE_BYTES,
              "Here a step takes %.3g s by %s:\n%s;\ndevice %s, host %s, disk %s.%s", found->seconds,
              found->basis, found->choice,
@@ -340,12 +344,12 @@ static void write_notes(const sl_config *config, const fitted *found, char out[N
              sl_command_format_size(found->peak_bytes[SL_TIER_DISK]).text, fewer);
 }
 
-static void print_summary(const char *path, const sl_config *config, const fitted *found)
+static void print_summary(const char *path, const fitted *found)
 {
-    const double tokens = (double)found->global_batch * (double)config->seq;
+    const double tokens = (double)found->global_batch * (double)found->seq;
     sl_terminal_print(
         stdout, 2, "%s: %s; %" PRIu64 " rows of %" PRIu64 " tokens a step, %" PRIu64 " at a time",
-        path, found->size, found->global_batch, config->seq, found->micro_batch);
+        path, found->size, found->global_batch, found->seq, found->micro_batch);
     sl_terminal_print(stdout, 2, "%s", found->choice);
     sl_terminal_print(stdout, 2, "a step takes %.3g s by %s: %.0f tokens/s, %.3g million a day",
                       found->seconds, found->basis, tokens / found->seconds,
@@ -362,16 +366,16 @@ static sl_status check_output(const sl_config *config, const char *path)
     return sl_output_file_check(&configuration_kind, path);
 }
 
-static sl_status write_configuration(const sl_recipe *recipe, const sl_config *merged,
-                                     const fitted *found, const json_t *values, const char *path)
+static sl_status write_configuration(const sl_recipe *recipe, const fitted *found,
+                                     const json_t *values, const char *path)
 {
     char notes[NOTE_BYTES], *text = NULL;
-    write_notes(merged, found, notes);
+    write_notes(found, notes);
     SL_TRY(sl_recipe_fill(recipe, values, notes, &text));
     const sl_status status = sl_output_file_write_text(&configuration_kind, path, text);
     free(text);
     SL_TRY(status);
-    print_summary(path, merged, found);
+    print_summary(path, found);
     return SL_OK;
 }
 
@@ -405,7 +409,7 @@ static sl_status make(const sl_config *config)
     if (status == SL_OK)
         status = fit(&merged, values, &found);
     if (status == SL_OK)
-        status = write_configuration(recipe, &merged, &found, values, output);
+        status = write_configuration(recipe, &found, values, output);
     sl_config_clear(&merged);
     json_decref(values);
     return status;

@@ -77,6 +77,11 @@ static void batch_when_a_step_would_take_long_then_has_fewer_rows_and_lower_rate
                 0);
     shell(
         "grep -q '\"global-batch\": 512' gpt2-124m.json && grep -q '\"lr\": 6e-4' gpt2-124m.json");
+    assert_code(sluice("init --recipe gpt2-124m --data text --global-batch auto --seq auto "
+                       "--device cpu --overwrite " BUDGETS),
+                0);
+    assert_has(output, "1 rows of 1024 tokens");
+    shell("grep -q '\"lr\": 6e-4' gpt2-124m.json"); /* no rows were taken from what was given */
 }
 
 static void options_when_beside_the_recipe_then_stand_in_the_file(void **state)
