@@ -236,6 +236,9 @@ static sl_status choose_direct(sl_store_file *file)
     int flags = fcntl(file->fd, F_GETFL);
     if (flags < 0 || fcntl(file->fd, F_SETFL, flags & ~O_DIRECT) != 0)
         SL_FAIL(SL_ERROR_IO, "%s: the disk tier's file: %s", file->directory, strerror(errno));
+    /* What the kernel reads ahead of one piece may lie in another that has been dropped: it would
+     * stay in the page cache. */
+    posix_fadvise(file->fd, 0, 0, POSIX_FADV_RANDOM);
     file->is_direct = false;
     return SL_OK;
 }
