@@ -3,7 +3,8 @@
  * anew; what lay on disk is forgotten; a checkpoint of another precision is not taken; after some
  * step something is not at its home yet. A run in one piece is compared, log and files, with ones
  * that were cut after a step under one policy and went on under another: after every step of fifty,
- * for six placements and three types, in the full run. Every case runs the built command.
+ * for six placements, three types, several rules at once and small states, in the full run. Every
+ * case runs the built command.
  */
 #define _GNU_SOURCE
 #include "command_run.h"
@@ -11,7 +12,12 @@
 
 static char memory_directory[64];
 
-static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+/* --precision, and what else changes the numbers: three types, rules, small states. */
+static const char *const kinds[] = {
+    "fp32", "bf16", "fp16",
+    ("fp32 --rule 'h.*.attn.*=lion' 'wte.*=sgd' 'h.0.mlp.*.weight=muon' 'h.1.ln_2.*=none' "
+     "--momentum 0.9 --nesterov --lr-of 'h.*.attn.*=0.1'"),
+    "bf16 --rule 'h.0.*=lion' --state-type int8"};
 
 static const char *const ways[] = {
     "--policy device",
@@ -19,11 +25,16 @@ static const char *const ways[] = {
     ("--policy static --disk-dir disk disk2 --nvme-params 0.5 --offload-optimizer 0.3 "
      "--nvme-optimizer 0.4 --chunk-size 9000"),
     "--policy host",
-    "--policy static --offload-params 0.5 --offload-grads 0.4 --offload-optimizer 0.6",
+    ("--policy static --offload-params 0.5 --offload-grads 0.4 --offload-optimizer 0.6 "
+     "--nvme-params 0 --nvme-optimizer 0"), /* else those of the checkpoint */
     "--policy nvme --disk-dir disk --recompute full --threads 1",
 };
 
-enum { WAY_COUNT = sizeof ways / sizeof ways[0], PRECISION_COUNT = 3 };
+enum {
+    WAY_COUNT = sizeof ways / sizeof ways[0],
+    PRECISION_COUNT = 3,
+    KIND_COUNT = sizeof kinds / sizeof kinds[0]
+};
 
 static const char common[] = TINY "--data text --quiet --seed 5";
 
@@ -81,17 +92,17 @@ static json_int_t read_counter(const char *directory, const char *key)
 }
 
 /* Leaves the checkpoint made/step-5 of a run under `way`, as if it had been stopped there. */
-static void make_cut(const char *precision, const char *way)
+static void make_cut(const char *kind, const char *way)
 {
     assert_int_equal(system("rm -rf made"), 0);
     assert_code(sluice("train %s --steps %d --precision %s %s --save made --save-every 5 --keep 3",
-                       common, LAST, precision, way),
+                       common, LAST, kind, way),
                 0);
     assert_int_equal(system("rm -rf made/step-00000012 made/step-00000010"), 0);
 }
 
 /* Goes on from a copy of `directory`/step-`step` to step `last`. */
-static void go_on(const char *directory, int step, int last, const char *precision, const char *way)
+static void go_on(const char *directory, int step, int last, const char *kind, const char *way)
 {
     char command[COMMAND_BYTES];
     snprintf(command, sizeof command,
@@ -99,7 +110,7 @@ static void go_on(const char *directory, int step, int last, const char *precisi
     assert_int_equal(system(command), 0);
     assert_code(sluice("train %s --steps %d --precision %s %s --save cut --resume "
                        "--log-json went-on.json",
-                       common, last, precision, way),
+                       common, last, kind, way),
                 0);
 }
 
@@ -115,18 +126,18 @@ static void assert_as_if_never_cut(int step, int last)
 
 /* From one checkpoint of each step of a run under `way`: all of them, or two that are drawn. Each
  * goes on under another placement than the one before. */
-static uint64_t resume_after_steps(const char *precision, int way, uint64_t *random)
+static uint64_t resume_after_steps(const char *kind, int way, uint64_t *random)
 {
     const uint64_t count = scratch_count(2, LONG_LAST - 1);
     assert_int_equal(system("rm -rf made"), 0);
     assert_code(sluice("train %s --steps %d --precision %s %s --save made --save-every 1", common,
-                       LONG_LAST, precision, ways[way]),
+                       LONG_LAST, kind, ways[way]),
                 0);
     assert_same_files("whole/step-00000050", "made/step-00000050");
     for (uint64_t i = 1; i <= count; i++) {
         int drawn = 1 + (int)scratch_below(random, LONG_LAST - 1);
         int step = count == LONG_LAST - 1 ? (int)i : drawn;
-        go_on("made", step, LONG_LAST, precision, ways[(way + step) % WAY_COUNT]);
+        go_on("made", step, LONG_LAST, kind, ways[(way + step) % WAY_COUNT]);
         assert_as_if_never_cut(step, LONG_LAST);
     }
     return count;
@@ -137,14 +148,14 @@ static void resume_when_cut_after_any_step_then_goes_on_bit_for_bit(void **state
     (void)state;
     uint64_t random = scratch_seed("resume", 7) * 2685821657736338717ull + 1, count = 0;
     make_directories();
-    for (int i = 0; i < PRECISION_COUNT; i++) {
+    for (int i = 0; i < KIND_COUNT; i++) {
         assert_int_equal(system("rm -rf whole whole.json"), 0);
         assert_code(sluice("train %s --steps %d --precision %s --save whole --log-json whole.json",
-                           common, LONG_LAST, precisions[i]),
+                           common, LONG_LAST, kinds[i]),
                     0);
         for (int way = 0; way < WAY_COUNT; way++)
-            if (way % PRECISION_COUNT == i || scratch_count(0, 1))
-                count += resume_after_steps(precisions[i], way, &random);
+            if (way % KIND_COUNT == i || scratch_count(0, 1))
+                count += resume_after_steps(kinds[i], way, &random);
     }
     print_message("%llu runs went on\n", (unsigned long long)count);
     assert_int_equal(system("rmdir disk disk2"), 0); /* nothing was left in them */
@@ -176,11 +187,11 @@ static void resume_when_in_another_precision_then_goes_on(void **state)
     (void)state;
     make_directories();
     for (int from = 0; from < PRECISION_COUNT; from++) {
-        make_cut(precisions[from], ways[0]);
+        make_cut(kinds[from], ways[0]);
         for (int to = 0; to < PRECISION_COUNT; to++) {
             if (to == from)
                 continue;
-            go_on("made", 5, LAST, precisions[to], ways[1]);
+            go_on("made", 5, LAST, kinds[to], ways[1]);
             assert_int_equal(access("cut/step-00000012/manifest.json", F_OK), 0);
         }
     }
