@@ -126,7 +126,7 @@ void sl_command_help_print_overview(FILE *stream)
     const sl_command_page *page;
     const sl_topic *topic;
     fputs("Usage: sluice COMMAND [OPTION...]\n"
-          "Trains GPT-2-class transformers whose state does not fit on the device.\n",
+          "Trains GPT-2, Llama and Qwen models whose state does not fit on the device.\n",
           stream);
     for (int task = 0; task < SL_COMMAND_TASK_COUNT; task++)
         print_commands((sl_command_task)task, stream);

@@ -15,6 +15,7 @@
 #include "command.h"
 #include "config/config_copy.h"
 #include "config/config_json.h"
+#include "config/fine_tuning.h"
 #include "files/output_file.h"
 #include "foreign/deepspeed/config_file.h"
 #include "recipe.h"
@@ -34,6 +35,7 @@ enum {
     NAME_COLUMNS = 20
 };
 
+static const double DAY_SECONDS = 86400;
 static const double WORTH = 0.98; /* more rows of a micro-batch take memory: they must save 2 % */
 
 static const sl_output_file_kind configuration_kind = {"--output", "configuration", "{", true};
@@ -344,16 +346,28 @@ static void write_notes(const fitted *found, char out[NOTE_BYTES])
              sl_command_format_size(found->peak_bytes[SL_TIER_DISK]).text, fewer);
 }
 
-static void print_summary(const char *path, const fitted *found)
+/* Where the length is given in steps. */
+static void print_length(const sl_config *config, const fitted *found)
+{
+    const double days = (double)config->steps * found->seconds / DAY_SECONDS;
+    if (!sl_run_length_is_open(config))
+        sl_terminal_print(stdout, 2, "%" PRIu64 " steps take %.1f %s", config->steps,
+                          days < 1 ? 24 * days : days, days < 1 ? "hours" : "days");
+}
+
+static void print_summary(const sl_config *config, const char *path, const fitted *found)
 {
     const double tokens = (double)found->global_batch * (double)found->seq;
+    const double a_day = DAY_SECONDS * tokens / found->seconds;
     sl_terminal_print(
         stdout, 2, "%s: %s; %" PRIu64 " rows of %" PRIu64 " tokens a step, %" PRIu64 " at a time",
         path, found->size, found->global_batch, found->seq, found->micro_batch);
     sl_terminal_print(stdout, 2, "%s", found->choice);
-    sl_terminal_print(stdout, 2, "a step takes %.3g s by %s: %.0f tokens/s, %.3g million a day",
-                      found->seconds, found->basis, tokens / found->seconds,
-                      1e-6 * 86400 * tokens / found->seconds);
+    sl_terminal_print(stdout, 2, "a step takes %.3g s by %s: %.0f tokens/s, %.*f %s a day",
+                      found->seconds, found->basis, tokens / found->seconds, a_day < 1e9 ? 0 : 1,
+                      a_day < 1e9 ? 1e-6 * a_day : 1e-9 * a_day,
+                      a_day < 1e9 ? "million" : "billion");
+    print_length(config, found);
     sl_terminal_print(stdout, 2, "now: sluice train --config %s", path);
 }
 
@@ -366,8 +380,8 @@ static sl_status check_output(const sl_config *config, const char *path)
     return sl_output_file_check(&configuration_kind, path);
 }
 
-static sl_status write_configuration(const sl_recipe *recipe, const fitted *found,
-                                     const json_t *values, const char *path)
+static sl_status write_configuration(const sl_recipe *recipe, const sl_config *config,
+                                     const fitted *found, const json_t *values, const char *path)
 {
     char notes[NOTE_BYTES], *text = NULL;
     write_notes(found, notes);
@@ -375,7 +389,7 @@ static sl_status write_configuration(const sl_recipe *recipe, const fitted *foun
     const sl_status status = sl_output_file_write_text(&configuration_kind, path, text);
     free(text);
     SL_TRY(status);
-    print_summary(path, found);
+    print_summary(config, path, found);
     return SL_OK;
 }
 
@@ -409,7 +423,7 @@ static sl_status make(const sl_config *config)
     if (status == SL_OK)
         status = fit(&merged, values, &found);
     if (status == SL_OK)
-        status = write_configuration(recipe, &found, values, output);
+        status = write_configuration(recipe, &merged, &found, values, output);
     sl_config_clear(&merged);
     json_decref(values);
     return status;

@@ -201,7 +201,7 @@ static const sl_topic topics[] = {
      .summary = "what --data takes, tokenizers, shares",
      .text = "--data takes files and directories, which are recognised by content:",
      .rows = data_rows,
-     .remark = "--tokenizer is byte (257 ids), or the directory of a GPT-2 vocabulary, such as one "
+     .remark = "--tokenizer is byte (257 ids), or the directory of a vocabulary, such as one "
                "that tokenize --learn made. A checkpoint keeps its tokenizer. --split cuts the "
                "documents into training, validation and test.",
      .lines = data_lines,

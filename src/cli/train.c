@@ -254,7 +254,7 @@ const sl_command_entry sl_command_train = {
     .task = SL_COMMAND_TRAIN,
     .name = "train",
     .summary = "pretrain or continue",
-    .doc = "Trains a GPT-2 on --data: from random numbers, from a checkpoint or Hugging Face "
+    .doc = "Trains a model on --data: from random numbers, from a checkpoint or Hugging Face "
            "directory (--init), or on from where a run ended (--resume). Plans the whole step "
            "first and refuses what does not fit, with what would. With --save a signal ends the "
            "run after its step, saved; a second one at once.",

@@ -104,7 +104,7 @@ sl_status sl_host_claim_open(const sl_host_need *need, sl_host_claim *out_claim)
 {
     sl_host_claim claim = {sl_host_lock_open(
         "memory", MEMORY_WAIT_S,
-        "another run, or rank of this one, is taking its memory: waiting for it")};
+        "another run, or rank of this one, is taking its memory: waiting for it, 30 s at most")};
     sl_status status = check_need(need);
     if (status != SL_OK) {
         sl_host_lock_close(&claim.lock);

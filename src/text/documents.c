@@ -14,7 +14,7 @@
 #include "text_stream.h"
 #include "words.h"
 
-enum { BLOCK_BYTES = 1 << 20 };
+enum { BLOCK_BYTES = 1 << 20, WHAT_BYTES = 512 };
 
 struct sl_documents {
     sl_documents_args args;
@@ -505,6 +505,17 @@ static sl_status copy_text(const json_t *string, char **out_text, uint64_t *out_
     return SL_OK;
 }
 
+static sl_status fail_without_key(const sl_documents *documents, const sl_piece *piece,
+                                  const char *key)
+{
+    char what[WHAT_BYTES];
+    snprintf(what, sizeof what,
+             "has no text under the key \"%s\" (--json-key names another; examples have "
+             "--prompt-key and --response-key, or --messages-key)",
+             sl_files_show(key).text);
+    return fail_line(documents, piece, what);
+}
+
 sl_status sl_documents_parse(const sl_documents *documents, const sl_piece *piece, char **out_text,
                              uint64_t *out_bytes)
 {
@@ -515,12 +526,13 @@ sl_status sl_documents_parse(const sl_documents *documents, const sl_piece *piec
                              &error, &object));
     if (!object)
         return fail_line(documents, piece, sl_files_show(error.text).text);
-    const json_t *string = json_object_get(object, documents->args.json_key);
+    const char *const key = documents->args.json_key;
+    const json_t *string = json_object_get(object, key);
     sl_status status = SL_OK;
     if (!json_is_object(object))
         status = fail_line(documents, piece, "is not a JSON object");
     else if (!json_is_string(string))
-        status = fail_line(documents, piece, "has no text under the key of --json-key");
+        status = fail_without_key(documents, piece, key);
     else
         status = copy_text(string, out_text, out_bytes);
     json_decref(object);

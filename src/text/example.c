@@ -140,9 +140,13 @@ static sl_status fill_template(const sl_example_form *form, const filling *with,
 
 /* ---- objects ---- */
 
-static sl_status read_text(const json_t *object, const char *key, piece *out)
+/* `option` names another key; NULL: none does. */
+static sl_status read_text(const json_t *object, const char *key, const char *option, piece *out)
 {
     const json_t *value = json_object_get(object, key);
+    if (!value && option)
+        SL_FAIL(SL_ERROR_DATA, "has no key \"%s\" (%s names another)", sl_files_show(key).text,
+                option);
     if (!value)
         SL_FAIL(SL_ERROR_DATA, "has no key \"%s\"", sl_files_show(key).text);
     if (!json_is_string(value))
@@ -155,8 +159,8 @@ static sl_status read_text(const json_t *object, const char *key, piece *out)
 static sl_status make_pair(const sl_example_form *form, const json_t *object, sl_example *to)
 {
     filling with = {.of = {[ANSWER] = {.counts = true}}};
-    SL_TRY(read_text(object, form->prompt_key, &with.of[CONTEXT]));
-    SL_TRY(read_text(object, form->response_key, &with.of[ANSWER]));
+    SL_TRY(read_text(object, form->prompt_key, "--prompt-key", &with.of[CONTEXT]));
+    SL_TRY(read_text(object, form->response_key, "--response-key", &with.of[ANSWER]));
     to->end_counts = true;
     return fill_template(form, &with, to);
 }
@@ -174,8 +178,8 @@ static sl_status add_message(const sl_example_form *form, const json_t *message,
     piece *content = &with.of[ANSWER];
     if (!json_is_object(message))
         SL_FAIL(SL_ERROR_DATA, "has a message that is no object");
-    SL_TRY(read_text(message, "role", &with.of[CONTEXT]));
-    SL_TRY(read_text(message, "content", content));
+    SL_TRY(read_text(message, "role", NULL, &with.of[CONTEXT]));
+    SL_TRY(read_text(message, "content", NULL, content));
     with.ends_at_answer = is_assistant(&with.of[CONTEXT]);
     content->counts = with.ends_at_answer;
     content->ends = with.ends_at_answer && !is_last; /* behind the last one is the example's end */

@@ -347,7 +347,7 @@ static void text_when_it_fails_then_nothing_is_left(void **state)
     run_shell("cp lines.jsonl broken.jsonl && printf '{\"n\": 1}\\n' >>broken.jsonl");
     assert_refused(
         sluice("train " TINY "--tokenizer voc " ORDER "--data broken.jsonl --cache-dir failed"), 65,
-        "broken.jsonl: line 201: has no text under the key of --json-key");
+        "broken.jsonl: line 201: has no text under the key \"text\"");
     assert_null(strstr(complaint, "cache-dir"));
     run_shell("test -z \"$(ls -A failed)\"");
 }
