@@ -47,7 +47,7 @@ SL_API sl_status sl_options_set_all(sl_options *options, const char *const *sett
 typedef struct sl_option_info {
     size_t size;
     const char *name;    /* "device-memory" */
-    const char *initial; /* its default, as text; NULL: none, or it follows from other options */
+    const char *initial; /* its default, as text; "": none, or it follows from other options */
     const char *values;  /* what it takes, such as "SIZE" or "fp32|bf16|fp16|auto"; NULL: a flag */
     const char *help;
     int is_list;
@@ -109,8 +109,8 @@ SL_API sl_status sl_options_read(sl_options *options, const char *path);
 
 /* Trains a model of the program's own. `user` is passed to `build`; it is borrowed for as long as a
  * session of these options is open. Several sessions may call the build function at the same time.
- * The model has its sizes from `build`: sl_session_open refuses "model", "layers", "width",
- * "heads", "context" and "vocab" then. `build` NULL: GPT-2 again. */
+ * The model has its sizes from `build`: sl_session_open refuses "model", "arch" and every option of
+ * a size then. `build` NULL: the model that the options name. */
 SL_API void sl_options_set_model(sl_options *options, sl_build build, const void *user);
 
 /* Writes rows [first_row, first_row + row_count) of the data: `out_tokens` is

@@ -163,7 +163,7 @@ def list_options():
     info = OptionInfo(size=ctypes.sizeof(OptionInfo))
     options = []
     while library.sl_options_at(len(options), ctypes.byref(info)):
-        texts = [text and text.decode() for text in (info.name, info.initial, info.values)]
+        texts = [text.decode() if text else None for text in (info.name, info.initial, info.values)]
         options.append(Option(*texts, info.help.decode(), bool(info.is_list)))
     return options
 
@@ -231,7 +231,7 @@ class Session:
     same for evaluate(), for rows 0 to `eval_row_count` - 1. Both are called on a thread of the
     library, one call at a time, and must not call this session.
 
-    `build(model)` describes a model of your own by layers (sluice.Model) instead of GPT-2.
+    `build(model)` describes a model of your own by layers (sluice.Model).
 
     `on_event(event)` hears of steps, evaluations and saves, and how far each has come (Event), in
     the call that makes them. It may call stop(). If it raises, the call raises the same when it is
