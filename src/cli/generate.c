@@ -12,6 +12,7 @@
 #include "prompt.h"
 #include "signals.h"
 #include "terminal.h"
+#include "train/data/example_form.h"
 
 /* What a sample said before its turn to be printed came. */
 typedef struct waiting_text {
@@ -22,6 +23,7 @@ typedef struct waiting_text {
 
 typedef struct printer {
     const sl_config *config;
+    char *template_text;        /* of --template, or NULL */
     const sl_prompt *given;     /* of the command line */
     const sl_prompt *prompt;    /* still to be printed before a sample; NULL: it is not */
     waiting_text *waiting;      /* [samples] */
@@ -113,7 +115,8 @@ static void end_sample(void *user, uint32_t sample)
 
 static sl_status open_printer(const sl_config *config, const sl_prompt *prompt, printer *self)
 {
-    *self = (printer){.config = config, .given = prompt, .is_terminal = isatty(STDOUT_FILENO) == 1};
+    self->given = prompt;
+    self->is_terminal = isatty(STDOUT_FILENO) == 1;
     self->prompt = config->quiet ? NULL : prompt;
     self->waiting = calloc(config->samples, sizeof *self->waiting);
     if (!self->waiting)
@@ -126,6 +129,7 @@ static void close_printer(printer *self)
     for (uint64_t i = 0; self->waiting && i < self->config->samples; i++)
         free(self->waiting[i].bytes);
     free(self->waiting);
+    free(self->template_text);
 }
 
 /* ---- speed ---- */
@@ -172,11 +176,13 @@ static void restart_printer(printer *self)
     self->waiting[0].is_over = false;
 }
 
-static sl_status answer_line(sl_generator *generator, printer *self, const sl_prompt *line)
+static sl_status answer_line(sl_generator *generator, printer *self, sl_prompt *line)
 {
     restart_printer(self);
-    if (line->bytes > 0)
+    if (line->bytes > 0) {
+        SL_TRY(sl_prompt_put_into(self->template_text, line));
         SL_TRY(sl_generator_start(generator, line->text, line->bytes));
+    }
     sl_signals_watch(&stopping);
     return sl_generator_run(generator);
 }
@@ -245,6 +251,10 @@ static int generate(sl_config *config)
     printer self = {.config = config};
     sl_signals_watch(&leaving);
     sl_status status = sl_prompt_read(config, &prompt);
+    if (status == SL_OK)
+        status = sl_examples_read_template(config, &self.template_text);
+    if (status == SL_OK && !config->interactive)
+        status = sl_prompt_put_into(self.template_text, &prompt);
     if (status == SL_OK)
         status = open_printer(config, &prompt, &self);
     if (status == SL_OK)

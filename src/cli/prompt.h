@@ -23,6 +23,9 @@ sl_status sl_prompt_read(const sl_config *config, sl_prompt *out_prompt);
 /* The next line of standard input without its end; false at the end of input. */
 sl_status sl_prompt_read_line(sl_prompt *out_prompt, bool *out_is_there);
 
+/* Puts the prompt into a template (sl_example_make_prompt); NULL: it stays as it is. */
+sl_status sl_prompt_put_into(const char *template_text, sl_prompt *prompt);
+
 /* Of a zeroed one too. */
 void sl_prompt_close(sl_prompt *prompt);
 

@@ -82,9 +82,9 @@
     X(TEXT, messages_key, "messages-key", "", "KEY", 0, 0, TE, DATA, 0,                            \
       "to fine-tune on conversations: what holds the list of messages, each with role and "        \
       "content")                                                                                   \
-    X(TEXT, template_file, "template", "", "FILE", 0, 0, TE, DATA, 0,                              \
+    X(TEXT, template_file, "template", "", "FILE", 0, 0, TGE, DATA, 0,                             \
       "how an example is written: a text with the marks {prompt} and {response}, or, for each "    \
-      "message, {role} and {content} (a line of each)")                                            \
+      "message, {role} and {content} (a line of each); of generate: what a prompt is put into")    \
     X(CHOICE, loss, "loss", "response", "response|all", 0, 0, TE, DATA, 0,                         \
       "of examples: the loss is the mean over responses and the ends of text behind them, or "     \
       "over all tokens")                                                                           \

@@ -220,3 +220,33 @@ sl_status sl_example_make(const sl_example_form *form, const json_t *object,
     out_example->end_counts = out_example->end_counts || form->counts_all;
     return SL_OK;
 }
+
+/* ---- a prompt ---- */
+
+static piece make_piece(const char *text)
+{
+    return (piece){.text = text, .bytes = strlen(text)};
+}
+
+static sl_status fill_prompt(const sl_example_form *form, const piece *prompt, sl_example *to)
+{
+    filling with = {.of = {[CONTEXT] = *prompt}, .ends_at_answer = true};
+    SL_TRY(sl_example_check_form(form));
+    if (form->messages_key) {
+        const filling said = {.of = {[CONTEXT] = make_piece("user"), [ANSWER] = *prompt}};
+        SL_TRY(fill_template(form, &said, to));
+        with.of[CONTEXT] = make_piece("assistant");
+    }
+    return fill_template(form, &with, to);
+}
+
+sl_status sl_example_make_prompt(const char *template_text, const char *prompt, uint64_t bytes,
+                                 sl_example *out_example)
+{
+    const bool is_of_messages = strstr(template_text, message_marks[ANSWER]) != NULL;
+    const sl_example_form form = {.messages_key = is_of_messages ? "" : NULL,
+                                  .template_text = template_text};
+    const piece said = {.text = prompt, .bytes = bytes};
+    *out_example = (sl_example){0};
+    return fill_prompt(&form, &said, out_example);
+}

@@ -54,4 +54,11 @@ sl_status sl_example_make(const sl_example_form *form, const json_t *object,
                           sl_example *out_example);
 void sl_example_free(sl_example *example);
 
+/* What a model reads before it answers `prompt` (any bytes): the template with it, up to
+ * {response}; or, of a template of messages, a message of the role "user" and the next one, of
+ * "assistant", up to {content}. Release as above. SL_ERROR_USAGE: as sl_example_check_form.
+ * SL_ERROR_SYSTEM. */
+sl_status sl_example_make_prompt(const char *template_text, const char *prompt, uint64_t bytes,
+                                 sl_example *out_example);
+
 #endif

@@ -410,6 +410,37 @@ static void signal_when_text_comes_then_leaves_with_what_was_said(void **state)
     assert_has(complaint, "generated");
 }
 
+/* What is answered is what the same text gives as a prompt; with a template of messages the prompt
+ * is the user's. */
+static void prompt_when_put_into_a_template_then_is_that_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *template_text, *whole;
+    } cases[] = {{"Q: {prompt}\\nA: {response} end", "'Q: the big\nA: '"},
+                 {"({role}) {content}\\n", "'(user) the big\n(assistant) '"}};
+    assert_int_equal(system("echo the big >big"), 0);
+    static char found[TEXT_BYTES], expected[TEXT_BYTES], command[256];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command, "printf '%s\\n' >template", cases[i].template_text);
+        assert_int_equal(system(command), 0);
+        assert_code(sluice("generate model --tokens 12 --prompt %s", cases[i].whole), 0);
+        read_answer(expected);
+        assert_code(sluice("generate model --tokens 12 --template template --prompt 'the big'"), 0);
+        read_answer(found);
+        assert_string_equal(found, expected);
+        assert_code(run_with_input("generate model --tokens 12 --template template --interactive "
+                                   "--quiet",
+                                   "big"),
+                    0);
+        read_answer(found);
+        assert_non_null(strstr(expected, found));
+    }
+    assert_int_equal(system("printf '{prompt}' >template"), 0);
+    assert_code(sluice("generate model --template template --prompt a"), 64);
+    assert_has(complaint, "--template: the template has no mark {response}");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +452,7 @@ int main(void)
         cmocka_unit_test(penalty_when_given_then_text_changes_and_1_is_none),
         cmocka_unit_test(prompt_when_from_a_file_or_a_pipe_then_the_same),
         cmocka_unit_test(prompt_when_no_text_then_its_bytes_are_read),
+        cmocka_unit_test(prompt_when_put_into_a_template_then_is_that_text),
         cmocka_unit_test(prompt_when_its_file_is_hostile_then_refused),
         cmocka_unit_test(options_when_they_contradict_then_refused),
         cmocka_unit_test(text_when_it_passes_the_context_then_goes_on_from_its_end),

@@ -10,11 +10,14 @@
 #include "base/log.h"
 #include "files/files.h"
 
-/* The template of --template; an editor's line end behind it is not of it. */
-static sl_status read_template(const char *path, char **out_text)
+sl_status sl_examples_read_template(const sl_config *config, char **out_text)
 {
     enum { TEMPLATE_BYTES_MAX = 1 << 20 };
+    const char *path = config->template_file;
     sl_file file;
+    *out_text = NULL;
+    if (!path)
+        return SL_OK;
     SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
     const uint64_t bytes = file.bytes;
     const sl_status status = sl_files_read_text(&file, TEMPLATE_BYTES_MAX, out_text);
@@ -35,8 +38,7 @@ sl_status sl_examples_open(const sl_config *config, sl_examples *out_examples)
     *out_examples = (sl_examples){0};
     if (!sl_config_has_examples(config))
         return SL_OK;
-    if (config->template_file)
-        SL_TRY(read_template(config->template_file, &out_examples->template_text));
+    SL_TRY(sl_examples_read_template(config, &out_examples->template_text));
     out_examples->form = (sl_example_form){.prompt_key = config->prompt_key,
                                            .response_key = config->response_key,
                                            .messages_key = config->messages_key,

@@ -12,6 +12,10 @@ typedef struct sl_examples {
     char *template_text; /* of --template, or NULL; owned */
 } sl_examples;
 
+/* The text of --template, or NULL where none is given; release with free(). An editor's line end
+ * behind it is not of it. SL_ERROR_DATA: it is no text. SL_ERROR_MISSING, SL_ERROR_IO. */
+sl_status sl_examples_read_template(const sl_config *config, char **out_text);
+
 /* Reads --template. On failure too the caller closes `out_examples`. SL_ERROR_USAGE: the template
  * lacks a mark. SL_ERROR_DATA: it is no text. SL_ERROR_MISSING, SL_ERROR_IO. */
 sl_status sl_examples_open(const sl_config *config, sl_examples *out_examples);
