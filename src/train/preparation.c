@@ -467,6 +467,17 @@ static void tell_length(const sl_config *config, const sl_run_rows *rows)
                  rows->done_steps > 0 ? " from here on" : "");
 }
 
+/* A step that is larger than the data reads rows again: then epochs are not what they seem. */
+static void warn_of_few_rows(const sl_run_rows *rows)
+{
+    if (rows->of_epoch > 0 && rows->of_epoch < rows->of_step)
+        sl_log_write(SL_LOG_WARNING,
+                     "the data have %" PRIu64 " row%s, and a step reads %" PRIu64
+                     ": it sees examples more than once; fewer rows a step (--micro-batch, "
+                     "--accumulate), or shorter ones (--seq)",
+                     rows->of_epoch, rows->of_epoch == 1 ? "" : "s", rows->of_step);
+}
+
 static sl_status settle_length(sl_trainer *trainer)
 {
     sl_config *config = trainer->config;
@@ -481,6 +492,7 @@ static sl_status settle_length(sl_trainer *trainer)
         SL_FAIL(SL_ERROR_USAGE, "paths with weights have epochs of their own: give --steps or "
                                 "--tokens in place of --epochs");
     SL_TRY(sl_run_length_settle(config, &rows));
+    warn_of_few_rows(&rows);
     if (!config->quiet && sl_ranks_is_first(&trainer->ranks) &&
         (has_rows || config->train_tokens != SL_CONFIG_UNSET))
         tell_length(config, &rows);
