@@ -63,7 +63,8 @@ typedef enum sl_event_kind {
     SL_EVENT_IN_EVALUATION, /* `done` of `total` tokens are evaluated; `value` is the loss so far */
     SL_EVENT_EVALUATION,    /* an evaluation is done; `value` is its loss */
     SL_EVENT_SAVING,        /* a checkpoint is begun */
-    SL_EVENT_SAVED          /* and written */
+    SL_EVENT_SAVED,         /* and written */
+    SL_EVENT_SAMPLE         /* a text of "sample-every" is written: `text` */
 } sl_event_kind;
 
 /* One thing that happened. */
@@ -73,6 +74,8 @@ typedef struct sl_event {
     uint64_t step; /* the last one that is done */
     uint64_t done, total;
     double value;
+    const char *text; /* SAMPLE: what the model wrote behind "sample-prompt", in valid UTF-8, valid
+                         in the call; else NULL */
 } sl_event;
 
 /* Called by the thread that called the session, in that call; it may call sl_session_stop and no

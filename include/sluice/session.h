@@ -90,8 +90,16 @@ typedef struct sl_step_result {
  * function of sl_options_set_rows. */
 SL_API sl_status sl_session_step(sl_session *session, sl_step_result *out_step);
 
+/* Trains as `sluice train` does, to "steps": saves, evaluates and writes texts where "save-every",
+ * "save-minutes", "eval-every" and "sample-every" say, keeps the best evaluation with "keep-best",
+ * ends by "patience", and evaluates and saves at the end. *out_reason, which may be NULL, becomes
+ * "done", "patience", or "signal" after sl_session_stop, with which a last checkpoint is saved,
+ * too. Failures: as of sl_session_step, sl_session_evaluate and sl_session_save. */
+SL_API sl_status sl_session_train(sl_session *session, const char **out_reason);
+
 /* Mean cross-entropy of a token, in nats, over "eval-data", the validation share of "split", or the
- * rows of sl_options_set_eval_rows. Trains nothing. SL_ERROR_USAGE: the options name no such data.
+ * rows of sl_options_set_eval_rows. Trains nothing. With "keep-best" the best evaluation so far is
+ * saved. SL_ERROR_USAGE: the options name no such data.
  * SL_ERROR_STOPPED: sl_session_stop ended it before its last row. Other failures: as of
  * sl_session_step. */
 SL_API sl_status sl_session_evaluate(sl_session *session, double *out_loss);

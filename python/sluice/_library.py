@@ -163,6 +163,7 @@ class Event(ctypes.Structure):
         ("done", ctypes.c_uint64),
         ("total", ctypes.c_uint64),
         ("value", ctypes.c_double),
+        ("text", ctypes.c_char_p),
     ]
 
 
@@ -192,6 +193,7 @@ FUNCTIONS = {
     "sl_session_open": (STATUS, [HANDLE, OUT_HANDLE]),
     "sl_session_close": (STATUS, [HANDLE]),
     "sl_session_step": (STATUS, [HANDLE, ctypes.POINTER(StepResult)]),
+    "sl_session_train": (STATUS, [HANDLE, ctypes.POINTER(TEXT)]),
     "sl_session_evaluate": (STATUS, [HANDLE, ctypes.POINTER(ctypes.c_double)]),
     "sl_session_save": (STATUS, [HANDLE]),
     "sl_session_stop": (None, [HANDLE]),

@@ -116,14 +116,15 @@ def open_options(options):
 class Event(NamedTuple):
     """What happens in a call of a session."""
 
-    kind: str  # "in step", "step", "in evaluation", "evaluation", "saving", "saved"
+    kind: str  # one of EVENT_KINDS
     step: int  # the last one that is done
     done: int  # of `total`: micro-batches of a step that have begun, tokens that are evaluated
     total: int
     value: float  # the loss of a step; of an evaluation, so far or of all
+    text: str = ""  # of a sample: what the model wrote behind "sample_prompt"
 
 
-EVENT_KINDS = ("in step", "step", "in evaluation", "evaluation", "saving", "saved")
+EVENT_KINDS = ("in step", "step", "in evaluation", "evaluation", "saving", "saved", "sample")
 
 
 class Events:
@@ -139,7 +140,8 @@ class Events:
         it = event.contents
         try:
             kind = EVENT_KINDS[it.kind] if it.kind < len(EVENT_KINDS) else str(it.kind)
-            self._function(Event(kind, it.step, it.done, it.total, it.value))
+            text = it.text.decode() if it.text else ""
+            self._function(Event(kind, it.step, it.done, it.total, it.value, text))
         except BaseException as exception:  # C has no other way to learn of it
             self._exception = self._exception or exception
 
@@ -332,6 +334,15 @@ class Session:
             moved_bytes=Moves(*result.moved_bytes),
             is_skipped=bool(result.is_skipped),
         )
+
+    def train(self):
+        """Trains to "steps" as `sluice train`: with save_every, save_minutes, eval_every, keep_best,
+        patience and sample_every. Returns what ended it: "done", "patience", or "signal" after
+        stop()."""
+        reason = ctypes.c_char_p()
+        self._call(library.sl_session_train, ctypes.byref(reason))
+        self._settle_views()
+        return reason.value.decode()
 
     def evaluate(self):
         """The mean loss of a token over "eval-data", the validation share of "split", or

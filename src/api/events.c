@@ -29,15 +29,22 @@ static sl_status tell_evaluation(void *self, const sl_eval_report *report)
     return SL_OK;
 }
 
+static sl_status tell_sample(void *self, const sl_sample_report *report)
+{
+    tell(self, (sl_event){.kind = SL_EVENT_SAMPLE, .text = report->text});
+    return SL_OK;
+}
+
 static sl_status tell_saving(void *self)
 {
     tell(self, (sl_event){.kind = SL_EVENT_SAVING});
     return SL_OK;
 }
 
-static sl_status tell_saved(void *self, uint64_t step)
+static sl_status tell_saved(void *self, uint64_t step, const char *directory)
 {
     (void)step;
+    (void)directory;
     tell(self, (sl_event){.kind = SL_EVENT_SAVED});
     return SL_OK;
 }
@@ -47,6 +54,7 @@ void sl_session_add_sink(sl_session *session)
     static const sl_sink_ops ops = {.step = tell_step,
                                     .evaluating = tell_evaluating,
                                     .eval = tell_evaluation,
+                                    .sample = tell_sample,
                                     .saving = tell_saving,
                                     .saved = tell_saved};
     sl_sinks_add(&session->trainer.sinks, &ops, session);

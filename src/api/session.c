@@ -9,6 +9,7 @@
 #include "options.h"
 #include "search/plan_json.h"
 #include "settings.h"
+#include "train/loop.h"
 #include "train/opening.h"
 
 /* ---- opening ---- */
@@ -90,7 +91,8 @@ static sl_status end_training(sl_session *session)
 {
     if (!session->has_begun)
         return SL_OK;
-    session->training.end.reason = sl_stop_is_set(&session->stop) ? "signal" : "done";
+    if (!session->training.end.reason)
+        session->training.end.reason = sl_stop_is_set(&session->stop) ? "signal" : "done";
     return sl_training_end(&session->training, session->failure.status != SL_OK);
 }
 
@@ -162,6 +164,16 @@ sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
     if (status == SL_OK && out_step)
         give_step(&report, &session->training.end, out_step);
     return status;
+}
+
+sl_status sl_session_train(sl_session *session, const char **out_reason)
+{
+    SL_SESSION_ENTER(session);
+    SL_TRY(sl_session_check(session));
+    SL_TRY(note(session, sl_loop_steps(&session->training), NULL));
+    if (out_reason)
+        *out_reason = session->training.end.reason;
+    return SL_OK;
 }
 
 sl_status sl_session_evaluate(sl_session *session, double *out_loss)

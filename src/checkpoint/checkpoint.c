@@ -676,6 +676,7 @@ typedef struct save_series {
     uint64_t now, count; /* checkpoints that are there, saves to come */
     uint32_t keep;
     bool overwrites; /* those that are there go after the first save */
+    bool keeps_best; /* elsewhere on the disk: the old one stays until the new one is whole */
 } save_series;
 
 /* How many more checkpoints there are at once than now, the one that is being written counted. */
@@ -685,7 +686,9 @@ static uint64_t count_more(const save_series *series)
     if (series->keep > 0 && stay > series->keep)
         stay = series->keep;
     uint64_t more = subtract(stay + 1, series->now);
-    return more > 0 ? more : 1; /* nothing goes before the first one is there */
+    if (more == 0) /* nothing goes before the first one is there */
+        more = 1;
+    return more + (series->keeps_best ? 2 : 0);
 }
 
 static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t *out_bytes)
@@ -710,7 +713,7 @@ static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t
 static sl_status compare_space(const save_job *job, const save_series *series)
 {
     uint64_t bytes = 0, needed, free_bytes, block_bytes, more = count_more(series);
-    const save_series one = {series->now, series->count, 1, series->overwrites};
+    const save_series one = {series->now, series->count, 1, series->overwrites, series->keeps_best};
     SL_TRY(sl_files_free_space(job->args->directory, &free_bytes, &block_bytes));
     SL_TRY(count_bytes(job, block_bytes, &bytes));
     SL_TRY(sl_bits_multiply(more, bytes, "the checkpoints of a run", &needed));
@@ -746,7 +749,10 @@ sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_
                                     bool overwrites)
 {
     save_job job = {.args = args, .directory = -1};
-    save_series series = {.count = save_count, .keep = args->keep, .overwrites = overwrites};
+    save_series series = {.count = save_count,
+                          .keep = args->keep,
+                          .overwrites = overwrites,
+                          .keeps_best = args->keeps_best};
     if (save_count == 0)
         return SL_OK;
     sl_status status = count_steps(args->directory, &series.now);

@@ -41,6 +41,11 @@ typedef struct sl_checkpoint_state {
     double loss_scale;
     uint64_t loss_scale_good_steps; /* steps since the last change or overflow */
     uint64_t loss_scale_hysteresis; /* overflows that were forgiven since the scale last doubled */
+    uint64_t eval_count; /* evaluations so far, but for those on test data; 0: the others are 0 */
+    uint64_t evaluated_step;   /* steps done before the last of them */
+    uint64_t evals_since_best; /* behind the one with the least loss; eval_count: none is finite */
+    uint64_t best_step;        /* steps done before that one */
+    double best_loss;
     uint64_t lr_decay_lag; /* steps by which the decay of the learning rate is late: 1 in runs that
                               began with a version that did so, else 0 */
 } sl_checkpoint_state;
@@ -49,6 +54,7 @@ typedef struct sl_checkpoint_save_args {
     const char *directory; /* made if missing, with its parents */
     sl_save_lock *lock;    /* the run's, of the directory; NULL: taken for this save alone */
     uint32_t keep;         /* newest whole checkpoints to keep; 0: all */
+    bool keeps_best; /* for the space alone: another directory on the same disk has one more */
     const sl_model_shape *shape;
     const sl_tensor_spec *tensors; /* [tensor_count] */
     uint32_t tensor_count;
@@ -88,8 +94,8 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
  * checkpoints that are there counted (they go after the first save if it overwrites), with the
  * space that is free for `directory` (or for its nearest parent that is there). Removes remains of
  * dead runs first, which take space. What is there is not read for it: a damaged one, which stays
- * beside the `keep` whole ones, counts as one of these. Looks at directory, keep, tensors and
- * has_state alone. SL_ERROR_FIT: says both in bytes and what would fit. */
+ * beside the `keep` whole ones, counts as one of these. Looks at directory, keep, keeps_best,
+ * tensors and has_state alone. SL_ERROR_FIT: says both in bytes and what would fit. */
 sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
                                     bool overwrites);
 

@@ -135,6 +135,14 @@ static const sl_field rules_fields[] = {
     {0},
 };
 
+/* Behind those, of a run that has evaluated. */
+#define EVAL_FIELD(name, least)                                                                    \
+    SL_FIELD(#name, sl_manifest, run.state.name, .low = (least), .flags = SL_FIELD_OPTIONAL)
+static const sl_field eval_fields[] = {
+    EVAL_FIELD(eval_count, 0), EVAL_FIELD(evaluated_step, 0),    EVAL_FIELD(evals_since_best, 0),
+    EVAL_FIELD(best_step, 0),  EVAL_FIELD(best_loss, -INFINITY), {0},
+};
+
 const char *sl_manifest_file_name(sl_manifest_file file)
 {
     return file_infos[file].name;
@@ -212,6 +220,8 @@ static sl_status write_fields(const sl_manifest *manifest, json_t *root)
     SL_TRY(sl_fields_write(fields, manifest, root));
     if (manifest->run.rules_json)
         SL_TRY(sl_fields_write(rules_fields, manifest, root));
+    if (manifest->run.state.eval_count > 0)
+        SL_TRY(sl_fields_write(eval_fields, manifest, root));
     json_t *model = json_object_get(root, "model");
     if (sl_model_shape_is_llama(shape))
         SL_TRY(sl_fields_write(llama_fields, shape, model));
@@ -292,6 +302,7 @@ static sl_status read_all(const char *path, const char *text, uint64_t bytes, co
                 sl_files_show(path).text, (unsigned long long)version, SL_MANIFEST_VERSION);
     SL_TRY(sl_fields_read(path, root, fields, manifest));
     SL_TRY(sl_fields_read(path, root, rules_fields, manifest));
+    SL_TRY(sl_fields_read(path, root, eval_fields, manifest));
     if (sl_model_shape_is_llama(&manifest->run.shape))
         SL_TRY(sl_fields_read(path, json_object_get(root, "model"), llama_fields,
                               &manifest->run.shape));

@@ -89,6 +89,12 @@ static sl_status take_eval(void *self, const sl_eval_report *report)
     return write_page(live);
 }
 
+static sl_status take_sample(void *self, const sl_sample_report *report)
+{
+    live_report *live = self;
+    return sl_history_add_sample(&live->run, report->step, report->prompt, report->text);
+}
+
 /* Of a run that failed too: its curve may say why. */
 static sl_status take_end(void *self, const sl_end_report *report)
 {
@@ -134,6 +140,7 @@ sl_status sl_live_report_open(const sl_trainer *trainer, sl_sinks *sinks)
     static const sl_sink_ops ops = {.start = take_start,
                                     .step = take_step,
                                     .eval = take_eval,
+                                    .sample = take_sample,
                                     .end = take_end,
                                     .close = close_report};
     if (!trainer->config->report || !sl_ranks_is_first(&trainer->ranks))

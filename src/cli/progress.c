@@ -212,6 +212,38 @@ static sl_status show_eval(void *self, const sl_eval_report *report)
     return SL_OK;
 }
 
+/* A model can write anything: a terminal must not obey it, and each line of the text is one of
+ * ours. U+0080 to U+009F are commands to a terminal, too. */
+static void print_sample_text(const char *text)
+{
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+        const bool is_second = at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0;
+        if (*at == '\n')
+            fputs("\n  ", stdout);
+        else if ((*at < 0x20 && *at != '\t') || *at == 0x7f)
+            printf("\\x%02x", *at);
+        else if (is_second)
+            printf("\\x%02x", *++at);
+        else
+            putchar(*at);
+    }
+}
+
+static sl_status show_sample(void *self, const sl_sample_report *report)
+{
+    sl_progress *progress = self;
+    progress->begun = read_seconds(); /* of the next step */
+    if (progress->is_quiet)
+        return SL_OK;
+    sl_terminal_end_line();
+    printf("text at step %" PRIu64 ":\n  ", report->step);
+    print_sample_text(report->prompt);
+    print_sample_text(report->text);
+    putchar('\n');
+    fflush(stdout);
+    return SL_OK;
+}
+
 static sl_status begin_save(void *self)
 {
     (void)self;
@@ -219,14 +251,14 @@ static sl_status begin_save(void *self)
     return SL_OK;
 }
 
-static sl_status end_save(void *self, uint64_t step)
+static sl_status end_save(void *self, uint64_t step, const char *directory)
 {
     sl_progress *progress = self;
     char saved[PATH_MAX];
     sl_signals_end_save();
     if (progress->is_quiet)
         return SL_OK;
-    sl_command_quote(progress->save, saved, sizeof saved);
+    sl_command_quote(directory, saved, sizeof saved);
     sl_terminal_end_line();
     sl_terminal_print(stdout, 2, "saved step %" PRIu64 " in %s", step, saved);
     fflush(stdout);
@@ -249,11 +281,11 @@ void sl_progress_listen(sl_progress *progress, const sl_config *config, sl_sinks
                                     .step = show_step,
                                     .evaluating = show_evaluating,
                                     .eval = show_eval,
+                                    .sample = show_sample,
                                     .saving = begin_save,
                                     .saved = end_save,
                                     .end = end};
     *progress = (sl_progress){.is_quiet = config->quiet,
-                              .save = config->save,
                               .is_live = sl_terminal_is_live(stdout),
                               .log_every = config->log_every};
     sl_sinks_add(sinks, &ops, progress);

@@ -10,7 +10,6 @@
 typedef struct sl_progress {
     bool is_quiet, is_live;
     uint64_t log_every;             /* steps from one plain line to the next; SL_CONFIG_UNSET */
-    const char *save;               /* the directory of checkpoints, of the configuration */
     uint64_t first_step, last_step; /* of this run */
     uint64_t done_step;             /* the last one that is over */
     uint64_t skipped;               /* of this run */

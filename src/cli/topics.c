@@ -84,7 +84,9 @@ static const char *const data_lines[] = {
 static const sl_topic_row checkpoint_rows[] = {
     {"--save DIR", "where they go: DIR/step-00001000 and so on, each whole or not there"},
     {"--save-every N", "after every N steps, and after the last one"},
+    {"--save-minutes M", "after every M minutes"},
     {"--keep N", "the newest N alone"},
+    {"--keep-best", "the one of the best evaluation too, in DIR/best"},
     {"--resume", "go on from the newest whole one with the options that the run had; options given "
                  "beside it win, and what differs is printed"},
     {"--overwrite", "begin anew in a directory that holds checkpoints: they are removed once the "

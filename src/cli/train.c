@@ -40,6 +40,15 @@ static void print_save(const sl_config *config)
         sl_terminal_print(
             stdout, INDENT - 1,
             "save    nothing is kept: without --save DIR the model is gone when the run ends");
+    else if (config->save_every > 0 && config->save_minutes > 0)
+        sl_terminal_print(stdout, INDENT - 1,
+                          "save    in %s, after every %" PRIu64
+                          " steps, every %g minutes and the last step",
+                          config->save, config->save_every, config->save_minutes);
+    else if (config->save_minutes > 0)
+        sl_terminal_print(stdout, INDENT - 1,
+                          "save    in %s, every %g minutes and after the last step", config->save,
+                          config->save_minutes);
     else if (config->save_every > 0)
         sl_terminal_print(stdout, INDENT - 1,
                           "save    in %s, after every %" PRIu64 " steps and the last", config->save,
@@ -117,6 +126,19 @@ static void print_step_time(const sl_trainer *trainer, const sl_end_report *end)
                           measured_ms, end->run_steps, 1e3 * trainer->step_seconds);
 }
 
+static void print_best(const sl_trainer *trainer, const sl_end_report *end)
+{
+    const sl_checkpoint_state *state = &trainer->state;
+    if (strcmp(end->reason, "patience") == 0)
+        sl_terminal_print(stdout, 2,
+                          "ended after step %" PRIu64 " by --patience: the last %" PRIu64
+                          " evaluations were no better than the best one",
+                          end->step, state->evals_since_best);
+    if (state->evals_since_best < state->eval_count && !trainer->config->quiet)
+        sl_terminal_print(stdout, INDENT, "  best   evaluation: loss %.4f, after step %" PRIu64,
+                          state->best_loss, state->best_step);
+}
+
 /* What may follow, as commands to copy: they are not broken, so that each is copied as one line. */
 static void print_next(const sl_trainer *trainer, const sl_end_report *end)
 {
@@ -127,7 +149,9 @@ static void print_next(const sl_trainer *trainer, const sl_end_report *end)
     sl_command_quote(config->save, save, sizeof save);
     if (trainer->ranks.world)
         snprintf(start, sizeof start, "launch -n %u -- ", sl_comm_size(trainer->ranks.world));
-    if (end->step >= config->steps)
+    if (strcmp(end->reason, "patience") == 0)
+        snprintf(more, sizeof more, " --patience %" PRIu64, 2 * config->patience);
+    else if (end->step >= config->steps)
         snprintf(more, sizeof more, " --steps %" PRIu64, 2 * config->steps);
     printf("go on   sluice %strain --resume --save %s%s\n", start, save, more);
     printf("sample  sluice generate %s --prompt TEXT\n", save);
@@ -146,6 +170,7 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
     else if (was_stopped)
         sl_terminal_print(stdout, 2, "stopped by a signal after step %" PRIu64 "; saved in %s",
                           end->step, trainer->config->save);
+    print_best(trainer, end);
     if (trainer->config->quiet)
         return;
     bool has_disk = end->planned_peak_bytes[SL_TIER_DISK] > 0;

@@ -555,8 +555,12 @@ static sl_status check_saving(const sl_config *config)
         SL_FAIL(SL_ERROR_USAGE, "--resume needs --save DIR: the directory to go on from");
     if (config->save_every)
         SL_FAIL(SL_ERROR_USAGE, "--save-every needs --save DIR");
+    if (config->save_minutes > 0)
+        SL_FAIL(SL_ERROR_USAGE, "--save-minutes needs --save DIR");
     if (config->keep)
         SL_FAIL(SL_ERROR_USAGE, "--keep needs --save DIR");
+    if (config->keep_best)
+        SL_FAIL(SL_ERROR_USAGE, "--keep-best needs --save DIR");
     return SL_OK;
 }
 
@@ -574,6 +578,10 @@ static sl_status check_evaluation(const sl_config *config)
                                 "leave --eval-data out, or make the share 0");
     if (config->eval_every && !has_any)
         SL_FAIL(SL_ERROR_USAGE, "--eval-every needs --eval-data, or a validation share of --split");
+    if (config->keep_best && !has_any)
+        SL_FAIL(SL_ERROR_USAGE, "--keep-best needs --eval-data, or a validation share of --split");
+    if (config->patience && !config->eval_every)
+        SL_FAIL(SL_ERROR_USAGE, "--patience counts the evaluations of --eval-every N: add it");
     if (config->eval_iters != SL_CONFIG_UNSET && !has_any && of_data[SL_CONFIG_TEST_SHARE] == 0)
         SL_FAIL(SL_ERROR_USAGE, "--eval-iters needs --eval-data, or a share of --split");
     return SL_OK;

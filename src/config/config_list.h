@@ -127,7 +127,15 @@
       "evaluate after every N steps (0: after the last one)")                                      \
     X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, TE, WATCHING, E,                      \
       "micro-batches, each of --micro-batch rows (not single rows), that an evaluation covers, "   \
-      "from the first on (all of its data)")
+      "from the first on (all of its data)")                                                       \
+    X(COUNT, sample_every, "sample-every", "0", "N", 0, 1e12, T, WATCHING, 0,                      \
+      "write a text after every N steps, as generate would from their model (0: never)")           \
+    X(TEXT, sample_prompt, "sample-prompt", "", "TEXT", 0, 0, T, WATCHING, 0,                      \
+      "what that text goes on from (the end of another text)")                                     \
+    X(COUNT, sample_tokens, "sample-tokens", "64", "N", 1, 1e5, T, WATCHING, 0,                    \
+      "tokens of that text; each takes a pass over a row of --seq tokens")                         \
+    X(COUNT, patience, "patience", "0", "N", 0, 1e6, T, WATCHING, 0,                               \
+      "end the run when N evaluations in a row were no better than the best one (0: never)")
 
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, BATCH, TE, "rows of a micro-batch") \
@@ -331,7 +339,11 @@
     X(TEXT, save, "save", "", "DIR", 0, 0, T, SAVING, T, "where checkpoints go")                   \
     X(COUNT, save_every, "save-every", "0", "N", 0, 1e12, T, SAVING, T,                            \
       "save after every N steps (0: after the last one)")                                          \
+    X(REAL, save_minutes, "save-minutes", "0", "M", 0, 1e6, T, SAVING, 0,                          \
+      "save when M minutes have passed since the last save (0: by steps alone)")                   \
     X(COUNT, keep, "keep", "0", "N", 0, 1e6, T, SAVING, T, "newest checkpoints to keep (0: all)")  \
+    X(SWITCH, keep_best, "keep-best", "false", NULL, 0, 0, T, SAVING, 0,                           \
+      "keep the checkpoint of the best evaluation in best, below --save, whatever --keep says")    \
     X(SWITCH, resume, "resume", "false", NULL, 0, 0, T, SAVING, T,                                 \
       "go on from the newest valid checkpoint under --save, if there is one, with its options; "   \
       "options given beside it win")                                                               \

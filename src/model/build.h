@@ -129,7 +129,7 @@ static inline bool sl_model_has_stages(const sl_model *model)
 
 static inline bool sl_model_has_targets(const sl_model *model)
 {
-    return model->options->mode != SL_MODEL_CACHED;
+    return model->options->mode == SL_MODEL_LOSS || model->options->mode == SL_MODEL_STATS;
 }
 
 /* ---- values.c: what a program is given ---- */

@@ -11,7 +11,8 @@
 typedef enum sl_model_mode {
     SL_MODEL_LOSS,   /* tokens and targets in, summed loss out: training and evaluation */
     SL_MODEL_CACHED, /* tokens in, logits of the last token out, keys and values in a cache */
-    SL_MODEL_STATS   /* tokens and targets in, stats of each token's softmax out */
+    SL_MODEL_STATS,  /* tokens and targets in, stats of each token's softmax out */
+    SL_MODEL_NEXT /* tokens in, logits of the last token out: as LOSS computes, without a cache */
 } sl_model_mode;
 
 /* How parameters are split over tensor-parallel ranks. */
@@ -38,10 +39,10 @@ typedef struct sl_model_options {
      * fp32. */
     uint64_t head_logits;
     uint32_t cache_rows; /* CACHED: tokens that the cache holds; 0: the context */
-    bool by_document;    /* LOSS and STATS: attention and positions start anew at each document of a
-                            row */
-    bool masks; /* LOSS: targets may be below 0 and have no part in the loss; output 2 counts
-                   the others */
+    bool by_document; /* LOSS, STATS, NEXT: attention and positions start anew at each document of a
+                         row */
+    bool masks;       /* LOSS: targets may be below 0 and have no part in the loss; output 2 counts
+                         the others */
     /* LOSS and STATS: outside of attention and MLP each rank holds B*T / tp_size rows of the hidden
      * states (Korthikanti et al. 2022). tp_size divides B*T, and with dropout B. */
     bool sequence_parallel;
@@ -62,15 +63,16 @@ typedef struct sl_model_options {
  *           features of this rank's key heads]; output p: the logits of panel p, [panel rows], of
  *           the last token or, if T is 1, [B, panel rows]
  *   STATS   inputs as LOSS; output r: stats of SL_OP_HEAD_STATS, [rows, 4], of row range r
+ *   NEXT    input 0 tokens, and with by_document 2 positions; outputs as CACHED
  *
  * Tables of rotary positions take persistent slots in every mode. Slots are numbered from 0 in the
  * order in which layers first ask for them: the same in all programs of one model, stage and mode.
  * CACHED programs have slots for caches between those of tables, other programs do not.
  *
- * With tp_size 1 and one stage the program has no collectives. With several stages (LOSS alone) the
- * first one has what comes before the blocks, the last one what comes behind them and a copy of the
- * head's table. EXCHANGE ops move the one tensor that crosses from block to block, and the loss is
- * 0 on all stages but the last. */
+ * With tp_size 1 and one stage the program has no collectives. With several stages (LOSS and NEXT)
+ * the first one has what comes before the blocks, the last one what comes behind them and a copy of
+ * the head's table. EXCHANGE ops move the one tensor that crosses from block to block, and the loss
+ * is 0 on all stages but the last, which alone has logits. */
 sl_status sl_model_emit(sl_build build, const void *user, const sl_model_options *options,
                         sl_program **out_forward);
 

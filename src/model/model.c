@@ -391,7 +391,8 @@ static sl_status check_options(const sl_model_options *options)
     if (options->masks && options->mode != SL_MODEL_LOSS)
         SL_FAIL(SL_ERROR_INTERNAL, "masks without a loss");
     if (options->stage_count > 1 &&
-        (options->stage_index >= options->stage_count || options->mode != SL_MODEL_LOSS))
+        (options->stage_index >= options->stage_count ||
+         (options->mode != SL_MODEL_LOSS && options->mode != SL_MODEL_NEXT)))
         SL_FAIL(SL_ERROR_INTERNAL, "stage %u of %u, mode %d", options->stage_index,
                 options->stage_count, (int)options->mode);
     return check_ranks(options);

@@ -111,6 +111,16 @@ function fixed(value, values) {
 }
 function rateWords(value) { return value === 0 ? '0' : value >= .01 ? String(+value.toPrecision(3)) : value.toExponential(2).replace(/\.?0+e/, 'e'); }
 
+/* What the model wrote, the newest first. */
+function samples() {
+  const rows = runs.flatMap((run, i) => (run.samples || []).map((s) => ({ run, i, s }))).sort((a, b) => b.s.step - a.s.step || a.i - b.i);
+  if (rows.length === 0) return;
+  heading('Texts', 'What the model wrote after these steps; the prompt is bold.');
+  const names = runs.length > 1;
+  main.append(table('Texts', [['step'], ...(names ? [['run', 'text']] : []), ['text', 'text']],
+    rows.map(({ run, i, s }) => [count(s.step), ...(names ? [el('span', {}, runSwatch(i), run.name)] : []), el('span', { class: 'sample' }, bold(s.prompt), s.text)])));
+}
+
 function curves() {
   if (lastStep === 0) { main.append(el('p', {}, 'No step is logged yet.')); return; }
   const sets = SETS.filter((set) => runs.some((run) => run.evals[set]));

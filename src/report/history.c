@@ -38,6 +38,7 @@ void sl_history_close(sl_history *run)
     for (int set = 0; set < SL_HISTORY_SETS; set++)
         sl_series_close(&run->evals[set]);
     json_decref(run->config);
+    json_decref(run->samples);
     *run = (sl_history){0};
 }
 
@@ -60,6 +61,41 @@ void sl_history_add_step(sl_history *run, const sl_history_step *step)
 void sl_history_add_eval(sl_history *run, sl_history_set set, uint64_t step, double loss)
 {
     sl_series_add(&run->evals[set], step, loss);
+}
+
+/* ---- texts ---- */
+
+static uint64_t step_of_sample(const json_t *samples, size_t index)
+{
+    return (uint64_t)json_integer_value(json_object_get(json_array_get(samples, index), "step"));
+}
+
+/* Of the older half every second one goes. */
+static void thin_samples(json_t *samples)
+{
+    const size_t half = json_array_size(samples) / 2;
+    for (size_t i = 0; i < half / 2; i++)
+        json_array_remove(samples, i + 1);
+}
+
+sl_status sl_history_add_sample(sl_history *run, uint64_t step, const char *prompt,
+                                const char *text)
+{
+    enum { SAMPLES_MAX = 40 };
+    if (!run->samples)
+        run->samples = json_array();
+    size_t at = json_array_size(run->samples);
+    while (at > 0 && step_of_sample(run->samples, at - 1) > step)
+        at--;
+    if (at > 0 && step_of_sample(run->samples, at - 1) == step)
+        return SL_OK;
+    json_t *sample =
+        json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "prompt", prompt, "text", text);
+    if (json_array_insert_new(run->samples, at, sample) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the texts of a report");
+    if (json_array_size(run->samples) > SAMPLES_MAX)
+        thin_samples(run->samples);
+    return SL_OK;
 }
 
 /* ---- as JSON ---- */
@@ -108,6 +144,8 @@ sl_status sl_history_format(const sl_history *run, const char *name, json_t **ou
     failed |= put_count(object, "damaged", run->damaged_count);
     failed |= put_count(object, "damaged_line", run->damaged_line);
     failed |= put_curves(run, object);
+    if (run->samples)
+        failed |= json_object_set(object, "samples", run->samples);
     if (failed) {
         json_decref(object);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");

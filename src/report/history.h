@@ -36,7 +36,8 @@ typedef struct sl_history {
     json_t *config;                     /* the options of its latest start; NULL: not known */
     double predicted_step_ms;           /* 0: not known */
     sl_series curves[SL_HISTORY_CURVES];
-    sl_series evals[SL_HISTORY_SETS];           /* losses */
+    sl_series evals[SL_HISTORY_SETS]; /* losses */
+    json_t *samples; /* texts, in order of steps: objects of step, prompt and text; NULL: none */
     uint64_t first_step, last_step, step_count; /* no steps: all 0 */
     uint64_t tokens_total;                      /* after last_step; 0: not known */
     uint64_t skipped_count;                     /* of steps whose update was left out */
@@ -62,6 +63,11 @@ void sl_history_close(sl_history *run);
 /* Adds a step or the loss of an evaluation, each at most once; in any order. Neither allocates. */
 void sl_history_add_step(sl_history *run, const sl_history_step *step);
 void sl_history_add_eval(sl_history *run, sl_history_set set, uint64_t step, double loss);
+
+/* Adds the text that was written after a step; a second one of a step is left out. Of many texts
+ * some stay, the newest ones closest together. SL_ERROR_SYSTEM. */
+sl_status sl_history_add_sample(sl_history *run, uint64_t step, const char *prompt,
+                                const char *text);
 
 /* The name of a curve in logs and pages ("loss"), and of a set ("validation"). */
 const char *sl_history_curve_name(sl_history_curve curve);

@@ -189,6 +189,21 @@ static bool read_eval(reading *self, const json_t *record)
     return true;
 }
 
+/* As an evaluation. */
+static sl_status read_sample(reading *self, const json_t *record, bool *out_is_right)
+{
+    uint64_t step;
+    const char *prompt = json_string_value(json_object_get(record, "prompt"));
+    const char *text = json_string_value(json_object_get(record, "text"));
+    *out_is_right = take_step_number(record, &step) && prompt && text;
+    if (!*out_is_right)
+        return SL_OK;
+    if (step < self->step_end)
+        return sl_history_add_sample(self->run, step, prompt, text);
+    self->run->repeated_count++;
+    return SL_OK;
+}
+
 static void copy_text(const json_t *object, const char *key, char out_text[SL_HISTORY_TEXT_BYTES])
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -212,20 +227,23 @@ static bool read_start(reading *self, const json_t *record)
     return true;
 }
 
-static bool read_record(reading *self, const json_t *record)
+static sl_status read_record(reading *self, const json_t *record, bool *out_is_right)
 {
     const char *event = json_string_value(json_object_get(record, "event"));
+    *out_is_right = event != NULL; /* a later version may write events of other names */
     if (!event)
-        return false;
+        return SL_OK;
+    if (strcmp(event, "sample") == 0)
+        return read_sample(self, record, out_is_right);
     if (strcmp(event, "step") == 0)
-        return read_step(self, record);
-    if (strcmp(event, "eval") == 0)
-        return read_eval(self, record);
-    if (strcmp(event, "start") == 0)
-        return read_start(self, record);
-    if (strcmp(event, "end") == 0 && self->record_count == 0) /* else the run went on */
+        *out_is_right = read_step(self, record);
+    else if (strcmp(event, "eval") == 0)
+        *out_is_right = read_eval(self, record);
+    else if (strcmp(event, "start") == 0)
+        *out_is_right = read_start(self, record);
+    else if (strcmp(event, "end") == 0 && self->record_count == 0) /* else the run went on */
         copy_text(record, "reason", self->run->reason);
-    return true; /* a later version may write events of other names */
+    return SL_OK;
 }
 
 static bool is_blank(const line *from)
@@ -239,21 +257,24 @@ static bool is_blank(const line *from)
 static sl_status read_line(reading *self, const char *path, const line *from)
 {
     json_t *record = NULL;
+    bool is_right = false;
     self->line_count++;
     if (is_blank(from))
         return SL_OK;
     sl_status status = SL_ERROR_DATA;
     if (!from->is_cut)
         status = sl_json_file_parse(path, from->text, from->bytes, &record);
+    if (status == SL_OK)
+        status = read_record(self, record, &is_right);
+    json_decref(record);
     if (status == SL_ERROR_SYSTEM)
         return status;
-    if (status == SL_OK && read_record(self, record)) {
+    if (is_right) {
         self->record_count++;
     } else {
         self->damaged_count++;
         self->damaged = self->line_count;
     }
-    json_decref(record);
     return SL_OK;
 }
 

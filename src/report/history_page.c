@@ -97,6 +97,21 @@ static bool add_rows(const json_t *rows, uint64_t step_end, sl_series *series)
     return true;
 }
 
+static sl_status add_samples(const json_t *samples, uint64_t step_end, sl_history *run)
+{
+    size_t i;
+    json_t *sample;
+    json_array_foreach((json_t *)samples, i, sample)
+    {
+        const char *prompt = json_string_value(json_object_get(sample, "prompt"));
+        const char *text = json_string_value(json_object_get(sample, "text"));
+        const json_int_t step = json_integer_value(json_object_get(sample, "step"));
+        if (prompt && text && step > 0 && (uint64_t)step < step_end)
+            SL_TRY(sl_history_add_sample(run, (uint64_t)step, prompt, text));
+    }
+    return SL_OK;
+}
+
 static uint64_t count_of(const json_t *object, const char *key)
 {
     const json_int_t count = json_integer_value(json_object_get(object, key));
@@ -135,6 +150,9 @@ sl_status sl_history_page_read(const char *path, const char *id, uint64_t step_e
     SL_TRY(read_numbers(path, &root));
     const json_t *object = json_array_get(json_object_get(root, "runs"), 0);
     const bool is_right = !object || take_run(object, step_end, run);
+    sl_status status = is_right ? SL_OK : fail_page(path);
+    if (status == SL_OK)
+        status = add_samples(json_object_get(object, "samples"), step_end, run);
     json_decref(root);
-    return is_right ? SL_OK : fail_page(path);
+    return status;
 }

@@ -351,8 +351,9 @@ function besidePlan(tiers, measured) {
 }
 function theRun() {
   const run = runs[0];
-  heading('The run', `Steps ${count(run.first_step)} to ${count(run.last_step)}` + (run.reason ? '' : ', and it goes on') + (run.reason === 'signal' ? '; it was stopped by a signal' : run.reason === 'error' ? '; it failed' : '') + '.');
+  heading('The run', `Steps ${count(run.first_step)} to ${count(run.last_step)}` + (run.reason ? '' : ', and it goes on') + (run.reason === 'signal' ? '; it was stopped by a signal' : run.reason === 'patience' ? '; --patience ended it' : run.reason === 'error' ? '; it failed' : '') + '.');
   curves();
+  samples();
 }
 function build() {
   const tiers = account.tiers.filter((name) => account.memory[name].arena_bytes > 0), time = account.time, measured = data.measured;

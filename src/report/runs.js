@@ -12,7 +12,7 @@ function meanRate(run) {
   return all ? rows.reduce((sum, row) => sum + steps(row) * meanOf(row), 0) / all : null;
 }
 function stateOf(run) {
-  return { '': 'goes on, or was cut off', done: 'done', signal: 'stopped by a signal', error: 'failed' }[run.reason] || run.reason;
+  return { '': 'goes on, or was cut off', done: 'done', patience: 'ended by --patience', signal: 'stopped by a signal', error: 'failed' }[run.reason] || run.reason;
 }
 function runTable() {
   const rows = runs.map((run, i) => {
@@ -52,6 +52,7 @@ runTable();
 remarks();
 main.append(el('p', { class: 'note keys' }, 'Point at a picture, or focus it and use the arrow keys: the line below it says what stands there.'));
 curves();
+samples();
 differences();
 main.append(el('footer', {}, data.version));
 drawPictures();

@@ -53,6 +53,13 @@ static void choose_generation(const sl_task *task, uint32_t program_index,
         options->seq = program_index == 0 ? 1 : task->piece;
 }
 
+static void choose_sample(sl_model_options *options)
+{
+    options->mode = SL_MODEL_NEXT;
+    options->by_document = true;
+    options->masks = false;
+}
+
 enum { PROGRAM_TAIL = 2 }; /* of a training, the first of those for rows that are left */
 
 static bool has_test_tail(const sl_task *task)
@@ -66,6 +73,28 @@ uint32_t sl_blueprint_tail_program(const sl_task *task, bool is_test)
     return PROGRAM_TAIL + is_second;
 }
 
+static uint32_t count_programs(const sl_task *task)
+{
+    if (task->work == SL_WORK_GENERATE)
+        return 1 + (task->seq > 0) + (task->piece > 0);
+    uint32_t loss_programs = task->tail_rows ? 2 : 1;
+    if (task->work == SL_WORK_EVALUATE)
+        return loss_programs;
+    uint32_t of_evaluation = task->with_evaluation ? loss_programs + has_test_tail(task) : 0;
+    return 1 + of_evaluation + task->with_samples;
+}
+
+uint32_t sl_blueprint_sample_program(const sl_task *task)
+{
+    return count_programs(task) - 1;
+}
+
+static bool is_of_samples(const sl_task *task, uint32_t program_index)
+{
+    return task->work == SL_WORK_TRAIN && task->with_samples &&
+           program_index == sl_blueprint_sample_program(task);
+}
+
 /* Rows of a program. */
 static uint32_t count_rows(const sl_task *task, const sl_choice *choice, uint32_t program_index)
 {
@@ -73,6 +102,8 @@ static uint32_t count_rows(const sl_task *task, const sl_choice *choice, uint32_
         return program_index == 1 ? task->tail_rows : choice->micro_batch;
     if (task->work == SL_WORK_GENERATE)
         return is_prompt(task, program_index) ? 1 : choice->micro_batch;
+    if (is_of_samples(task, program_index))
+        return 1;
     if (program_index < PROGRAM_TAIL)
         return choice->micro_batch;
     bool is_other = task->tail_rows > 0 && program_index == PROGRAM_TAIL;
@@ -118,6 +149,8 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
         choose_generation(task, program_index, &options);
     if (task->by_token)
         options.mode = SL_MODEL_STATS;
+    if (is_of_samples(task, program_index))
+        choose_sample(&options);
     SL_TRY(sl_model_shape_emit(&task->shape, &options, out_program));
     if ((*out_program)->custom_count > 0 && task->target.device != SL_DEVICE_CPU)
         SL_FAIL(SL_ERROR_USAGE, "the custom op %s runs on the cpu alone: --device cpu",
@@ -145,16 +178,6 @@ static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program
     sl_program_close(*program);
     *program = step;
     return SL_OK;
-}
-
-static uint32_t count_programs(const sl_task *task)
-{
-    if (task->work == SL_WORK_GENERATE)
-        return 1 + (task->seq > 0) + (task->piece > 0);
-    uint32_t loss_programs = task->tail_rows ? 2 : 1;
-    if (task->work == SL_WORK_EVALUATE)
-        return loss_programs;
-    return task->with_evaluation ? 1 + loss_programs + has_test_tail(task) : 1;
 }
 
 /* True if the program does not find all parameters as it computes with them. */

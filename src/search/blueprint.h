@@ -18,7 +18,8 @@
  */
 typedef enum sl_work {
     /* Program 0: a training step. With evaluation then: the loss of a micro-batch; of the last one
-     * of the evaluation data, and of the test data, where these are smaller and differ. */
+     * of the evaluation data, and of the test data, where these are smaller and differ. With
+     * samples, last: what comes behind a row. */
     SL_WORK_TRAIN,
     /* Program 0: the loss of a micro-batch; 1: of the last one, where it is smaller. */
     SL_WORK_EVALUATE,
@@ -36,6 +37,7 @@ typedef struct sl_task {
     uint32_t cache_rows;       /* GENERATE: tokens that the cache holds; 0: the context */
     bool by_token;             /* EVALUATE: what the loss of each token is made of, not their sum */
     bool with_evaluation;      /* TRAIN: builds program 1 too */
+    bool with_samples;         /* TRAIN: builds the last program too, of one row */
     bool by_document;          /* programs of a loss: see sl_model_options */
     bool masks;                /* TRAIN, EVALUATE: likewise */
     float dropout;             /* TRAIN: likewise, of program 0 */
@@ -84,7 +86,7 @@ typedef struct sl_choice {
     uint64_t disk_space;                       /* budget in bytes; 0 without a directory */
 } sl_choice;
 
-enum { SL_BLUEPRINT_PROGRAM_MAX = 4 };
+enum { SL_BLUEPRINT_PROGRAM_MAX = 5 };
 
 typedef struct sl_blueprint {
     sl_task task;
@@ -127,6 +129,10 @@ sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
 /* Of TRAIN with evaluation: the program of the rows that are left, of the test or else of the other
  * data; meaningless where none are. */
 uint32_t sl_blueprint_tail_program(const sl_task *task, bool is_test);
+
+/* Of TRAIN with samples: their program. Its row has positions (SL_INPUT_POSITIONS), so what is in
+ * front of its text is a document of its own, and its outputs are the logits of its last token. */
+uint32_t sl_blueprint_sample_program(const sl_task *task);
 
 /* Verifies the plans of a blueprint that was built as a probe. */
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint);

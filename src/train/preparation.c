@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/workers.h"
+#include "best.h"
 #include "config/batch.h"
 #include "config/config_json.h"
 #include "config/fine_tuning.h"
@@ -499,6 +500,14 @@ static sl_status settle_length(sl_trainer *trainer)
     return SL_OK;
 }
 
+static sl_status open_samples(sl_trainer *trainer)
+{
+    return trainer->config->sample_every > 0
+               ? sl_samples_open(trainer->config, trainer->vocabulary, trainer->shape.vocab,
+                                 &trainer->samples)
+               : SL_OK;
+}
+
 static sl_status keep_given(sl_trainer *trainer)
 {
     json_t *given = NULL;
@@ -508,7 +517,13 @@ static sl_status keep_given(sl_trainer *trainer)
 
 static sl_status tell_changes(sl_trainer *trainer)
 {
+    const sl_config *config = trainer->config;
     sl_resume_tell(&trainer->resume);
+    if (sl_best_is_stale(config, &trainer->state) && trainer->state.step < config->steps)
+        sl_log_write(SL_LOG_NOTE,
+                     "the last %" PRIu64 " evaluations before the checkpoint were no better than "
+                     "the best one: nothing is left to train; a larger --patience goes on",
+                     trainer->state.evals_since_best);
     if (trainer->resume.checkpoint && trainer->state.step >= trainer->config->steps)
         sl_log_write(SL_LOG_NOTE,
                      "the checkpoint is of step %" PRIu64 " of %" PRIu64
@@ -541,6 +556,7 @@ static sl_status init_search(sl_trainer *trainer)
     trainer->eval_range = cover_loader(&trainer->eval_loader, config);
     trainer->test_range = cover_loader(&trainer->test_loader, config);
     task->with_evaluation = trainer->eval_loader.row || trainer->test_loader.row;
+    task->with_samples = config->sample_every > 0;
     task->tail_rows = trainer->eval_range.tail_rows;
     task->test_tail_rows = trainer->test_range.tail_rows;
     return sl_ranks_share(&trainer->ranks, &trainer->search);
@@ -576,12 +592,13 @@ static const struct step {
     {take_state, ALL},        /* counters and seed of the checkpoint */
     {resolve_tokenizer, ALL}, /* drops a vocabulary that the shape has too few ids for */
     {find_end_of_text, ALL},  /* of the vocabulary that is left */
-    {identify_data, ALL},     /* as files: a checkpoint knows the text, not its ids */
-    {list_inputs, ALL},       /* likewise, for other ranks */
-    {check_data, ALL},        /* are they the checkpoint's? */
-    {encode_text, ALL},       /* long; from here on the data are ids */
-    {open_loaders, ALL},      /* rows of --seq ids, split by the end of text */
-    {settle_length, ALL},     /* --epochs are of these rows */
+    {open_samples, SL_CONFIG_TRAIN}, /* of the vocabulary and its end of text */
+    {identify_data, ALL},            /* as files: a checkpoint knows the text, not its ids */
+    {list_inputs, ALL},              /* likewise, for other ranks */
+    {check_data, ALL},               /* are they the checkpoint's? */
+    {encode_text, ALL},              /* long; from here on the data are ids */
+    {open_loaders, ALL},             /* rows of --seq ids, split by the end of text */
+    {settle_length, ALL},            /* --epochs are of these rows */
     {keep_given, ALL},
     {tell_changes, ALL}, /* nothing can be refused any more but for memory */
     {hold_free_memory, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* what is free is measured next */

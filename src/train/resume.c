@@ -223,7 +223,11 @@ sl_status sl_resume_check_data(const sl_resume *resume, const sl_data_identity *
 void sl_resume_remove_old(const char *directory, uint64_t step)
 {
     int fd;
-    if (sl_files_open_directory(AT_FDCWD, NULL, directory, SL_LINKS_FOLLOW, &fd) != SL_OK) {
+    const sl_status status =
+        sl_files_open_directory(AT_FDCWD, NULL, directory, SL_LINKS_FOLLOW, &fd);
+    if (status == SL_ERROR_MISSING)
+        return;
+    if (status != SL_OK) {
         sl_log_write(SL_LOG_WARNING, "old checkpoints stay: %s", sl_status_message());
         return;
     }

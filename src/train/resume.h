@@ -56,7 +56,8 @@ sl_status sl_resume_lock(const sl_resume *resume, const char *directory, sl_save
  * anew. */
 sl_status sl_resume_check_data(const sl_resume *resume, const sl_data_identity *data);
 
-/* Removes the checkpoints of other steps under `directory`; what stays is logged. */
+/* Removes the checkpoints of other steps under `directory`, which may be missing; what stays is
+ * logged. */
 void sl_resume_remove_old(const char *directory, uint64_t step);
 
 #endif

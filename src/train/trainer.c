@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/workers.h"
+#include "best.h"
 #include "cluster/stage_steps.h"
 #include "config/batch.h"
 #include "config/config_json.h"
@@ -96,6 +97,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
     const sl_runtime *runtime = trainer->runtime;
     return (sl_checkpoint_save_args){.directory = trainer->config->save,
                                      .keep = (uint32_t)trainer->config->keep,
+                                     .keeps_best = trainer->config->keep_best,
                                      .shape = &trainer->shape,
                                      .vocabulary = trainer->vocabulary,
                                      .tensors = runtime->tensors,
@@ -261,6 +263,7 @@ static void close_files(sl_trainer *trainer)
     sl_steps_forget(&trainer->known_steps);
     sl_common_inputs_free(&trainer->beginning);
     sl_examples_close(&trainer->examples);
+    sl_samples_close(trainer->samples);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_data_files_close(&trainer->files);
@@ -337,12 +340,15 @@ static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
     return SL_OK;
 }
 
-static sl_status save_with(sl_trainer *trainer, const char *kernels)
+/* Saves in `directory`: under the lock of the run in --save, else under one of its own. */
+static sl_status save_with(sl_trainer *trainer, const char *directory, const char *kernels)
 {
     const sl_config *config = trainer->config;
+    const bool is_main = directory == config->save;
     char vocabulary_name[SL_VOCABULARY_NAME_BYTES];
     sl_checkpoint_save_args args = describe_saves(trainer);
-    args.lock = &trainer->lock;
+    args.directory = directory;
+    args.lock = is_main ? &trainer->lock : NULL;
     args.config_json = trainer->config_json;
     args.given_json = trainer->given_json;
     args.tokenizer = sl_config_names_tokenizer(config) ? config->tokenizer : NULL;
@@ -353,24 +359,59 @@ static sl_status save_with(sl_trainer *trainer, const char *kernels)
     args.gemm = kernels;
     args.data_fingerprint = trainer->data.fingerprint;
     args.data_sample = trainer->data.sample;
-    args.known = &trainer->known_steps;
-    if (trainer->has_old_checkpoints)
-        args.keep = 0;
+    args.known = is_main ? &trainer->known_steps : NULL;
+    if (trainer->has_old_checkpoints || !is_main)
+        args.keep = 0; /* which go behind it */
     return sl_checkpoint_save(&args);
 }
 
-sl_status sl_trainer_save(sl_trainer *trainer)
+static sl_status save_in(sl_trainer *trainer, const char *directory)
 {
     char *kernels = NULL;
     SL_TRY(sl_engine_drain(trainer->runtime->engine));
     SL_TRY(describe_kernels(trainer, &kernels));
-    sl_status status = save_with(trainer, kernels);
+    sl_status status = save_with(trainer, directory, kernels);
     free(kernels);
-    SL_TRY(status);
+    return status;
+}
+
+static sl_status find_best_directory(const sl_trainer *trainer, char **out_directory)
+{
+    return sl_files_join_path(trainer->config->save, SL_BEST_NAME, out_directory);
+}
+
+/* The checkpoints of --overwrite: all but the new one, and a best one but this run's. */
+static sl_status remove_old(const sl_trainer *trainer)
+{
+    const sl_checkpoint_state *state = &trainer->state;
+    const bool has_best = trainer->config->keep_best && state->evals_since_best < state->eval_count;
+    char *best = NULL;
+    SL_TRY(find_best_directory(trainer, &best));
+    sl_resume_remove_old(trainer->config->save, state->step);
+    sl_resume_remove_old(best, has_best ? state->best_step : UINT64_MAX);
+    free(best);
+    return SL_OK;
+}
+
+sl_status sl_trainer_save(sl_trainer *trainer)
+{
+    SL_TRY(save_in(trainer, trainer->config->save));
     if (trainer->has_old_checkpoints && sl_ranks_is_first(&trainer->ranks))
-        sl_resume_remove_old(trainer->config->save, trainer->state.step);
+        SL_TRY(remove_old(trainer));
     SL_TRY(sl_ranks_meet(&trainer->ranks, "the end of the save")); /* rank 0 makes it */
     trainer->has_old_checkpoints = false;
     trainer->saved_step = trainer->state.step;
     return SL_OK;
+}
+
+sl_status sl_trainer_save_best(sl_trainer *trainer)
+{
+    char *directory = NULL;
+    SL_TRY(find_best_directory(trainer, &directory));
+    const sl_status status = save_in(trainer, directory);
+    if (status == SL_OK && sl_ranks_is_first(&trainer->ranks))
+        sl_resume_remove_old(directory, trainer->state.step);
+    free(directory);
+    SL_TRY(status);
+    return sl_ranks_meet(&trainer->ranks, "the end of the save");
 }

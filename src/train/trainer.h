@@ -17,6 +17,7 @@
 #include "logs.h"
 #include "outputs.h"
 #include "resume.h"
+#include "samples.h"
 #include "search/search.h"
 #include "session/rank_watch.h"
 #include "session/ranks.h"
@@ -71,6 +72,7 @@ typedef struct sl_trainer {
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */
     sl_model_directory source;                /* empty with --init scratch */
     sl_runtime *runtime;
+    sl_samples *samples;        /* NULL without --sample-every */
     sl_rank_watch *watch;       /* NULL: nobody but this rank is waited for, or GPUs watch */
     sl_data_loader loader;      /* the input lane's while a step runs */
     sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
@@ -119,5 +121,8 @@ void sl_trainer_look_at_data(sl_trainer *trainer);
 /* Writes a checkpoint of the present state under --save, together with the other ranks. Drains the
  * engine. */
 sl_status sl_trainer_save(sl_trainer *trainer);
+
+/* Writes one in SL_BEST_NAME below --save, in the place of the one that is there. */
+sl_status sl_trainer_save_best(sl_trainer *trainer);
 
 #endif

@@ -10,20 +10,23 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bits.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "best.h"
 #include "config/update_rules.h"
+#include "files/files.h"
 #include "schedule.h"
 #include "session/replicas.h"
 
 enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
-enum { STEPS_BETWEEN_COMPARISONS = 100 }; /* of replicated parameters */
-enum { ASKS_TO_STOP = 1 };                /* a flag of sl_step_scalars and sl_step_control */
+enum { STEPS_BETWEEN_COMPARISONS = 100 };    /* of replicated parameters */
+enum { ASKS_TO_STOP = 1, ASKS_TO_SAVE = 2 }; /* flags of sl_step_scalars and sl_step_control */
 
 /* Data to evaluate on. */
 typedef struct evaluation {
@@ -227,17 +230,39 @@ static sl_status check_finite(sl_trainer *trainer, const sl_step_report *report)
     return SL_OK;
 }
 
-/* What any rank asked for before this step, all of them do after it. */
-static void note_flags(sl_training *training)
+static bool are_minutes_over(const sl_training *training)
+{
+    static const double ns_a_minute = 60e9;
+    const double minutes = training->trainer->config->save_minutes;
+    return minutes > 0 && (double)(sl_clock_now_ns() - training->saved_ns) >= minutes * ns_a_minute;
+}
+
+/* What this rank asks all ranks for; of the clocks rank 0's counts. */
+static uint32_t ask(const sl_training *training)
+{
+    const bool saves = sl_ranks_is_first(&training->trainer->ranks) && are_minutes_over(training);
+    return (sl_stop_is_set(training->stop) ? ASKS_TO_STOP : 0u) | (saves ? ASKS_TO_SAVE : 0u);
+}
+
+/* What any rank asked for before this step, all of them do after it. A process that is alone has no
+ * op that joins flags. */
+static void note_flags(sl_training *training, uint32_t asked)
 {
     const sl_step_control *control =
         sl_engine_output(training->trainer->runtime->engine, PLAN_STEP, SL_OUTPUT_CONTROL);
-    training->must_stop = (control->flags & ASKS_TO_STOP) != 0;
+    const uint32_t flags = training->has_others ? control->flags : asked;
+    training->must_stop = (flags & ASKS_TO_STOP) != 0;
+    training->must_save = (flags & ASKS_TO_SAVE) != 0;
 }
 
 bool sl_training_must_stop(const sl_training *training)
 {
     return training->has_others ? training->must_stop : sl_stop_is_set(training->stop);
+}
+
+bool sl_training_must_save(const sl_training *training)
+{
+    return training->must_save;
 }
 
 sl_status sl_training_step(sl_training *training, sl_step_report *report)
@@ -249,10 +274,11 @@ sl_status sl_training_step(sl_training *training, sl_step_report *report)
     const uint64_t batch = trainer->runtime->blueprint->choice.micro_batch;
     scalars.first_row = trainer->state.next_row + trainer->ranks.place.data * batch;
     scalars.row_gap = (uint32_t)((trainer->config->dp - 1) * batch);
-    scalars.flags = training->has_others && sl_stop_is_set(training->stop) ? ASKS_TO_STOP : 0;
+    const uint32_t asked = ask(training);
+    scalars.flags = training->has_others ? asked : 0;
     sl_ranks_begin_step(&trainer->ranks, trainer->state.step + 1);
     SL_TRY(sl_engine_step(trainer->runtime->engine, PLAN_STEP, &scalars));
-    note_flags(training);
+    note_flags(training, asked);
     SL_TRY(
         report_step(training, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, report));
     SL_TRY(sl_sinks_step(&trainer->sinks, report));
@@ -262,6 +288,51 @@ sl_status sl_training_step(sl_training *training, sl_step_report *report)
 }
 
 /* ---- between steps ---- */
+
+/* Saves by `save`, in `name` below --save (NULL: there itself). */
+static sl_status run_save(sl_training *training, sl_status (*save)(sl_trainer *trainer),
+                          const char *name)
+{
+    sl_trainer *trainer = training->trainer;
+    char *directory = NULL;
+    sl_trainer_look_at_data(trainer);
+    SL_TRY(sl_sinks_saving(&trainer->sinks));
+    SL_TRY(sl_engine_drain(trainer->runtime->engine)); /* the updates, which are the step's */
+    const uint64_t started_ns = sl_clock_now_ns();
+    SL_TRY(save(trainer));
+    double ms = 1e-6 * (double)(sl_clock_now_ns() - started_ns);
+    training->checkpoint_ms += ms;
+    training->end.checkpoint_ms += ms;
+    if (name)
+        SL_TRY(sl_files_join_path(trainer->config->save, name, &directory));
+    const sl_status status = sl_sinks_saved(&trainer->sinks, trainer->state.step,
+                                            name ? directory : trainer->config->save);
+    free(directory);
+    return status;
+}
+
+static sl_status save_best(sl_training *training)
+{
+    return run_save(training, sl_trainer_save_best, SL_BEST_NAME);
+}
+
+/* The lanes end the step before, and what the engine counts from here on is none of a step. */
+static sl_status begin_between(sl_training *training)
+{
+    sl_engine_statistics late;
+    sl_trainer_look_at_data(training->trainer);
+    SL_TRY(sl_engine_drain(training->trainer->runtime->engine));
+    SL_TRY(sl_training_draw(training));
+    sl_engine_take_statistics(training->trainer->runtime->engine, &late);
+    add_statistics(&late, &training->late);
+    return SL_OK;
+}
+
+static void end_between(sl_training *training)
+{
+    sl_engine_statistics between;
+    sl_engine_take_statistics(training->trainer->runtime->engine, &between);
+}
 
 /* Who hears of an evaluation while it goes. */
 typedef struct evaluation_listener {
@@ -296,16 +367,11 @@ static sl_status run_evaluation(sl_training *training, const evaluation *what,
                                    .watch = {.stop = training->has_others ? NULL : training->stop,
                                              .passed = tell_progress,
                                              .user = &listener}};
-    sl_engine_statistics late, of_evaluation;
     if (!what->loader->row)
         return SL_OK;
-    sl_trainer_look_at_data(trainer);
-    SL_TRY(sl_engine_drain(trainer->runtime->engine));
-    SL_TRY(sl_training_draw(training));
-    sl_engine_take_statistics(trainer->runtime->engine, &late);
-    add_statistics(&late, &training->late);
+    SL_TRY(begin_between(training));
     SL_TRY(sl_evaluate_pass(&args, &report));
-    sl_engine_take_statistics(trainer->runtime->engine, &of_evaluation); /* not of the next step */
+    end_between(training);
     *out_report = report;
     if (report.is_partial) /* a signal: the loss of some rows would look like that of all */
         return SL_OK;
@@ -321,7 +387,12 @@ sl_status sl_training_validate(sl_training *training, sl_eval_report *out_report
         .set = trainer->eval_tokens || trainer->inputs.eval_rows.call ? "eval" : "validation",
         .loader = &trainer->eval_loader,
         .range = trainer->eval_range};
-    return run_evaluation(training, &what, out_report);
+    SL_TRY(run_evaluation(training, &what, out_report));
+    if (!what.loader->row || out_report->is_partial)
+        return SL_OK;
+    return sl_best_count(out_report->loss, &training->trainer->state) && trainer->config->keep_best
+               ? save_best(training)
+               : SL_OK;
 }
 
 sl_status sl_training_test(sl_training *training)
@@ -334,18 +405,28 @@ sl_status sl_training_test(sl_training *training)
     return run_evaluation(training, &what, &report);
 }
 
-sl_status sl_training_save(sl_training *training)
+/* With other ranks it is not left early, as an evaluation. */
+sl_status sl_training_sample(sl_training *training)
 {
     sl_trainer *trainer = training->trainer;
-    sl_trainer_look_at_data(trainer);
-    SL_TRY(sl_sinks_saving(&trainer->sinks));
-    SL_TRY(sl_engine_drain(trainer->runtime->engine)); /* the updates, which are the step's */
-    const uint64_t started_ns = sl_clock_now_ns();
-    SL_TRY(sl_trainer_save(trainer));
-    double ms = 1e-6 * (double)(sl_clock_now_ns() - started_ns);
-    training->checkpoint_ms += ms;
-    training->end.checkpoint_ms += ms;
-    return sl_sinks_saved(&trainer->sinks, trainer->saved_step);
+    const sl_samples_args args = {.runtime = trainer->runtime,
+                                  .ranks = &trainer->ranks,
+                                  .stop = training->has_others ? NULL : training->stop};
+    sl_sample_report report = {.step = trainer->state.step};
+    if (!trainer->samples)
+        return SL_OK;
+    SL_TRY(begin_between(training));
+    SL_TRY(sl_samples_write(trainer->samples, &args, &report));
+    end_between(training);
+    return sl_sinks_sample(&trainer->sinks, &report);
+}
+
+sl_status sl_training_save(sl_training *training)
+{
+    training->must_save = false;
+    SL_TRY(run_save(training, sl_trainer_save, NULL));
+    training->saved_ns = sl_clock_now_ns();
+    return SL_OK;
 }
 
 /* Bytes of the blocks of a parameter: padding behind its end is zeros on every rank. */
@@ -473,7 +554,8 @@ void sl_training_begin(sl_trainer *trainer, const volatile sig_atomic_t *stop,
     *out_training = (sl_training){.trainer = trainer,
                                   .stop = stop,
                                   .has_others = trainer->ranks.world != NULL,
-                                  .evaluated_step = UINT64_MAX};
+                                  .evaluated_step = UINT64_MAX,
+                                  .saved_ns = sl_clock_now_ns()};
     out_training->end.last_loss = NAN;
     sl_update_rules_list_rates(trainer->config, take_rate, out_training);
 }

@@ -13,6 +13,8 @@ typedef struct sl_training {
     const volatile sig_atomic_t *stop; /* of this process */
     bool has_others;           /* ranks, which stop together: by what each step's norm carried */
     bool must_stop;            /* with other ranks: one of them asked */
+    bool must_save;            /* --save-minutes are over; with other ranks as must_stop */
+    uint64_t saved_ns;         /* when the run began, or saved under --save last */
     uint64_t evaluated_step;   /* UINT64_MAX: none yet */
     sl_engine_statistics late; /* of updates that finished after their step had been logged */
     double checkpoint_ms;      /* of saves after the step that was logged last */
@@ -39,9 +41,16 @@ sl_status sl_training_step(sl_training *run, sl_step_report *out_report);
 sl_status sl_training_compare(sl_training *run);
 
 /* The evaluation on --eval-data or on a share of --split; nothing without such data, and then
- * *out_report is not written. The sinks are told of one that is whole. */
+ * *out_report is not written. The sinks are told of one that is whole. A validation counts for
+ * --patience, and with --keep-best the best one saves a checkpoint. */
 sl_status sl_training_validate(sl_training *run, sl_eval_report *out_report);
 sl_status sl_training_test(sl_training *run);
+
+/* Writes a text, of which the sinks are told; nothing without --sample-every. */
+sl_status sl_training_sample(sl_training *run);
+
+/* Whether a save is due by --save-minutes, behind the step in which they were over. */
+bool sl_training_must_save(const sl_training *run);
 
 /* Saves a checkpoint under --save. */
 sl_status sl_training_save(sl_training *run);

@@ -11,7 +11,7 @@
 
 #include "base/bits.h"
 #include "base/stop.h"
-#include "tensors/elements.h"
+#include "logits.h"
 #include "train/loading/loading.h"
 
 enum {
@@ -193,27 +193,11 @@ static sl_status run_pass(sl_decoder *self, const pass *what)
     return sl_engine_step(engine, what->plan_index, &scalars);
 }
 
-/* Joins the logits of all panels, as floats: each op of the head writes those of its panel to an
- * output. The prompt speaks for all rows. */
+/* The prompt speaks for all rows. */
 float *sl_decoder_logits(sl_decoder *decoder, uint32_t row)
 {
-    enum { LOGITS = 2 };
-    const uint32_t plan = decoder->said.plan_index;
-    const sl_program *program = decoder->runtime->blueprint->programs[plan];
-    const uint64_t at = decoder->said.row_count > 1 ? row : 0;
-    for (uint32_t o = 0; o < program->op_count; o++) {
-        const sl_op *op = &program->ops[o];
-        const sl_op_attrs *panel = &op->attrs;
-        if (op->kind != SL_OP_HEAD_LOGITS)
-            continue;
-        const sl_value *value = &program->values[op->operand[LOGITS]];
-        const char *output = sl_engine_output(decoder->runtime->engine, plan, value->index);
-        const uint64_t left =
-            panel->valid_id_count > panel->first_id ? panel->valid_id_count - panel->first_id : 0;
-        sl_elements_widen(program->type,
-                          output + at * panel->id_count * sl_type_bytes(program->type),
-                          sl_bits_min(panel->id_count, left), decoder->logits + panel->first_id);
-    }
+    sl_logits_join(decoder->runtime, decoder->said.plan_index,
+                   decoder->said.row_count > 1 ? row : 0, decoder->logits);
     return decoder->logits;
 }
 

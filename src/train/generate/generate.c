@@ -1,24 +1,19 @@
 /* Draws the next token of each sample and says what it means; decoder.h reads. */
 #include "generate.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/rng.h"
 #include "base/stop.h"
 #include "decoder.h"
 #include "held_text.h"
 #include "sampler.h"
-#include "text/bpe.h"
 #include "text/text_ends.h"
+#include "token_text.h"
 #include "train/loading/loading.h"
 
-enum { UNKNOWN_TEXT_BYTES = 16, PROMPT_CACHE_SLOTS = 1 };
-
-static const uint64_t sampling_stream = 0x73616d706c65; /* apart from the streams of other draws */
 static const double nanosecond = 1e-9;
 
 typedef struct sample {
@@ -44,32 +39,10 @@ struct sl_generator {
 
 /* ---- the prompt ---- */
 
-static sl_status add_end_of_text(const sl_generator *self, sl_ids *ids)
-{
-    int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
-    if (end == SL_VOCABULARY_NONE)
-        SL_FAIL(SL_ERROR_USAGE, "the tokenizer has no end of text to start from: give --prompt");
-    SL_TRY(sl_ids_reserve(ids, 1));
-    ids->items[ids->count++] = (uint32_t)end;
-    return SL_OK;
-}
-
 static sl_status encode_prompt(sl_generator *self, const char *text, uint64_t bytes)
 {
-    const uint32_t vocab = self->source.shape.vocab;
-    sl_bpe *bpe = NULL;
-    self->prompt.count = 0;
-    SL_TRY(sl_bpe_open(self->vocabulary, PROMPT_CACHE_SLOTS, &bpe));
-    sl_status status = sl_bpe_encode(bpe, text, bytes, &self->prompt);
-    sl_bpe_close(bpe);
-    if (status == SL_OK && self->prompt.count == 0)
-        status = add_end_of_text(self, &self->prompt);
-    SL_TRY(status);
-    for (uint64_t i = 0; i < self->prompt.count; i++)
-        if (self->prompt.items[i] >= vocab)
-            SL_FAIL(SL_ERROR_USAGE, "--prompt: token %u is beyond the model's vocabulary of %u",
-                    self->prompt.items[i], vocab);
-    return SL_OK;
+    return sl_prompt_encode(self->vocabulary, self->source.shape.vocab, "--prompt", text, bytes,
+                            &self->prompt);
 }
 
 static void warn_of_length(const sl_generator *self)
@@ -263,8 +236,7 @@ static sl_status end_sample(sl_generator *self, uint32_t index)
 static sl_status take_token(sl_generator *self, uint32_t index, uint32_t token)
 {
     sample *it = &self->samples[index];
-    char text[UNKNOWN_TEXT_BYTES];
-    sl_token_bytes known = {text, 0};
+    char room[SL_TOKEN_TEXT_BYTES];
     sample_sink sink = {&self->args.sink, index};
     const sl_held_sink held_sink = {pass_on, &sink};
     it->was_end_of_text = sl_text_ends_has(&self->ends, token);
@@ -272,10 +244,7 @@ static sl_status take_token(sl_generator *self, uint32_t index, uint32_t token)
         return end_sample(self, index);
     self->times.new_tokens++;
     mark_seen(it, token);
-    if (token < sl_vocabulary_count(self->vocabulary))
-        known = sl_vocabulary_token(self->vocabulary, token);
-    else
-        known.bytes = (uint32_t)snprintf(text, sizeof text, "<%u>", token);
+    const sl_token_bytes known = sl_token_text(self->vocabulary, token, room);
     SL_TRY(sl_held_text_add(&it->held, known.text, known.bytes, &held_sink));
     return it->held.is_stopped ? end_sample(self, index) : SL_OK;
 }
@@ -292,7 +261,7 @@ static sl_status draw_tokens(sl_generator *self)
         if (it->is_over)
             continue;
         float *logits = sl_decoder_logits(self->decoder, i);
-        double uniform = sl_rng_uniform(config->seed, sampling_stream + i, self->draw_count);
+        double uniform = sl_sampler_uniform(config->seed, i, self->draw_count);
         if (it->seen)
             sl_sampler_penalise(logits, it->seen, vocab, config->repetition_penalty);
         SL_TRY(sl_sampler_draw(&self->sampler, logits, uniform, &token));

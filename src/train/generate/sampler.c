@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/rng.h"
+
 sl_status sl_sampler_open(const sl_sampler *options, sl_sampler *out_sampler)
 {
     sl_sampler sampler = *options;
@@ -165,4 +167,10 @@ sl_status sl_sampler_draw(sl_sampler *sampler, const float *logits, double unifo
     }
     *out_id = draw_id(sampler, limit_ids(sampler, total), uniform);
     return SL_OK;
+}
+
+double sl_sampler_uniform(uint64_t seed, uint32_t sample, uint64_t draw)
+{
+    static const uint64_t stream = 0x73616d706c65; /* apart from the streams of other draws */
+    return sl_rng_uniform(seed, stream + sample, draw);
 }

@@ -24,6 +24,9 @@ void sl_sampler_close(sl_sampler *sampler);
  * 0 for an id that is in the text. */
 void sl_sampler_penalise(float *logits, const uint8_t *seen, uint32_t vocab, double penalty);
 
+/* The number in [0, 1) by which draw `draw`, from 0, of text number `sample` picks. */
+double sl_sampler_uniform(uint64_t seed, uint32_t sample, uint64_t draw);
+
 /* The id that `uniform` in [0, 1) picks among `logits` [vocab]. Ids are laid side by side by their
  * weight, in id order, or likeliest first when top_k or top_p limits them. Logits that are not
  * finite are never picked; SL_ERROR_NONFINITE if none is. */

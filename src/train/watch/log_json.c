@@ -58,11 +58,9 @@ static void close_log(void *self)
     free(log);
 }
 
-static sl_status write_start(void *self, const sl_start_report *report)
+/* Frees the object; NULL: there was no memory for it. */
+static sl_status write_object(const log_json *log, json_t *object)
 {
-    const log_json *log = self;
-    json_t *object = json_pack("{s:s, s:s, s:O, s:O}", "event", "start", "run", log->run, "config",
-                               report->config, "plan", report->plan);
     char *text = object ? sl_json_file_dump(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(object);
     if (!text)
@@ -72,6 +70,13 @@ static sl_status write_start(void *self, const sl_start_report *report)
     sl_status status = sl_log_file_write(&log->file, text, length + 1);
     free(text);
     return status;
+}
+
+static sl_status write_start(void *self, const sl_start_report *report)
+{
+    const log_json *log = self;
+    return write_object(log, json_pack("{s:s, s:s, s:O, s:O}", "event", "start", "run", log->run,
+                                       "config", report->config, "plan", report->plan));
 }
 
 /* Room for the end of a line is kept free. */
@@ -116,6 +121,15 @@ static sl_status write_eval(void *self, const sl_eval_report *report)
     return write_record(self, "eval", sl_columns_of_eval(), report);
 }
 
+/* A text has any length. */
+static sl_status write_sample(void *self, const sl_sample_report *report)
+{
+    const log_json *log = self;
+    return write_object(log, json_pack("{s:s, s:I, s:s, s:s, s:I}", "event", "sample", "step",
+                                       (json_int_t)report->step, "prompt", report->prompt, "text",
+                                       report->text, "tokens", (json_int_t)report->tokens));
+}
+
 static sl_status write_end(void *self, const sl_end_report *report)
 {
     log_json *log = self;
@@ -127,6 +141,7 @@ static sl_status write_end(void *self, const sl_end_report *report)
 static const sl_sink_ops json_ops = {.start = write_start,
                                      .step = write_step,
                                      .eval = write_eval,
+                                     .sample = write_sample,
                                      .end = write_end,
                                      .close = close_log};
 

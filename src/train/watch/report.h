@@ -65,8 +65,15 @@ typedef struct sl_eval_progress {
     double value;       /* so far; of nothing it is no number */
 } sl_eval_progress;
 
+/* A text that the model wrote. */
+typedef struct sl_sample_report {
+    uint64_t step;             /* steps trained before */
+    const char *prompt, *text; /* valid UTF-8 without NUL; `text` is what comes behind the prompt */
+    uint64_t tokens;           /* of `text` */
+} sl_sample_report;
+
 typedef struct sl_end_report {
-    const char *reason; /* "done", "signal", "error" */
+    const char *reason; /* "done", "patience", "signal", "error" */
     uint64_t step, tokens_total, skipped_steps;
     uint64_t run_steps;   /* steps of this run */
     double seconds;       /* of this run's steps */

@@ -72,15 +72,21 @@ sl_status sl_sinks_eval(sl_sinks *sinks, const sl_eval_report *report)
     return SL_OK;
 }
 
+sl_status sl_sinks_sample(sl_sinks *sinks, const sl_sample_report *report)
+{
+    TELL_ALL(sinks, sample, sink_->self, report);
+    return SL_OK;
+}
+
 sl_status sl_sinks_saving(sl_sinks *sinks)
 {
     TELL_ALL(sinks, saving, sink_->self);
     return SL_OK;
 }
 
-sl_status sl_sinks_saved(sl_sinks *sinks, uint64_t step)
+sl_status sl_sinks_saved(sl_sinks *sinks, uint64_t step, const char *directory)
 {
-    TELL_ALL(sinks, saved, sink_->self, step);
+    TELL_ALL(sinks, saved, sink_->self, step, directory);
     return SL_OK;
 }
 

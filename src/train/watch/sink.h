@@ -11,15 +11,17 @@
 #include "base/status.h"
 #include "report.h"
 
-/* Called by the thread of the loop; none allocates but `start`. Entries may be NULL. */
+/* Called by the thread of the loop; none allocates but `start` and `sample`. Entries may be NULL.
+ */
 typedef struct sl_sink_ops {
     sl_status (*start)(void *self, const sl_start_report *report);
     sl_status (*step)(void *self, const sl_step_report *report);
     /* An evaluation of that set is under way: before its first micro-batch, and after each. */
     void (*evaluating)(void *self, const char *set, const sl_eval_progress *progress);
     sl_status (*eval)(void *self, const sl_eval_report *report);
+    sl_status (*sample)(void *self, const sl_sample_report *report);
     sl_status (*saving)(void *self); /* a save begins; `saved` follows, or the run fails */
-    sl_status (*saved)(void *self, uint64_t step);
+    sl_status (*saved)(void *self, uint64_t step, const char *directory);
     sl_status (*end)(void *self, const sl_end_report *report); /* also of a run that failed */
     void (*close)(void *self);
 } sl_sink_ops;
@@ -48,8 +50,9 @@ sl_status sl_sinks_start(sl_sinks *sinks, const sl_start_report *report);
 sl_status sl_sinks_step(sl_sinks *sinks, const sl_step_report *report);
 void sl_sinks_evaluating(sl_sinks *sinks, const char *set, const sl_eval_progress *progress);
 sl_status sl_sinks_eval(sl_sinks *sinks, const sl_eval_report *report);
+sl_status sl_sinks_sample(sl_sinks *sinks, const sl_sample_report *report);
 sl_status sl_sinks_saving(sl_sinks *sinks);
-sl_status sl_sinks_saved(sl_sinks *sinks, uint64_t step);
+sl_status sl_sinks_saved(sl_sinks *sinks, uint64_t step, const char *directory);
 sl_status sl_sinks_end(sl_sinks *sinks, const sl_end_report *report);
 
 /* The rule above, for what tells of the run and is no sink: keeps a failure of writing and returns
