@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 
-#include "command_run.h"
+#include "session_case.h"
 
 #define COMMON TINY "--data text --eval-data noise --lr 3e-3 --warmup 0 --quiet "
 
@@ -225,6 +225,36 @@ static void train_when_minutes_are_over_then_saves(void **state)
     run_shell("test \"$(cd slow && echo step-*)\" = step-00000003");
 }
 
+/* ---- sessions ---- */
+
+/* The options of the run in a.json. */
+static void session_when_it_trains_then_decides_as_the_command(void **state)
+{
+    (void)state;
+    static const char *const more[] = {
+        "eval-data", "noise", "lr",         "3e-3",   "warmup",       "0",    "eval-every", "2",
+        "patience",  "3",     "log-json",   "s.json", "save",         "of",   "steps",      "40",
+        "keep-best", "true",  "save-every", "5",      "save-minutes", "1000", NULL};
+    sl_options *options = tiny_options("text");
+    sl_session *session = NULL;
+    const char *reason = NULL;
+    must(sl_options_set_all(options, more));
+    must(sl_session_open(options, &session));
+    must(sl_session_train(session, &reason));
+    assert_string_equal(reason, "patience");
+    must(sl_session_close(session));
+    sl_options_close(options);
+    const decisions own = follow("s.json"), it = follow("a.json");
+    assert_string_equal(own.reason, "patience");
+    assert_int_equal(own.last_step, it.last_step);
+    assert_int_equal(own.best_step, it.best_step);
+    assert_true(own.best_loss == it.best_loss);
+    assert_same_steps("a.json", "s.json", 1, it.last_step);
+    assert_there("of/best/step-%08lld", it.best_step, true);
+    assert_there("of/step-%08lld", 5, true);
+    assert_there("of/step-%08lld", it.last_step, true);
+}
+
 /* ---- ranks ---- */
 
 static void train_when_there_are_ranks_then_they_decide_together(void **state)
@@ -281,6 +311,7 @@ int main(void)
         cmocka_unit_test(resume_when_the_last_evaluation_was_the_best_then_that_is_known),
         cmocka_unit_test(train_when_it_overwrites_then_the_old_best_goes),
         cmocka_unit_test(train_when_minutes_are_over_then_saves),
+        cmocka_unit_test(session_when_it_trains_then_decides_as_the_command),
         cmocka_unit_test(train_when_there_are_ranks_then_they_decide_together),
         cmocka_unit_test(options_when_something_is_missing_then_are_refused),
     };

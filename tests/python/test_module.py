@@ -386,6 +386,22 @@ class Events(InFolder):
         self.assertEqual([event.kind for event in events[-2:]], ["saving", "saved"])
         self.assertIn("in step", [event.kind for event in events])
 
+    def test_train_when_called_then_all_that_is_due_happens(self):
+        events = []
+        options = tiny(save=self.path("run"), eval_data=TEXT, eval_iters=1, steps=4, eval_every=2)
+        options.update(save_minutes=1e-9, keep_best=True, sample_every=4, sample_tokens=8)
+        with sluice.Session(options, data=TEXT, on_event=events.append) as session:
+            self.assertEqual(session.train(), "done")
+        kinds = [event.kind for event in events]
+        self.assertEqual((kinds.count("step"), kinds.count("evaluation")), (4, 2))
+        texts = [event.text for event in events if event.kind == "sample"]
+        self.assertEqual(len(texts), 1)
+        self.assertGreater(len(texts[0]), 0)
+        best = os.listdir(os.path.join(self.path("run"), "best"))
+        self.assertEqual(len([name for name in best if name.startswith("step-")]), 1)
+        steps = [name for name in os.listdir(self.path("run")) if name.startswith("step-")]
+        self.assertEqual(len(steps), 4)
+
     def test_events_when_the_function_raises_then_the_call_does(self):
         with sluice.Session(tiny(), data=TEXT, on_event=lambda event: 1 / 0) as session:
             with self.assertRaises(ZeroDivisionError):
