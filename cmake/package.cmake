@@ -1,4 +1,5 @@
 # Debian packages (cpack -G DEB in the build folder) and archives (cpack -G TXZ) of what is installed.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON) # nobody builds tests for a package
 set(CPACK_PACKAGE_CONTACT "the sluice authors <sluice@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION
     "Parameters, gradients and optimizer states live in chunks that move between the memory of a

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Makes the Debian package of a build and tries it on a bare Debian: installs it there, asks for help
-# and doctor, reads the manual, completes words in bash and zsh, trains, runs examples, and builds
-# programs against the library.
+# Makes the packages of a build and tries them. The wheel: in an environment of each Python that is found,
+# by its command and its module. On a bare Debian: the archive, before anything is installed; then the
+# Debian package: installs it, asks for help and doctor, reads the manual, completes words in bash and
+# zsh, trains, runs examples, and builds programs against the library; then the wheel again.
 #
 # usage: check_package.sh BUILD_DIR [KEEP_DIR]
 #   BUILD_DIR   a configured build folder, Release
 #   KEEP_DIR    an empty directory for the bare system, which stays; without it a temporary one
 #
-# Needs root, debootstrap and the package archive that this machine's apt uses: where one is missing it
+# The bare system needs root, debootstrap and the package archive that this machine's apt uses: where one is missing it
 # says so and leaves with 77. Takes some minutes.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,11 +25,45 @@ skip()
     exit 77
 }
 
-[ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//; 2,11p' "$0"; exit 64; }
+[ $# -ge 1 ] || { sed -n 's/^# \{0,1\}//; 2,13p' "$0"; exit 64; }
+build=$(cd "$1" && pwd)
+packages=$build/packages
+rm -rf "$packages"
+"$root/scripts/package.sh" "$build" "$packages"
+(cd "$packages" && sha256sum --quiet -c SHA256SUMS && [ "$(wc -l < SHA256SUMS)" -ge 2 ]) ||
+    fail "SHA256SUMS does not name the packages"
+
+# What a stranger does first, by the command and by the module. $1: the folder of both.
+# shellcheck disable=SC2016 # for the shell that runs it
+trial='set -e
+cd "$(mktemp -d)"
+printf "%s\n" "import sluice" "options = dict(layers=1, width=32, heads=2, context=32, steps=2, device=\"cpu\")" \
+    "with sluice.Session(options, data=\"text\", save=\"run\") as session:" "    print(session.train())" > try.py
+seq 2000 > text
+"$1/sluice" --version | head -n 1
+"$1/python" try.py
+"$1/sluice" generate run --tokens 8 --quiet > /dev/null'
+
+# try_wheel PYTHON
+try_wheel()
+{
+    place=$(mktemp -d)
+    "$1" -m venv "$place/environment"
+    "$place/environment/bin/python" -m pip --disable-pip-version-check install --quiet --no-index "$packages"/*.whl
+    sh -c "$trial" sh "$place/environment/bin" || fail "the wheel does not work with $1"
+    rm -rf "$place"
+}
+
+for minor in 9 10 11 12 13 14; do
+    python=$(command -v "python3.$minor" || true)
+    if [ -n "$python" ] && "$python" -c 'import venv' 2> /dev/null; then
+        try_wheel "$python"
+        echo "check_package.sh: the wheel works with Python 3.$minor"
+    fi
+done
+
 [ "$(id -u)" = 0 ] || skip "needs root, to make a system of its own"
 command -v debootstrap > /dev/null || skip "needs debootstrap: apt-get install debootstrap"
-command -v cpack > /dev/null || skip "needs cpack, which comes with cmake"
-build=$(cd "$1" && pwd)
 bare=${2:-$(mktemp -d)}
 # shellcheck source=/dev/null
 . /etc/os-release
@@ -48,16 +83,21 @@ inside()
         ${http_proxy:+http_proxy="$http_proxy"} chroot "$bare" "$@"
 }
 
-cmake --build "$build" --target sluice sluice_shared sluice_command sluice_pages
-(cd "$build" && rm -f ./*.deb && cpack -G DEB)
 # shellcheck disable=SC2016 # apt's own words
 site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 1)
 [ -e "$bare/usr/bin/dpkg" ] || debootstrap --variant=minbase "$VERSION_CODENAME" "$bare" "$site"
 mount -t proc proc "$bare/proc"
 mount --bind /dev "$bare/dev"
 mount --bind /dev/pts "$bare/dev/pts"
-rm -rf "$bare"/*.deb "$bare"/tmp/* "$bare/consumer" # of a try before this one, in a KEEP_DIR
-cp "$build"/*.deb "$bare/"
+rm -rf "$bare"/*.deb "$bare"/*.whl "$bare"/tmp/* "$bare/consumer" # of a try before this one, in a KEEP_DIR
+cp "$packages"/*.deb "$packages"/*.whl "$bare/"
+for archive in "$packages"/*.tar.gz; do
+    [ -e "$archive" ] || break # there was no patchelf
+    tar -xf "$archive" -C "$bare/tmp"
+    inside sh -c 'cd /tmp && seq 2000 > numbers && mv sluice-*-linux-* unpacked && unpacked/bin/sluice --version &&
+        unpacked/bin/sluice train --layers 1 --width 32 --heads 2 --context 32 --data numbers --steps 2 --save archived &&
+        unpacked/bin/sluice generate archived --tokens 8' || fail "the archive does not run where it is unpacked"
+done
 inside sh -c 'rm -f /etc/dpkg/dpkg.cfg.d/*; apt-get update -q && apt-get install -q -y --reinstall /*.deb'
 inside apt-get install -q -y man-db bash-completion zsh
 
@@ -120,5 +160,8 @@ inside sh -c 'cd /consumer && cmake -S . -B build -DEXAMPLE=/usr/share/doc/sluic
     ./build/train_with_static /usr/share/common-licenses/Apache-2.0 40 &&
     ./build/embed /usr/share/common-licenses/Apache-2.0 20'
 inside apt-get remove -q -y sluice
+inside apt-get install -q -y --no-install-recommends python3-venv
+inside sh -c 'python3 -m venv /tmp/environment && /tmp/environment/bin/pip install --quiet --no-index /*.whl'
+inside sh -c "$trial" sh /tmp/environment/bin || fail "the wheel does not work on a bare $PRETTY_NAME"
 [ ! -e "$bare/usr/bin/sluice" ] || fail "the package leaves sluice behind when it is removed"
-echo "check_package.sh: the package works on a bare $PRETTY_NAME"
+echo "check_package.sh: the packages work on a bare $PRETTY_NAME"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the wheel of a folder that scripts/package_wheel.sh filled, and prints its path.
+"""Writes the wheel of a folder that scripts/package.sh filled, and prints its path.
 
 usage: write_wheel.py STAGE ROOT OUT
 

@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* The version, as "0.1.0". Valid until the process ends. */
+/* The version, as "0.2.0". Valid until the process ends. */
 SL_API const char *sl_version_text(void);
 
 /* The commit of the build, with "-dirty" if files were changed; "unknown" outside of git. Valid

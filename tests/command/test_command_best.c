@@ -193,7 +193,7 @@ static void resume_when_the_last_evaluation_was_the_best_then_that_is_known(void
 {
     (void)state;
     assert_code(sluice("train " TINY
-                       "--data text --eval-data text --lr 1e-3 --quiet --eval-every 4 "
+                       "--data text --eval-data text --lr 1e-3 --quiet --eval-every 8 "
                        "--steps 5 --save long --keep-best"),
                 0);
     assert_there("long/best/step-%08lld", 5, true);

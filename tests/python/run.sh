@@ -23,8 +23,8 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' || skip "python3 is
 python3 -m venv "$place/environment" > "$place/log" 2>&1 ||
     skip "python3 makes no environment: $(tail -n 1 "$place/log")"
 
-wheel=$("$here/../../scripts/package_wheel.sh" "$1" "$place/first")
-again=$("$here/../../scripts/package_wheel.sh" "$1" "$place/second")
+wheel=$("$here/../../scripts/package.sh" --only wheel "$1" "$place/first")
+again=$("$here/../../scripts/package.sh" --only wheel "$1" "$place/second")
 cmp "$wheel" "$again"
 "$python" -m pip --disable-pip-version-check install --quiet --no-index "$wheel"
 "$place/environment/bin/sluice" --version | head -n 1
