@@ -165,16 +165,17 @@ make_tar()
         echo "package.sh: no patchelf: there is no archive" >&2
         return
     fi
-    name=sluice-$("$build/sluice" --version | sed -n '1s/^sluice \([0-9.]*\).*/\1/p')-linux-$(uname -m)
-    tree=$stage/$name
+    archive=sluice-$("$build/sluice" --version | sed -n '1s/^sluice \([0-9.]*\).*/\1/p')-linux-$(uname -m)
+    tree=$stage/$archive
     cmake --install "$build" --prefix "$tree" --strip > "$stage/log" 2>&1 || fail "$(tail -n 3 "$stage/log")"
     library=$(find "$tree" -name 'libsluice.so.0.*' -type f)
     folder=$(dirname "$library")
     bundle "$folder/sluice/libs" "$tree/share/doc/sluice/licenses" sluice/libs "$library" "$tree/bin/sluice"
     patchelf --set-rpath "\$ORIGIN/..${folder#"$tree"}/sluice/libs" "$tree/bin/sluice"
-    (cd "$stage" && tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
-        --mode=go-w -cf - "$name" | gzip -9n > "$out/$name.tar.gz")
-    echo "$out/$name.tar.gz"
+    tar -C "$stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
+        --mode=go-w -cf "$stage/archive" "$archive"
+    gzip -9n < "$stage/archive" > "$out/$archive.tar.gz"
+    echo "$out/$archive.tar.gz"
 }
 
 case $kinds in
