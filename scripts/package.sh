@@ -74,9 +74,7 @@ list_needed()
 find_package()
 {
     real=$(realpath "$1")
-    for path in "$1" "$real" "/usr$1" "${real#/usr}"; do
-        dpkg -S "$path" 2> /dev/null || true
-    done | sed 's/:.*//' | head -n 1
+    { dpkg -S "$1" "$real" "/usr$1" "${real#/usr}" 2> /dev/null || true; } | sed 's/:.*//' | head -n 1
 }
 
 # copy_licence NAME PATH FOLDER: that of a library's package.
