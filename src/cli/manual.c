@@ -101,7 +101,7 @@ static void write_commands(sl_page_writer *page)
 static sl_status write_overview(sl_page_writer *page)
 {
     sl_page_writer_begin(page, "sluice", 1,
-                         "trains GPT-2, Llama and Qwen models whose state does not fit on the device");
+                         "trains transformers whose state does not fit on the device");
     sl_page_writer_section(page, "SYNOPSIS");
     sl_page_writer_synopsis(page, "sluice", "COMMAND [OPTION...]");
     sl_page_writer_section(page, "DESCRIPTION");
