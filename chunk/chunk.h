@@ -152,7 +152,14 @@ typedef enum sl_policy {
     SL_POLICY_NVME
 } sl_policy;
 
-typedef enum sl_update_place { SL_UPDATE_AUTO, SL_UPDATE_DEVICE, SL_UPDATE_HOST } sl_update_place;
+/* Where chunks are updated. */
+typedef enum sl_update_place {
+    SL_UPDATE_AUTO, /* where their states live; on the host if these live on disk */
+    SL_UPDATE_DEVICE,
+    SL_UPDATE_HOST,
+    SL_UPDATE_SHARED /* as AUTO, but of the chunks whose states live off the device only the last
+                        ones on the host: states of the others visit the device */
+} sl_update_place;
 
 typedef struct sl_policy_options {
     sl_policy policy;
@@ -160,6 +167,9 @@ typedef struct sl_policy_options {
      * them on the host, the rest on the device (STATIC) or on the host (NVME). */
     double disk_fraction[SL_GROUP_COUNT], host_fraction[SL_GROUP_COUNT];
     sl_update_place update;
+    /* SHARED: the fraction, by elements, that the host updates of the chunks whose states live off
+     * the device. */
+    double host_updates;
 } sl_policy_options;
 
 /* The disk tier keeps one checksum for each SL_DISK_ALIGNMENT bytes, so everything on disk starts
@@ -235,7 +245,9 @@ typedef struct sl_machine {
     sl_update_rates update[SL_OP_COUNT];
     double copy_rate[SL_LANE_COUNT]; /* bytes a second of each lane that copies, alone */
     double mixed_disk_rate; /* bytes a second, read plus written, when both lanes of the disk run */
-    double op_seconds;      /* fixed cost of one op */
+    /* Bytes a second that copies and updates together move through host memory; 0: no limit. */
+    double host_memory_rate;
+    double op_seconds;                  /* fixed cost of one op */
     double copy_seconds[SL_LANE_COUNT]; /* fixed cost of one copy */
     double core_count;   /* lanes that together need more cores slow each other; 0: no limit */
     double worker_count; /* compute workers, one core each; 0: one per core */
@@ -258,8 +270,9 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
  * `rank_count` >= 1 ranks share cores, memory and drive. FLOP rates scale with the number of cores;
  * byte rates too, but only up to the number of cores that saturates memory; an update's, up to what
  * AdamW reaches where it saturates memory; the drive is shared
- * evenly; exchanges between ranks keep their rates. Of a machine with a GPU only the rates of the
- * host and the drive are scaled. Changes nothing if one rank has as many workers as were measured.
+ * evenly, and so is the rate of host memory; exchanges between ranks keep their rates. Of a machine
+ * with a GPU only the rates of the host and the drive are scaled. Changes nothing if one rank has
+ * as many workers as were measured.
  */
 void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_count);
 

@@ -12,6 +12,7 @@
  * guessed as four fifths of 4.8 TB/s. Our attention kernels are much slower than that, so attention
  * has rates of its own (docs/decisions/0010-cuda.md). Copies over the link take 55 GB/s in each
  * direction, in both at once, and keep no core busy. The compute lane uses no core of the host.
+ * Host memory moves what eight cores saturate; copies of the link and updates share that rate.
  */
 #include <math.h>
 #include <stdio.h>
@@ -108,6 +109,7 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
         machine.host_update[type] = (sl_op_rate){core_flops * workers, host_bytes, 0};
     }
     set_copies(&machine, link_bytes, 0);
+    machine.host_memory_rate = core_bytes * saturating_cores_beside_gpu;
     snprintf(machine.name, sizeof machine.name, "GPU of %u multiprocessors, a guess",
              multiprocessors);
     return machine;
@@ -161,8 +163,9 @@ static void scale_updates(sl_machine *machine, double flops, double bytes)
             }
 }
 
-static void share_disk(sl_machine *machine, double ranks)
+static void share_among_ranks(sl_machine *machine, double ranks)
 {
+    machine->host_memory_rate /= ranks;
     machine->copy_rate[SL_LANE_READ] /= ranks;
     machine->copy_rate[SL_LANE_WRITE] /= ranks;
     machine->mixed_disk_rate /= ranks;
@@ -185,7 +188,7 @@ void sl_machine_scale(sl_machine *machine, uint32_t worker_count, uint32_t rank_
         scale_ops(machine, flops, bytes);
     for (int type = 0; type < SL_TYPE_COUNT; type++)
         scale_rate(&machine->host_update[type], flops, bytes);
-    share_disk(machine, ranks);
+    share_among_ranks(machine, ranks);
     machine->worker_count = worker_count;
     machine->core_count = cores / ranks > worker_count ? cores / ranks : worker_count;
     machine->is_scaled = true;

@@ -7,7 +7,7 @@
  * behind. If the compute and the host lane share the machine's cores, they share one pool of
  * workers: each runs at half speed while both are busy. The pool's threads, and the copies that
  * keep a core busy, share core_count cores as under a fair scheduler. The read and the write lane
- * share the disk.
+ * share the disk. Copies and the updates of the host lane share the rate of host memory.
  *
  * Time is virtual and moves from one end of a command to the next, so the result depends on the
  * arguments alone. Iteration MEASURED is measured, from the end of the iteration before it. By then
@@ -70,9 +70,11 @@ typedef struct player {
     uint32_t *section_of;         /* [body_count] */
     uint32_t *repetitions_before; /* [section_count + 1] repetitions of the earlier sections */
     double *seconds;              /* [body_count] of each command alone */
-    uint64_t *done_count;         /* [body_count] issues of each command that have ended */
-    uint32_t *lane_commands;      /* [body_count] lane by lane, in order */
-    bool *gates;                  /* [body_count] the next iteration is issued after this command */
+    double
+        *host_rate; /* [body_count] bytes a second of host memory that each command moves alone */
+    uint64_t *done_count;    /* [body_count] issues of each command that have ended */
+    uint32_t *lane_commands; /* [body_count] lane by lane, in order */
+    bool *gates;             /* [body_count] the next iteration is issued after this command */
     uint64_t gate_count;
     uint64_t gates_left[ITERATIONS]; /* by iteration: gates before the next one is issued */
     uint64_t commands_left[ITERATIONS];
@@ -114,6 +116,18 @@ static sl_status measure_command(const sl_program *program, const sl_command *co
     return SL_OK;
 }
 
+/* Bytes that a command reads and writes in host memory: a copy each of its bytes once, because the
+ * other end of each lane is a device or a disk; an update the traffic of its op. */
+static double count_host_bytes(const sl_program *program, const sl_command *command)
+{
+    if (command->kind == SL_COMMAND_COPY)
+        return (double)command->from.bytes;
+    if (command->lane != SL_LANE_HOST)
+        return 0;
+    const sl_op *op = &program->ops[command->tick];
+    return (double)sl_op_traffic_bytes(op->kind, &op->attrs);
+}
+
 static sl_status check_machine(const sl_machine *machine)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
@@ -125,8 +139,8 @@ static sl_status check_machine(const sl_machine *machine)
             SL_FAIL(SL_ERROR_USAGE, "machine %s: a copy takes %g cores; it has one thread",
                     machine->name, machine->copy_cores[lane]);
     if (!(machine->core_count >= 0.0 && machine->worker_count >= 0.0 &&
-          machine->mixed_disk_rate >= 0.0))
-        SL_FAIL(SL_ERROR_USAGE, "machine %s has fewer than no cores, workers or disk rate",
+          machine->mixed_disk_rate >= 0.0 && machine->host_memory_rate >= 0.0))
+        SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative count of cores, or a negative rate",
                 machine->name);
     if (!(machine->op_seconds >= 0.0))
         SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative fixed cost", machine->name);
@@ -143,6 +157,7 @@ static void close_player(player *p)
     free(p->lane_commands);
     free(p->done_count);
     free(p->seconds);
+    free(p->host_rate);
 }
 
 /* A gate is a copy of an input or output: the caller waits for these between iterations. */
@@ -208,15 +223,19 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
     p->section_of = calloc(count + 1u, sizeof *p->section_of);
     p->repetitions_before = calloc(plan->section_count + 1u, sizeof *p->repetitions_before);
     p->seconds = calloc(count + 1u, sizeof *p->seconds);
+    p->host_rate = calloc(count + 1u, sizeof *p->host_rate);
     p->done_count = calloc(count + 1u, sizeof *p->done_count);
     p->lane_commands = calloc(count + 1u, sizeof *p->lane_commands);
     p->gates = calloc(count + 1u, sizeof *p->gates);
-    if (!p->section_of || !p->repetitions_before || !p->seconds || !p->done_count ||
-        !p->lane_commands || !p->gates)
+    if (!p->section_of || !p->repetitions_before || !p->seconds || !p->host_rate ||
+        !p->done_count || !p->lane_commands || !p->gates)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to simulate %u commands", count);
     SL_TRY(number_sections(p));
     for (uint32_t command = 0; command < count; command++) {
         SL_TRY(measure_command(program, &plan->body[command], machine, &p->seconds[command]));
+        if (p->seconds[command] > 0)
+            p->host_rate[command] =
+                count_host_bytes(program, &plan->body[command]) / p->seconds[command];
         SL_TRY(check_waits(plan, &plan->body[command]));
         uint64_t issues = plan->sections[p->section_of[command]].repeat;
         p->gates[command] = is_gate(program, &plan->body[command]);
@@ -460,6 +479,27 @@ static double find_disk_speed(const player *p)
     return is_mixed && is_limited ? machine->mixed_disk_rate / together : 1.0;
 }
 
+static double find_host_rate(const player *p, sl_lane lane)
+{
+    const lane_state *state = &p->lane[lane];
+    return is_busy(p, lane) ? p->host_rate[state->commands[state->next]] : 0;
+}
+
+/* Lanes that at `speed` together move more than the rate of host memory slow down in the same
+ * proportion. */
+static void share_host_memory(const player *p, double speed[SL_LANE_COUNT])
+{
+    const double most = p->machine->host_memory_rate;
+    double together = 0;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        together += speed[lane] * find_host_rate(p, (sl_lane)lane);
+    if (most <= 0 || together <= most)
+        return;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        if (find_host_rate(p, (sl_lane)lane) > 0)
+            speed[lane] *= most / together;
+}
+
 static void find_speeds(const player *p, double speed[SL_LANE_COUNT])
 {
     bool takes_turns =
@@ -473,6 +513,7 @@ static void find_speeds(const player *p, double speed[SL_LANE_COUNT])
         speed[SL_LANE_COMPUTE] = speed[SL_LANE_HOST] = speed[SL_LANE_COMPUTE] / 2;
     speed[SL_LANE_READ] *= disk;
     speed[SL_LANE_WRITE] *= disk;
+    share_host_memory(p, speed);
 }
 
 /* Moves time to the next end of a command and ends every command that ends then. */

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* getloadavg */
 #include "bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,8 +189,20 @@ static double find_op_seconds(const measurement *m)
     return queue_seconds;
 }
 
+/* Beside a GPU: the best of the loops that were measured. */
+static void fit_host_memory(const measurement *m, sl_machine *machine)
+{
+    double best = 0;
+    for (int loop = 0; loop < SL_LOOP_COUNT; loop++)
+        if (m->loops[loop].count > 0)
+            best = fmax(best, sl_samples_median(&m->loops[loop]));
+    if (has_gpu(m) && best > 0)
+        machine->host_memory_rate = best;
+}
+
 static sl_status fit_machine(const measurement *m, sl_machine *machine)
 {
+    fit_host_memory(m, machine);
     if (!m->options->base || measures(m, SL_BENCH_OP))
         machine->op_seconds = find_op_seconds(m);
     SL_TRY(sl_ops_fit(&m->ops, machine));

@@ -129,12 +129,13 @@ sl_machine sl_cluster_machine(const sl_cluster *cluster, const sl_comm_layout *l
     const sl_exchange_cost tensor = sl_exchange_cost_of(cluster, layout, SL_COMM_TENSOR);
     const sl_exchange_cost data = sl_exchange_cost_of(cluster, layout, SL_COMM_DATA);
     sl_machine machine = sl_machine_default_gpu(0, cores ? cores : 1);
+    machine.host_memory_rate =
+        cluster->host_byte_rate * cluster->host_efficiency / cluster->node_gpus;
     set_compute(cluster, &machine);
     set_copies(cluster, &machine);
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         set_exchanges(&tensor, &data, (sl_type)type, grad_bytes, &machine);
-        machine.host_update[type].byte_rate =
-            cluster->host_byte_rate * cluster->host_efficiency / cluster->node_gpus;
+        machine.host_update[type].byte_rate = machine.host_memory_rate;
     }
     machine.is_described = true;
     snprintf(machine.name, sizeof machine.name, "%.50s, described", cluster->name);

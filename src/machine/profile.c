@@ -8,6 +8,7 @@
 #include "profile.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,7 @@ static const sl_field machine_fields[] = {
     {.key = "copies", .kind = SL_FIELD_OBJECT, .fields = copies_fields},
     SL_FIELD("op_seconds", sl_machine, op_seconds),
     SL_FIELD("mixed_disk_rate", sl_machine, mixed_disk_rate, .low = RATE_MIN),
+    SL_FIELD("host_memory_rate", sl_machine, host_memory_rate, .flags = SL_FIELD_OPTIONAL),
     SL_FIELD_AS(MAP, "host_adamw", sl_machine, host_update, .names = "fp32|bf16|fp16",
                 .stride = sizeof(sl_op_rate), .fields = &rate),
     SL_FIELD_AS(MAP, "updates", sl_machine, update, .names = SL_OP_LIST(OP_NAME),
@@ -253,6 +255,17 @@ static void keep_guesses(const sl_machine *guess, sl_machine *machine)
                 machine->op[kind][type] = guess->op[kind][type];
 }
 
+/* A file of an older version lacks the rate of host memory: the guess stands, or AdamW's rate where
+ * that is higher. */
+static void guess_host_memory(const json_t *root, sl_machine *machine)
+{
+    if (json_object_get(root, "host_memory_rate") || machine->host_memory_rate <= 0)
+        return;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        machine->host_memory_rate =
+            fmax(machine->host_memory_rate, machine->host_update[type].byte_rate);
+}
+
 static sl_status read_profile(const char *path, const json_t *root, sl_profile *out_profile)
 {
     uint32_t format;
@@ -267,6 +280,7 @@ static sl_status read_profile(const char *path, const json_t *root, sl_profile *
     const sl_machine guess = *machine;
     SL_TRY(sl_fields_read(path, root, machine_fields, machine));
     keep_guesses(&guess, machine);
+    guess_host_memory(root, machine);
     machine->is_measured = true;
     machine->is_quick = profile.is_quick;
     machine->worker_count = profile.thread_count;

@@ -254,17 +254,54 @@ static void reads_and_writes_share_the_disk_up_to_its_mixed_rate(void **state)
     }
 }
 
+/* Updates and copies alone, so ops of the compute lane are not slowed. */
+static void updates_and_copies_share_the_rate_of_host_memory(void **state)
+{
+    (void)state;
+    const sl_op_attrs one_second = {.element_count = UNIT};
+    const double update = (double)sl_op_traffic_bytes(SL_OP_CLEAR, &one_second), copy = UNIT;
+    const struct {
+        sl_lane beside;
+        double rate, step_seconds; /* of a copy of 4 s beside 2 s of another lane */
+    } cases[] = {
+        {SL_LANE_HOST, 0, 4},                   /* no limit */
+        {SL_LANE_HOST, update + copy, 4},       /* as much as both */
+        {SL_LANE_HOST, (update + copy) / 2, 6}, /* half each for 4 s, then 2 s of copying */
+        {SL_LANE_D2H, copy, 6},                 /* likewise */
+        {SL_LANE_READ, copy, 6},                /* likewise */
+        {SL_LANE_COMPUTE, copy, 4},             /* the copy alone uses that memory */
+        {SL_LANE_COMPUTE, copy / 2, 8},         /* the copy alone is slower */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const bool runs = cases[i].beside == SL_LANE_HOST || cases[i].beside == SL_LANE_COMPUTE;
+        scene s;
+        open_scene(&s);
+        s.machine.host_memory_rate = cases[i].rate;
+        uint32_t fetch = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 4);
+        add_wait(&s, 1, 0);
+        if (runs)
+            add_run(&s, cases[i].beside, 2);
+        else
+            add_copy(&s, cases[i].beside, VALUE_CHUNK, 2);
+        add_wait(&s, fetch, 1);
+        assert_seconds(play(&s).step_seconds, cases[i].step_seconds);
+    }
+}
+
 static void machines_without_sense_are_refused(void **state)
 {
     (void)state;
-    for (int fault = 0; fault < 5; fault++) {
+    for (int fault = 0; fault < 6; fault++) {
         scene s;
         sl_simulation found;
         open_scene(&s);
         add_run(&s, SL_LANE_COMPUTE, 1);
-        double *broken[] = {&s.machine.copy_cores[SL_LANE_READ], &s.machine.core_count,
-                            &s.machine.mixed_disk_rate, &s.machine.op_seconds,
-                            &s.machine.worker_count};
+        double *broken[] = {&s.machine.copy_cores[SL_LANE_READ],
+                            &s.machine.core_count,
+                            &s.machine.mixed_disk_rate,
+                            &s.machine.op_seconds,
+                            &s.machine.worker_count,
+                            &s.machine.host_memory_rate};
         *broken[fault] = -1;
         assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
         *broken[fault] = fault == 0 ? 1.5 : (double)NAN; /* a copy has one thread */
@@ -406,6 +443,7 @@ static void random_plans_take_what_the_recurrence_says(void **state)
 
         s.machine.core_count = 2;
         s.machine.mixed_disk_rate = UNIT;
+        s.machine.host_memory_rate = 4 * UNIT;
         for (int n = 0; n < 4; n++)
             s.machine.copy_cores[copy_lanes[n]] = 0.3 * n;
         shared = play(&s), again = play(&s);
@@ -476,6 +514,7 @@ int main(void)
         cmocka_unit_test(copies_take_cores_from_host_alone_where_compute_has_a_device),
         cmocka_unit_test(lanes_that_wait_for_others_take_no_cores),
         cmocka_unit_test(reads_and_writes_share_the_disk_up_to_its_mixed_rate),
+        cmocka_unit_test(updates_and_copies_share_the_rate_of_host_memory),
         cmocka_unit_test(machines_without_sense_are_refused),
         cmocka_unit_test(iteration_starts_when_the_outputs_of_the_last_have_arrived),
         cmocka_unit_test(stall_belongs_to_the_wait_that_is_over_last),

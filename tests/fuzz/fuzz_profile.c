@@ -13,6 +13,7 @@ static void check_machine(const sl_machine *machine)
         FUZZ_NEED(!sl_lane_copies((sl_lane)lane) || machine->copy_rate[lane] >= 1);
     FUZZ_NEED(machine->mixed_disk_rate >= 1 && isfinite(machine->mixed_disk_rate));
     FUZZ_NEED(machine->op_seconds >= 0);
+    FUZZ_NEED(machine->host_memory_rate >= 0 && isfinite(machine->host_memory_rate));
     FUZZ_NEED(machine->worker_count >= 1 && machine->worker_count <= 65536);
     FUZZ_NEED(machine->core_count >= machine->worker_count && machine->core_count <= 65536);
     FUZZ_NEED(memchr(machine->name, '\0', sizeof machine->name) != NULL);

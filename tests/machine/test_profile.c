@@ -53,6 +53,7 @@ static void fill_machine(sl_machine *machine)
     }
     machine->mixed_disk_rate = next++;
     machine->op_seconds = next++;
+    machine->host_memory_rate = next++;
 }
 
 static void profile_when_saved_then_every_number_comes_back(void **state)
@@ -81,6 +82,7 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
     assert_memory_equal(a->copy_seconds, b->copy_seconds, sizeof a->copy_seconds);
     assert_memory_equal(a->copy_cores, b->copy_cores, sizeof a->copy_cores);
     assert_true(a->mixed_disk_rate == b->mixed_disk_rate && a->op_seconds == b->op_seconds);
+    assert_true(a->host_memory_rate == b->host_memory_rate);
     assert_true(b->is_measured && b->shares_cores && b->worker_count == WORKERS);
     assert_true(b->core_count == fmax(WORKERS, saved.core_count)); /* a busy core is not slowed */
     assert_string_equal(saved.host, loaded.host);
@@ -201,6 +203,7 @@ static const damage damages[] = {
     {{"gpu"}, NULL, "gpu"},
     {{"op_seconds"}, "[-1]", "op_seconds"},
     {{"mixed_disk_rate"}, "[0]", "mixed_disk_rate"},
+    {{"host_memory_rate"}, "[-1]", "host_memory_rate"},
     {{"copies"}, NULL, "\"copies\" is missing"},
     {{"copies", "read", "byte_rate"}, "[0.5]", "byte_rate"},
     {{"copies", "write", "seconds"}, "[null]", "write"},
