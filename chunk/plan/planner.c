@@ -107,6 +107,7 @@ static void close_planner(sl_planner *planner)
     free(planner->outlives);
     free(planner->passes_host);
     free(planner->tick_seconds);
+    free(planner->device_seconds);
     free(planner->memory_kind);
     free(planner->last_write);
     free(planner->first_pass);
@@ -125,12 +126,50 @@ static void close_planner(sl_planner *planner)
     }
 }
 
-static double seconds_of_op(const sl_planner *planner, uint32_t tick)
+static bool is_update(const sl_planner *planner, uint32_t tick)
 {
-    const sl_op *op = &planner->program->ops[tick];
-    const sl_machine *machine = planner->request->machine;
-    bool is_host = sl_planner_tier_of_op(planner, tick) == SL_TIER_HOST;
-    return sl_machine_op_seconds(machine, op->kind, &op->attrs, is_host);
+    return sl_op_info_of(planner->program->ops[tick].kind)->updates_chunk;
+}
+
+/* True if the device updates some chunks while the host updates others, on cores of its own. */
+static bool shares_updates(const sl_planner *planner)
+{
+    bool is_on[SL_TIER_COUNT] = {false};
+    for (uint32_t tick = 0; tick < planner->program->op_count; tick++)
+        if (is_update(planner, tick))
+            is_on[sl_planner_tier_of_op(planner, tick)] = true;
+    return is_on[SL_TIER_DEVICE] && is_on[SL_TIER_HOST] && !planner->request->machine->shares_cores;
+}
+
+/* True if the device updates a chunk of which something lives elsewhere. */
+static bool updates_visitors(const sl_planner *planner)
+{
+    for (uint32_t tick = 0; tick < planner->program->op_count; tick++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            const uint32_t v = planner->program->ops[tick].operand[i];
+            if (v == SL_NONE || !is_update(planner, tick) ||
+                sl_planner_tier_of_op(planner, tick) != SL_TIER_DEVICE)
+                continue;
+            const sl_object object = sl_planner_object_of(planner, v);
+            if (object.index != SL_NONE && sl_planner_home_of(planner, object) != SL_TIER_DEVICE)
+                return true;
+        }
+    return false;
+}
+
+/* If updates are shared, those of the host do not delay what the device writes back. */
+static void estimate_seconds(sl_planner *planner)
+{
+    const bool is_shared = shares_updates(planner);
+    for (uint32_t tick = 0; tick < planner->program->op_count; tick++) {
+        const sl_op *op = &planner->program->ops[tick];
+        const bool is_host = sl_planner_tier_of_op(planner, tick) == SL_TIER_HOST;
+        const double seconds =
+            sl_machine_op_seconds(planner->request->machine, op->kind, &op->attrs, is_host);
+        planner->tick_seconds[tick] = seconds;
+        planner->device_seconds[tick] =
+            is_shared && is_host && is_update(planner, tick) ? 0 : seconds;
+    }
 }
 
 static sl_status open_tier(const sl_program *program, sl_tier_state *state)
@@ -154,12 +193,14 @@ static sl_status open_arrays(const sl_program *program, sl_planner *planner)
     planner->outlives = calloc(object_count, sizeof *planner->outlives);
     planner->passes_host = calloc(object_count, sizeof *planner->passes_host);
     planner->tick_seconds = calloc((uint64_t)program->op_count + 1, sizeof(double));
+    planner->device_seconds = calloc((uint64_t)program->op_count + 1, sizeof(double));
     planner->memory_kind = malloc((uint64_t)program->value_count + 1);
     planner->last_write = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
     planner->first_pass = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
     if (!planner->object_bytes || !planner->visit_bytes || !planner->home_tier ||
         !planner->outlives || !planner->passes_host || !planner->tick_seconds ||
-        !planner->last_write || !planner->first_pass || !planner->memory_kind)
+        !planner->device_seconds || !planner->last_write || !planner->first_pass ||
+        !planner->memory_kind)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u ops", program->op_count);
     for (int t = 0; t < SL_TIER_COUNT; t++)
         SL_TRY(open_tier(program, &planner->tier[t]));
@@ -200,8 +241,8 @@ static sl_status open_planner(const sl_plan_request *request, sl_planner *planne
     SL_TRY(open_arrays(program, planner));
     SL_TRY(find_loops(planner));
     SL_TRY(sl_live_ranges_find(planner));
-    for (uint32_t tick = 0; tick < program->op_count; tick++)
-        planner->tick_seconds[tick] = seconds_of_op(planner, tick);
+    planner->trails = updates_visitors(planner);
+    estimate_seconds(planner);
     return SL_OK;
 }
 
@@ -309,17 +350,29 @@ static sl_status plan_prefetch(sl_planner *planner, sl_tier tier)
     const double *rate = planner->request->machine->copy_rate;
     const sl_residency_request residency = ask_residency(planner, tier);
     sl_prefetch_request prefetch = {.residency = &residency,
-                                    .tick_seconds = planner->tick_seconds,
+                                    .tick_seconds = tier == SL_TIER_DEVICE ? planner->device_seconds
+                                                                           : planner->tick_seconds,
                                     .is_disk = planner->passes_host,
                                     .most_ahead = planner->request->prefetch,
                                     .is_staged = tier == SL_TIER_DEVICE,
-                                    .staged_ahead = planner->stages_ahead ? 1 : 0};
+                                    .staged_ahead = planner->stages_ahead ? 1 : 0,
+                                    .may_trail = planner->may_trail};
     for (int is_disk = 0; is_disk <= 1; is_disk++) {
         sl_tier other = find_other_end(tier, is_disk);
         prefetch.fetch_rate[is_disk] = rate[sl_lane_between(other, tier)];
         prefetch.write_back_rate[is_disk] = rate[sl_lane_between(tier, other)];
     }
     return sl_prefetch_plan(&prefetch, &planner->tier[tier].residency);
+}
+
+static bool has_trailing_visit(const sl_residency *residency)
+{
+    for (uint32_t v = 0; v < residency->visit_count; v++) {
+        const sl_visit *visit = &residency->visits[v];
+        if (visit->first_tick > visit->last_tick && !visit->is_carried)
+            return true;
+    }
+    return false;
 }
 
 static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
@@ -434,6 +487,8 @@ sl_status sl_planner_plan_tier(sl_planner *planner, sl_tier tier, uint64_t limit
     SL_TRY(take_work(planner, tier));
     SL_TRY(plan_residency(planner, tier, out_shortage));
     SL_TRY(plan_prefetch(planner, tier));
+    if (has_trailing_visit(&planner->tier[tier].residency))
+        planner->has_trailed = true;
     SL_TRY(add_visit_items(planner, tier));
     SL_TRY(assign_addresses(planner, tier));
     assert(are_items_inside(planner, tier));

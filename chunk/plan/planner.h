@@ -93,9 +93,14 @@ typedef struct sl_planner {
     bool *passes_host; /* [object_count]: its home is the disk */
     bool has_disk;     /* some object's home is the disk */
     bool stages_ahead; /* the device may fetch disk objects early, which takes host memory */
+    bool trails;       /* visits may last into the next iteration while they are written back: those
+                          of updates are written back when the next iteration begins */
+    bool may_trail;    /* the same, in the attempt at hand */
+    bool has_trailed;  /* in some attempt one did */
     sl_item hop_item;  /* on the host; SL_NO_ITEM: the prologue needs no hop */
     uint32_t host_value_item_count; /* items of the host before the hop */
-    double *tick_seconds;           /* [op_count] */
+    double *tick_seconds;           /* [op_count]: of each op, on whichever side runs it */
+    double *device_seconds;         /* [op_count]: by how much the op delays the device */
     const sl_residency_loop *loops; /* [loop_count] by tick; owned */
     uint32_t loop_count;
     uint32_t leaving_count; /* families that leave a device that is too small, first used first */

@@ -33,6 +33,8 @@ typedef struct prefetcher {
     uint32_t *last_use;      /* [object_count]: last tick of use or visit in the body, or NO_USE */
     uint32_t *next_start;    /* [visit_count]: first tick of its object's next visit, or
                               * tick_count */
+    uint32_t *first_start;   /* [object_count]: first tick of its first visit in the body, or
+                              * tick_count; that of a visit that wraps counts as 0 */
     uint32_t *section_first; /* [tick_count]: first tick of its loop, or of the ticks between two
                               * loops */
     uint32_t *section_end;
@@ -50,6 +52,7 @@ static void close_prefetcher(prefetcher *p)
     free(p->earlier_use);
     free(p->last_use);
     free(p->next_start);
+    free(p->first_start);
     free(p->section_first);
     free(p->section_end);
     free(p->in_order);
@@ -194,8 +197,9 @@ static sl_status open_prefetcher(const sl_prefetch_request *request, sl_residenc
     p->section_end = calloc(ticks + 1, sizeof *p->section_end);
     p->in_order = calloc((uint64_t)residency->write_back_count + 1, sizeof *p->in_order);
     p->last_use = calloc((uint64_t)request->residency->object_count + 1, sizeof *p->last_use);
+    p->first_start = calloc((uint64_t)request->residency->object_count + 1, sizeof *p->first_start);
     if (!p->start_seconds || !p->wanted_seconds || !p->earlier_use || !p->last_use ||
-        !p->next_start || !p->in_order || !p->section_first || !p->section_end)
+        !p->first_start || !p->next_start || !p->in_order || !p->section_first || !p->section_end)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", residency->visit_count);
     SL_TRY(sl_uses_open(request->residency, &p->uses));
     SL_TRY(count_visits(p));
@@ -369,6 +373,11 @@ static void find_next_starts(prefetcher *p)
         if (!wraps(visit))
             next[visit->object] = visit->first_tick;
     }
+    for (uint32_t o = 0; o < p->request->residency->object_count; o++)
+        p->first_start[o] = next[o];
+    for (uint32_t v = 0; v < residency->visit_count; v++)
+        if (wraps(&residency->visits[v]))
+            p->first_start[residency->visits[v].object] = 0;
 }
 
 /* The tick of the object's first use after `tick`; tick_count if there is none. */
@@ -405,6 +414,26 @@ static uint32_t least_of(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
+/* Extends a visit that stays to the end of the body into the next iteration: the write-back is
+ * still under way while the next iteration computes. Nothing is read from the visit there, so the
+ * prologue does not load it. */
+static void extend_over_edge(prefetcher *p, sl_visit *visit, double end_seconds)
+{
+    const uint64_t bytes = p->request->residency->object_bytes[visit->object];
+    const double seconds = end_seconds - p->start_seconds[p->tick_count];
+    if (!p->request->may_trail || !is_edge_free(p) || seconds <= 0)
+        return;
+    uint32_t end = least_of(p->first_start[visit->object], p->section_end[0]);
+    end = least_of(end, find_end(p, seconds));
+    if (sl_uses_count(&p->uses, visit->object) > 0)
+        end = least_of(end, sl_uses_get(&p->uses, visit->object, 0)->tick);
+    end = least_of(end, sl_tick_tree_find_first(&p->free_bytes, 0, end, (int64_t)bytes));
+    if (end == 0)
+        return;
+    sl_tick_tree_add(&p->free_bytes, 0, end, -(int64_t)bytes);
+    visit->last_tick = end - 1;
+}
+
 /* Extends the visit until `end_seconds` at most, as far as there is room, not over an edge of a
  * loop, and not to the object's next use or visit. */
 static void extend_visit(prefetcher *p, uint32_t v, double end_seconds)
@@ -418,10 +447,12 @@ static void extend_visit(prefetcher *p, uint32_t v, double end_seconds)
     end = least_of(end, find_end(p, end_seconds));
     end = least_of(end, find_next_use(p, visit->object, visit->last_tick));
     end = least_of(end, sl_tick_tree_find_first(&p->free_bytes, first, end, (int64_t)bytes));
-    if (end <= first)
-        return;
-    sl_tick_tree_add(&p->free_bytes, first, end, -(int64_t)bytes);
-    visit->last_tick = end - 1;
+    if (end > first) {
+        sl_tick_tree_add(&p->free_bytes, first, end, -(int64_t)bytes);
+        visit->last_tick = end - 1;
+    }
+    if (visit->last_tick + 1 == p->tick_count)
+        extend_over_edge(p, visit, end_seconds);
 }
 
 static int compare_write_backs(const void *left, const void *right)

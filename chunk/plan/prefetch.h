@@ -3,7 +3,8 @@
  * finished, so that no command waits for their memory while other memory is free.
  *
  * Knows visits, room and seconds; nothing of addresses. A fetch may move over the start of the body
- * into the tail of the previous iteration; its visit then wraps and is carried. Neither a fetch nor
+ * into the tail of the previous iteration; its visit then wraps and is carried. A visit that is
+ * extended over the end of the body wraps and is not carried: nobody reads it. Neither a fetch nor
  * an extended visit moves over the entry or the end of a loop: only residency decides which visits
  * cross these.
  */
@@ -24,6 +25,10 @@ typedef struct sl_prefetch_request {
      */
     bool is_staged;
     uint32_t staged_ahead;
+    /* Visits that are written back may last into the next iteration: they wrap, and are not
+     * carried.
+     */
+    bool may_trail;
 } sl_prefetch_request;
 
 /* Sets first_tick of the fetched visits (and is_carried of those that wrap), and last_tick of the

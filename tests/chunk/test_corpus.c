@@ -311,7 +311,7 @@ static void compare_row(tally *all, size_t line, const row *before, const row *n
     if (!did_fit && fits)
         return;
     if (did_fit && !fits) {
-        print_error("line %zu: is refused now\n", line);
+        print_error("line %zu: is refused now: %s\n", line, sl_status_message());
         all->fault_count++;
     }
     for (uint32_t i = 0; i < SL_TIER_COUNT && did_fit == fits; i++) {

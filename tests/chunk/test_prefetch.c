@@ -128,22 +128,27 @@ static void ring_when_staged_then_one_arrives_ahead_at_a_tick(void **state)
 }
 
 /* A write-back takes a second and has as much slack: its visit stays 2 ticks more if there is
- * room for three, but not over the end of the body. */
+ * room for three, over the end of the body only where visits may trail; the prologue loads none. */
 static void ring_when_written_back_then_stays_until_the_copy_is_over(void **state)
 {
     (void)state;
-    for (uint32_t room = 1; room <= 3; room += 2) {
+    for (uint32_t n = 0; n < 4; n++) {
+        const uint32_t room = n % 2 ? 3 : 1;
+        const bool trails = n / 2;
         ring r;
         open_ring(&r, true);
         for (uint32_t t = 0; t < RING; t++)
             r.room[t] = 100 * room;
         r.prefetch.most_ahead = 0;
+        r.prefetch.may_trail = trails;
         r.prefetch.write_back_rate[1] = 100.0;
         assert_int_equal(sl_prefetch_plan(&r.prefetch, &r.residency), SL_OK);
         uint32_t more = room - 1;
-        for (uint32_t v = 0; v < RING; v++)
-            assert_int_equal(r.residency.visits[v].last_tick,
-                             v + more < RING ? v + more : RING - 1);
+        for (uint32_t v = 0; v < RING; v++) {
+            const uint32_t last_tick = v + more < RING || trails ? v + more : RING - 1;
+            assert_int_equal(r.residency.visits[v].last_tick, last_tick % RING);
+            assert_false(r.residency.visits[v].is_carried);
+        }
         sl_residency_clear(&r.residency);
     }
 }
@@ -250,6 +255,7 @@ static void prefetch_when_residency_is_random_then_room_and_content_hold(void **
 {
     (void)state;
     uint32_t count = getenv("SL_TEST_FULL") ? 20000 : 1000, earlier = 0, carried = 0, longer = 0;
+    uint32_t trailing = 0;
     printf("seed %llu\n", (unsigned long long)base_seed());
     for (uint32_t k = 0; k < count; k++) {
         random_case c;
@@ -267,7 +273,8 @@ static void prefetch_when_residency_is_random_then_room_and_content_hold(void **
             .write_back_rate = {0.5 + draw(base_seed() + k, &n, 20), 0.5},
             .most_ahead = draw(base_seed() + k, &n, 3) ? UINT32_MAX : draw(base_seed() + k, &n, 4),
             .is_staged = draw(base_seed() + k, &n, 2),
-            .staged_ahead = draw(base_seed() + k, &n, 2)};
+            .staged_ahead = draw(base_seed() + k, &n, 2),
+            .may_trail = k % 2};
         uint32_t last_ticks = 0;
         for (uint32_t v = 0; v < residency.visit_count; v++)
             last_ticks += residency.visits[v].last_tick;
@@ -280,12 +287,16 @@ static void prefetch_when_residency_is_random_then_room_and_content_hold(void **
             last_ticks -= residency.visits[v].last_tick;
             earlier += residency.visits[v].first_tick != residency.visits[v].first_use;
             carried += residency.visits[v].is_carried;
+            const bool wraps = residency.visits[v].first_tick > residency.visits[v].last_tick;
+            trailing += wraps && !residency.visits[v].is_carried;
+            assert_true(!wraps || residency.visits[v].is_carried || prefetch.may_trail);
         }
         longer += last_ticks != 0;
         sl_residency_clear(&residency);
     }
-    printf("%u visits earlier, %u carried; longer ones in %u cases\n", earlier, carried, longer);
-    assert_true(earlier && carried && longer);
+    printf("%u visits earlier, %u carried, %u trailing; longer ones in %u cases\n", earlier,
+           carried, trailing, longer);
+    assert_true(earlier && carried && longer && trailing);
 }
 
 int main(void)

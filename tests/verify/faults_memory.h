@@ -53,13 +53,25 @@ static inline bool fault_activation_unallocated(const sl_plan_request *request, 
     return false;
 }
 
+/* Does the prologue load the visit? Others that wrap are only written back. */
+static inline bool is_loaded(const sl_plan *plan, const sl_allocation *visit)
+{
+    for (uint32_t i = 0; i < plan->prologue_count; i++) {
+        const sl_command *copy = &plan->prologue[i];
+        if (copy->chunk_index == visit->chunk_index && copy->group == visit->group &&
+            copy->to.tier == visit->place.tier && copy->to.offset == visit->place.offset)
+            return true;
+    }
+    return false;
+}
+
 /* The allocation of a visit: of a chunk, and not permanent. */
 static inline sl_allocation *fault_visit(sl_plan *plan, bool is_carried)
 {
     for (uint32_t i = 0; i < plan->allocation_count; i++) {
         sl_allocation *it = &plan->allocations[i];
         if (it->chunk_index != SL_NONE && !it->is_permanent &&
-            (!is_carried || it->first_tick > it->last_tick))
+            (!is_carried || (it->first_tick > it->last_tick && is_loaded(plan, it))))
             return it;
     }
     return NULL;
