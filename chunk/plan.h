@@ -196,6 +196,13 @@ typedef struct sl_shortage {
 sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
                         sl_shortage *out_shortage);
 
+/* Makes homes like those of `request`, but with homes on the device for chunks that live on the
+ * host and that `plan`, made of this request, writes back in each iteration and never fetches in
+ * one. is_always_there: only for chunks that the plan keeps on the device through all of the body;
+ * then the device holds no more than before. NULL: there are no such chunks. */
+sl_status sl_homes_settle(const sl_plan_request *request, const sl_plan *plan, bool is_always_there,
+                          sl_homes **out_homes);
+
 /* "param", "grad", ..., "workspace", "staging"; valid for ever. */
 const char *sl_memory_kind_name(sl_memory_kind kind);
 

@@ -44,7 +44,7 @@ STATE_BYTES = 16  # a parameter at least: bf16 weight and gradient, fp32 master 
 COLUMNS = ("gpu", "model", "drive", "host_gb", "device_bytes", "host_bytes", "disk_bytes", "written_bytes",
            "step_ms", "options")
 SHARES = [f"{way}-{kind}" for way in ("offload", "nvme")
-          for kind in ("params", "grads", "optimizer", "activations")]
+          for kind in ("params", "grads", "optimizer", "activations")] + ["offload-updates"]
 DOES_NOT_FIT = "-"
 
 

@@ -1,9 +1,9 @@
 /* Decides where every chunk of every group lives, and lays out the permanent bytes of each tier.
  *
- * sl_homes_build is the only entry: choose_tiers is the policy, choose_update_tiers decides where
- * updates run, and the rest gives each home its offset. There is no policy `auto` here: the search
- * (src/search) tries the policies of this file and chooses the fractions. The homes of activations
- * are chosen for each plan: activation_homes.c.
+ * In sl_homes_build choose_tiers is the policy, choose_update_tiers decides where updates run, and
+ * sl_homes_place gives each home its offset; chunk/plan/settled_homes.c makes homes of a plan.
+ * There is no policy `auto` here: the search (src/search) tries the policies of this file and
+ * chooses the fractions. The homes of activations are chosen for each plan: activation_homes.c.
  *
  * A tier's permanent bytes, from offset 0: the groups in their order (parameters first, so that
  * programs with and without optimizer states agree on where parameters are), each with its chunks
@@ -25,7 +25,7 @@
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "chunk/chunk.h"
+#include "homes.h"
 
 enum {
     LEAST_ALIGNMENT = 256,
@@ -52,7 +52,7 @@ void sl_homes_close(sl_homes *homes)
     free(homes);
 }
 
-static sl_status open_homes(const sl_program *program, uint32_t chunk_count, sl_homes **out_homes)
+sl_status sl_homes_open(const sl_program *program, uint32_t chunk_count, sl_homes **out_homes)
 {
     sl_homes *homes = calloc(1, sizeof *homes);
     if (homes == NULL)
@@ -97,9 +97,13 @@ static sl_status check_request(const sl_program *program, const sl_layout *layou
     if (program->tensor_count != layout->tensor_count)
         SL_FAIL(SL_ERROR_INTERNAL, "the layout is of %u tensors, the program has %u",
                 layout->tensor_count, program->tensor_count);
-    if (options->policy > SL_POLICY_NVME || options->update > SL_UPDATE_HOST)
+    if (options->policy > SL_POLICY_NVME || options->update > SL_UPDATE_SHARED)
         SL_FAIL(SL_ERROR_USAGE, "unknown policy %d or place of updates %d", (int)options->policy,
                 (int)options->update);
+    if (options->update == SL_UPDATE_SHARED &&
+        !(options->host_updates >= 0.0 && options->host_updates <= 1.0))
+        SL_FAIL(SL_ERROR_USAGE, "fraction %g of updates on the host is not between 0 and 1",
+                options->host_updates);
     if (options->policy == SL_POLICY_STATIC || options->policy == SL_POLICY_NVME)
         return check_fractions(options);
     return SL_OK;
@@ -163,15 +167,43 @@ static sl_tier find_state_tier(const sl_layout *layout, const sl_homes *homes, u
     return SL_TIER_DEVICE;
 }
 
-/* Unless the options name a place, a chunk is updated in the tier of its states, or on the host if
- * they live on disk. */
+/* Elements of a chunk that may be updated on either side; 0: it is frozen, or its states live on
+ * the device. */
+static uint64_t count_shared_elements(const sl_layout *layout, const sl_homes *homes,
+                                      uint32_t chunk)
+{
+    const bool is_trained = sl_rule_of(layout->chunks[chunk].rule)->update != SL_OP_COUNT;
+    return is_trained && find_state_tier(layout, homes, chunk) != SL_TIER_DEVICE
+               ? layout->chunks[chunk].elements
+               : 0;
+}
+
+/* The first chunk that the host updates if updates are shared. The host takes the last chunks,
+ * which the next forward pass needs last, so their updates may run beside that pass. Updates on the
+ * device run in front of that pass. */
+static uint32_t find_first_on_host(const sl_layout *layout, const sl_policy_options *options,
+                                   const sl_homes *homes)
+{
+    uint64_t all = 0, taken = 0;
+    uint32_t first = homes->chunk_count;
+    for (uint32_t c = 0; c < homes->chunk_count; c++)
+        all += count_shared_elements(layout, homes, c);
+    const double wanted = (options->host_updates - share_slack) * (double)all;
+    for (; first > 0 && (double)taken < wanted; first--)
+        taken += count_shared_elements(layout, homes, first - 1);
+    return first;
+}
+
 static void choose_update_tiers(const sl_layout *layout, const sl_policy_options *options,
                                 sl_homes *homes)
 {
+    const bool is_shared = options->update == SL_UPDATE_SHARED;
+    const uint32_t first_on_host = is_shared ? find_first_on_host(layout, options, homes) : 0;
     for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++) {
-        const bool is_on_device = options->update == SL_UPDATE_AUTO
-                                      ? find_state_tier(layout, homes, chunk) == SL_TIER_DEVICE
-                                      : options->update == SL_UPDATE_DEVICE;
+        bool is_on_device = options->update == SL_UPDATE_DEVICE;
+        if (options->update == SL_UPDATE_AUTO || is_shared)
+            is_on_device =
+                find_state_tier(layout, homes, chunk) == SL_TIER_DEVICE || chunk < first_on_host;
         homes->update_tier[chunk] = is_on_device ? SL_TIER_DEVICE : SL_TIER_HOST;
     }
 }
@@ -351,11 +383,8 @@ static sl_status place_tier(const sl_program *program, const sl_layout *layout, 
     return SL_OK;
 }
 
-static sl_status decide_homes(const sl_program *program, const sl_layout *layout,
-                              const sl_policy_options *options, sl_homes *homes)
+sl_status sl_homes_place(const sl_program *program, const sl_layout *layout, sl_homes *homes)
 {
-    choose_tiers(layout, options, homes);
-    choose_update_tiers(layout, options, homes);
     SL_TRY(measure_persistent(program, homes));
     SL_TRY(place_tier(program, layout, SL_TIER_DEVICE, homes));
     SL_TRY(place_tier(program, layout, SL_TIER_HOST, homes));
@@ -367,8 +396,10 @@ sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
 {
     sl_homes *homes = NULL;
     SL_TRY(check_request(program, layout, options));
-    SL_TRY(open_homes(program, layout->chunk_count, &homes));
-    sl_status status = decide_homes(program, layout, options, homes);
+    SL_TRY(sl_homes_open(program, layout->chunk_count, &homes));
+    choose_tiers(layout, options, homes);
+    choose_update_tiers(layout, options, homes);
+    sl_status status = sl_homes_place(program, layout, homes);
     if (status != SL_OK) {
         sl_homes_close(homes);
         return status;

@@ -52,10 +52,20 @@ void sl_command_describe_size(const sl_blueprint *blueprint, char *out_text, siz
                  sl_blueprint_count_trained(blueprint));
 }
 
+static void describe_updates(const sl_policy_options *placement, char *out_text, size_t capacity)
+{
+    if (placement->update == SL_UPDATE_DEVICE)
+        snprintf(out_text, capacity, ", updates on the device");
+    if (placement->update == SL_UPDATE_SHARED)
+        snprintf(out_text, capacity,
+                 ", updates shared (of what is off the device %.0f%% on the host)",
+                 100 * placement->host_updates);
+}
+
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)
 {
     const sl_policy_options *placement = &choice->placement;
-    char host[72] = "", disk[72] = "", activations[96] = "", pace[80] = "";
+    char host[72] = "", disk[72] = "", updates[96] = "", activations[96] = "", pace[80] = "";
     bool has_host = placement->policy == SL_POLICY_STATIC;
     bool has_disk = placement->policy == SL_POLICY_NVME;
     for (int group = 0; group < SL_GROUP_COUNT; group++)
@@ -64,7 +74,7 @@ void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t 
         describe_shares("host", placement->host_fraction, host, sizeof host);
     if (has_disk)
         describe_shares("disk", placement->disk_fraction, disk, sizeof disk);
-    const char *updates = placement->update == SL_UPDATE_DEVICE ? ", updates on the device" : "";
+    describe_updates(placement, updates, sizeof updates);
     if (choice->host_activations > 0 || choice->disk_activations > 0)
         snprintf(activations, sizeof activations,
                  ", of the activations up to %.0f%% on the host, %.0f%% on disk",

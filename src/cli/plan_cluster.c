@@ -69,7 +69,8 @@ static sl_status refuse_unsearched(const sl_config *config)
                                     SL_CONFIG_ROW_stages,
                                     SL_CONFIG_ROW_chunk_size,
                                     SL_CONFIG_ROW_prefetch,
-                                    SL_CONFIG_ROW_adam};
+                                    SL_CONFIG_ROW_adam,
+                                    SL_CONFIG_ROW_offload_updates};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (config->given[rows[i]])
             SL_FAIL(SL_ERROR_USAGE,

@@ -15,7 +15,7 @@ enum { ROW_COLUMN = 20, LINE_INDENT = 2, HEAD_BYTES = 64 };
 static const sl_topic_row policy_rows[] = {
     {"device", "everything on the device; nothing moves (its other name: cuda)"},
     {"host", "everything in host memory; a chunk visits the device while an op needs it, and AdamW "
-             "runs on the processor (cpu)"},
+             "runs on the processor (cpu); with --adam shared on both sides at once"},
     {"nvme", "as host, with the optimizer's states on disk; --nvme-params 1 --nvme-grads 1 put the "
              "rest there, too. Needs --disk-dir DIR"},
     {"static", "shares by hand: --offload-optimizer 0.5 puts half of these states on the host, "

@@ -524,9 +524,12 @@ static sl_status check_shares(const sl_config *config)
 static sl_status check_placement(sl_config *config)
 {
     SL_TRY(check_shares(config));
-    if (config->adam == SL_UPDATE_HOST && config->policy == SL_POLICY_DEVICE)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--adam host needs states on the host: use --policy host or static");
+    const bool needs_states = config->adam == SL_UPDATE_HOST || config->adam == SL_UPDATE_SHARED;
+    if (needs_states && config->policy == SL_POLICY_DEVICE)
+        SL_FAIL(SL_ERROR_USAGE, "--adam %s needs states on the host: use --policy host or static",
+                config->adam == SL_UPDATE_HOST ? "host" : "shared");
+    if (config->offload_updates > 0 && config->adam != SL_UPDATE_SHARED)
+        SL_FAIL(SL_ERROR_USAGE, "--offload-updates is for --adam shared: add it");
     if (config->disk_dir.count)
         return SL_OK;
     if (config->policy == SL_POLICY_NVME)

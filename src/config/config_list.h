@@ -270,7 +270,10 @@
       "share of the optimizer states on disk (nvme: all)")                                         \
     X(REAL, nvme_activations, "nvme-activations", "0", "F", 0, 1, T, MEMORY, 0,                    \
       "share of the activations on disk, for static and nvme")                                     \
-    X(CHOICE, adam, "adam", "auto", "auto|device|host", 0, 0, T, MEMORY, 0, "where updates run")   \
+    X(CHOICE, adam, "adam", "auto", "auto|device|host|shared", 0, 0, T, MEMORY, 0,                 \
+      "where updates run; shared: on both sides at once")                                          \
+    X(REAL, offload_updates, "offload-updates", "0", "F", 0, 1, T, MEMORY, 0,                      \
+      "share of the updates on the host, of states that are off the device, for --adam shared")    \
     X(ELEMENTS, chunk_size, "chunk-size", "auto", "N|auto", 1, 1e12, TGE, ADVANCED, 0,             \
       "elements of a chunk; K, M and G (1024) may stand behind the number")                        \
     X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, ADVANCED, 0,                     \

@@ -108,6 +108,8 @@ static const uint32_t dependent_rows[][2] = {
     {ROW(host_memory), ROW(device)},
     {ROW(stages), ROW(pp)},
     {ROW(adam), ROW(policy)},
+    {ROW(offload_updates), ROW(policy)},
+    {ROW(offload_updates), ROW(adam)},
     {ROW(offload_params), ROW(policy)},
     {ROW(offload_grads), ROW(policy)},
     {ROW(offload_optimizer), ROW(policy)},

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bits.h"
 #include "base/heartbeat.h"
@@ -505,15 +506,57 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
     return SL_OK;
 }
 
+/* Plans with other homes; the blueprint keeps its homes and plans unless these fit. */
+static sl_status plan_with(sl_blueprint *blueprint, sl_homes *homes, bool *out_fits)
+{
+    sl_fit_failure ignored;
+    sl_homes *before = blueprint->homes;
+    sl_plan *plans[SL_BLUEPRINT_PROGRAM_MAX];
+    memcpy(plans, blueprint->plans, sizeof plans);
+    memset(blueprint->plans, 0, sizeof blueprint->plans);
+    blueprint->homes = homes;
+    const sl_status status = plan_all(blueprint, &ignored);
+    const bool is_kept = status == SL_OK;
+    for (uint32_t i = 0; i < blueprint->program_count; i++) {
+        sl_plan_close(is_kept ? plans[i] : blueprint->plans[i]);
+        blueprint->plans[i] = is_kept ? blueprint->plans[i] : plans[i];
+    }
+    blueprint->homes = is_kept ? homes : before;
+    sl_homes_close(is_kept ? before : homes);
+    *out_fits = is_kept;
+    return status == SL_ERROR_FIT ? SL_OK : status;
+}
+
+/* With policy HOST a chunk visits the device. One that stays there from step to step lives there,
+ * so it is not written back. */
+static sl_status settle_homes(sl_blueprint *blueprint)
+{
+    bool fits = false;
+    if (blueprint->choice.placement.policy != SL_POLICY_HOST ||
+        blueprint->task.work != SL_WORK_TRAIN)
+        return SL_OK;
+    const sl_plan_request request = make_request(blueprint, 0);
+    for (int is_always_there = 0; !fits && is_always_there <= 1; is_always_there++) {
+        sl_homes *settled;
+        SL_TRY(sl_homes_settle(&request, blueprint->plans[0], is_always_there, &settled));
+        if (!settled)
+            break;
+        SL_TRY(plan_with(blueprint, settled, &fits));
+    }
+    return SL_OK;
+}
+
 static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
                                  sl_gather_options gathers, sl_blueprint **out_blueprint,
                                  sl_fit_failure *out_failure)
 {
     sl_blueprint *blueprint = NULL;
     SL_TRY(open_blueprint(task, choice, gathers, &blueprint));
-    const sl_status status = plan_within_budgets(blueprint, out_failure);
+    sl_status status = plan_within_budgets(blueprint, out_failure);
     if (status == SL_ERROR_FIT)
         out_failure->choice = *choice;
+    if (status == SL_OK)
+        status = settle_homes(blueprint);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;

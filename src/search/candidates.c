@@ -32,7 +32,8 @@ uint32_t sl_candidates_count(const sl_search *search)
 void sl_candidates_set(uint32_t index, sl_choice *choice)
 {
     sl_policy_options placement = {.policy = candidates[index].policy,
-                                   .update = choice->placement.update};
+                                   .update = choice->placement.update,
+                                   .host_updates = choice->placement.host_updates};
     bool is_on_disk = placement.policy == SL_POLICY_NVME;
     sl_candidates_set_shares(is_on_disk ? placement.disk_fraction : placement.host_fraction,
                              candidates[index].moments, candidates[index].grads,

@@ -316,6 +316,50 @@ static sl_status refine_shares(improvement *self)
     return SL_OK;
 }
 
+/* ---- updates on both sides ---- */
+
+/* True if some states live off the device, so that either side may update their chunks. */
+static bool has_shared_updates(const sl_blueprint *blueprint)
+{
+    const sl_homes *homes = blueprint->homes;
+    bool is_away = false;
+    for (int group = SL_GROUP_MASTER; group < SL_GROUP_COUNT; group++)
+        for (uint32_t c = 0; homes->tier[group] && c < homes->chunk_count; c++)
+            is_away = is_away || homes->tier[group][c] != SL_TIER_DEVICE;
+    return is_away;
+}
+
+/* The host's share of the updates, by bisection: from the middle in steps of halves, towards the
+ * side that is faster. At the best share host and device finish together. */
+static sl_status refine_updates(improvement *self)
+{
+    enum { STEPS = 4 };
+    sl_choice choice = self->best->choice;
+    double bound, best_seconds = INFINITY, best_share = 0.5;
+    if (!self->search->auto_update || !has_shared_updates(self->best))
+        return SL_OK;
+    SL_TRY(sl_blueprint_bound_seconds(&self->task, &choice, &bound));
+    choice.placement.update = SL_UPDATE_SHARED;
+    double step = 0.5;
+    for (int round = 0; round < STEPS && bound < gain * self->best_seconds; round++, step /= 2) {
+        const double middle = best_share;
+        for (int side = -1; side <= 1; side++) {
+            double seconds;
+            sl_tier short_tier;
+            const bool is_tried = (side == 0) == (round == 0);
+            if (!is_tried || self->build_count >= self->builds_most)
+                continue;
+            choice.placement.host_updates = middle + side * step;
+            SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
+            if (seconds >= best_seconds)
+                continue;
+            best_seconds = seconds;
+            best_share = choice.placement.host_updates;
+        }
+    }
+    return SL_OK;
+}
+
 /* ---- the pace of chunks ---- */
 
 /* Fewer fetched ahead leave room to keep more, and collide less with what is written back. */
@@ -453,6 +497,8 @@ sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
     sl_status status = improve_recomputes(&self);
     if (status == SL_OK)
         status = refine_shares(&self);
+    if (status == SL_OK)
+        status = refine_updates(&self);
     if (status == SL_OK)
         status = refine_pace(&self);
     if (status == SL_OK)

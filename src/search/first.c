@@ -16,6 +16,7 @@ static bool is_same_choice(const sl_choice *a, const sl_choice *b)
     return a->recompute == b->recompute && a->accumulation == b->accumulation &&
            a->placement.policy == b->placement.policy &&
            a->placement.update == b->placement.update &&
+           a->placement.host_updates == b->placement.host_updates &&
            has_same_shares(&a->placement, &b->placement) &&
            a->chunk_elements == b->chunk_elements && a->prefetch == b->prefetch &&
            a->host_activations == b->host_activations && a->disk_activations == b->disk_activations;

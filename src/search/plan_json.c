@@ -23,7 +23,7 @@ const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT] = {
 #undef X
 };
 
-static const char *const adam_names[] = {"auto", "device", "host"};
+static const char *const adam_names[] = {"auto", "device", "host", "shared"};
 
 typedef struct tier_totals {
     uint64_t peak_bytes, live_peak_bytes, budget_bytes;
@@ -71,6 +71,7 @@ static const sl_field choice_fields[] = {
     SL_FIELD("offload_grads", totals, blueprint.choice.placement.host_fraction[SL_GROUP_GRAD]),
     SL_FIELD("offload_optimizer", totals,
              blueprint.choice.placement.host_fraction[SL_GROUP_STATE1]),
+    SL_FIELD("offload_updates", totals, blueprint.choice.placement.host_updates),
     SL_FIELD("offload_activations", totals, blueprint.choice.host_activations),
     SL_FIELD("nvme_params", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_PARAM]),
     SL_FIELD("nvme_grads", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_GRAD]),

@@ -33,6 +33,7 @@ static sl_policy_options read_placement(const sl_config *config)
     sl_policy_options placement = {
         .policy = is_auto ? SL_POLICY_DEVICE : (sl_policy)config->policy,
         .update = (sl_update_place)config->adam,
+        .host_updates = config->offload_updates,
     };
     bool is_implied =
         config->policy == SL_POLICY_NVME && !config->given[SL_CONFIG_ROW_nvme_optimizer];

@@ -478,6 +478,7 @@ static bool is_of_stage(uint32_t row)
                                     SL_CONFIG_ROW_recompute,
                                     SL_CONFIG_ROW_policy,
                                     SL_CONFIG_ROW_adam,
+                                    SL_CONFIG_ROW_offload_updates,
                                     SL_CONFIG_ROW_offload_params,
                                     SL_CONFIG_ROW_offload_grads,
                                     SL_CONFIG_ROW_offload_optimizer,

@@ -50,7 +50,7 @@ static json_t *make_candidate(const sl_search_candidate *it, const sl_machine *m
     const uint64_t *peak = it->peak_bytes;
     return json_pack(
         "{s:f, s:s, s:{s:I, s:I, s:I}, s:I, s:I, s:s, s:s, s:s, s:{s:f, s:f, s:f, s:f, s:f, s:f, "
-        "s:f, s:f}, s:o, s:o}",
+        "s:f, s:f, s:f}, s:o, s:o}",
         "predicted_step_ms", 1e3 * it->seconds, "bound_by", sl_plan_account_find_bound(it, machine),
         "peak_bytes", "device", (json_int_t)peak[SL_TIER_DEVICE], "host",
         (json_int_t)peak[SL_TIER_HOST], "disk", (json_int_t)peak[SL_TIER_DISK],
@@ -59,9 +59,10 @@ static json_t *make_candidate(const sl_search_candidate *it, const sl_machine *m
         "recompute", sl_search_recompute_name(it->choice.recompute), "accumulation",
         sl_search_accumulation_name(it->choice.accumulation), "shares", "offload_params",
         host[SL_GROUP_PARAM], "offload_grads", host[SL_GROUP_GRAD], "offload_optimizer",
-        host[SL_GROUP_STATE1], "offload_activations", it->choice.host_activations, "nvme_params",
-        disk[SL_GROUP_PARAM], "nvme_grads", disk[SL_GROUP_GRAD], "nvme_optimizer",
-        disk[SL_GROUP_STATE1], "nvme_activations", it->choice.disk_activations, "chunk_size",
+        host[SL_GROUP_STATE1], "offload_updates", it->choice.placement.host_updates,
+        "offload_activations", it->choice.host_activations, "nvme_params", disk[SL_GROUP_PARAM],
+        "nvme_grads", disk[SL_GROUP_GRAD], "nvme_optimizer", disk[SL_GROUP_STATE1],
+        "nvme_activations", it->choice.disk_activations, "chunk_size",
         make_setting(it->choice.chunk_elements, 0), "prefetch",
         make_setting(it->choice.prefetch, SL_PREFETCH_AUTO));
 }

@@ -67,6 +67,7 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     sl_config_record_shape(config, &trainer->shape);
     config->policy = choice->placement.policy;
     config->adam = choice->placement.update;
+    config->offload_updates = choice->placement.host_updates;
     config->offload_params = choice->placement.host_fraction[SL_GROUP_PARAM];
     config->offload_grads = choice->placement.host_fraction[SL_GROUP_GRAD];
     config->offload_optimizer = choice->placement.host_fraction[SL_GROUP_STATE1];

@@ -80,6 +80,9 @@ static inline plan_case plan_case_choose(uint64_t seed)
                                .update_early = plan_case_draw(seed, &n, 4) == 0};
     c.policy.policy = (sl_policy)plan_case_draw(seed, &n, 3);
     c.policy.update = (sl_update_place)plan_case_draw(seed, &n, 3);
+    if (seed % 5 == 4)
+        c.policy.update = SL_UPDATE_SHARED;
+    c.policy.host_updates = (double)(seed / 5 % 5) / 4;
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         c.policy.host_fraction[group] = (double)plan_case_draw(seed, &n, 5) / 4.0;
     c.chunk_elements =

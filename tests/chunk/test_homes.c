@@ -406,6 +406,35 @@ static void homes_with_disk_shares_take_the_disk_from_the_last_chunk_down(void *
     }
 }
 
+/* Chunks are equal here, so shares of elements are shares of chunks. The last ones of those whose
+ * states live off the device are the host's. */
+static void updates_that_are_shared_have_the_last_chunks_on_the_host(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t disk, host, of_host; /* chunks of 100: homes of states, and updates on the host */
+        double share;
+    } cases[] = {{0, 100, 0, 0},     {0, 100, 100, 1},   {0, 100, 7, 0.07}, {0, 80, 40, 0.5},
+                 {20, 60, 20, 0.25}, {20, 60, 21, 0.26}, {0, 0, 0, 0.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_program *program = open_hundred();
+        sl_policy_options options = {
+            .policy = SL_POLICY_STATIC, .update = SL_UPDATE_SHARED, .host_updates = cases[i].share};
+        for (int group = SL_GROUP_MASTER; group <= SL_GROUP_STATE2; group++) {
+            options.disk_fraction[group] = cases[i].disk / 100.0;
+            options.host_fraction[group] = cases[i].host / 100.0;
+        }
+        sl_layout *layout;
+        sl_homes *homes;
+        build(program, &options, &layout, &homes);
+        assert_int_equal(layout->chunk_count, 100);
+        for (uint32_t chunk = 0; chunk < 100; chunk++)
+            assert_int_equal(homes->update_tier[chunk],
+                             chunk >= 100 - cases[i].of_host ? SL_TIER_HOST : SL_TIER_DEVICE);
+        close_all(program, layout, homes);
+    }
+}
+
 static void homes_with_wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -420,6 +449,9 @@ static void homes_with_wrong_options_are_refused(void **state)
         assert_int_equal(sl_homes_build(program, layout, &options, &homes), SL_ERROR_USAGE);
         options = (sl_policy_options){.policy = SL_POLICY_NVME};
         options.disk_fraction[SL_GROUP_GRAD] = wrong[i];
+        assert_int_equal(sl_homes_build(program, layout, &options, &homes), SL_ERROR_USAGE);
+        options = (sl_policy_options){
+            .policy = SL_POLICY_HOST, .update = SL_UPDATE_SHARED, .host_updates = wrong[i]};
         assert_int_equal(sl_homes_build(program, layout, &options, &homes), SL_ERROR_USAGE);
     }
     sl_policy_options both = {.policy = SL_POLICY_STATIC};
@@ -470,6 +502,7 @@ int main(void)
         cmocka_unit_test(homes_with_persistent_values_give_each_slot_its_largest_size),
         cmocka_unit_test(homes_with_two_thousand_slots_give_each_its_own_place),
         cmocka_unit_test(homes_with_disk_shares_take_the_disk_from_the_last_chunk_down),
+        cmocka_unit_test(updates_that_are_shared_have_the_last_chunks_on_the_host),
         cmocka_unit_test(homes_with_wrong_options_are_refused),
         cmocka_unit_test(lanes_that_copy_join_the_host_with_each_other_tier_both_ways),
     };

@@ -280,6 +280,9 @@ static void train_when_placed_in_any_way_then_numbers_are_the_same(void **state)
         "--policy host --recompute selective --prefetch 0 --threads 3",
         "--policy static --offload-params 0.5 --offload-grads 0.3 --offload-optimizer 0.7",
         "--policy static --offload-optimizer 1 --adam device --chunk-size 50000",
+        "--policy host --adam shared --offload-updates 0.5 --chunk-size 20000",
+        "--policy host --adam shared --offload-updates 0.25 --chunk-size 20000 --device-memory 1M",
+        "--policy host --adam device",
         "--accumulation layer --policy host",
         "--accumulation micro --policy host --chunk-size 20000",
     };

@@ -502,6 +502,93 @@ static void prefetch_when_less_is_faster_then_is_less(void **state)
     assert_true(chosen > 0);
 }
 
+/* ---- updates ---- */
+
+/* A device beside a host: a step that computes little, so updates show. */
+static void init_beside_host(sl_config *config, sl_search *search, const char *const *settings)
+{
+    init(config, search, settings);
+    search->task.machine = sl_machine_default_gpu(0, 8);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        search->task.machine.copy_seconds[lane] = 0;
+    search->task.machine.op_seconds = 0;
+}
+
+/* Neither side alone is as fast as both, however fast the host is beside the link; and with equal
+ * shares of the work both are. */
+static void updates_when_shared_then_are_faster_than_on_either_side(void **state)
+{
+    (void)state;
+    static const double host_rates[] = {30e9, 100e9, 200e9};
+    double least_share = 1, most_share = 0;
+    for (size_t i = 0; i < sizeof host_rates / sizeof host_rates[0]; i++) {
+        sl_config config;
+        sl_search search;
+        sl_choice open;
+        init_beside_host(&config, &search,
+                         SETTINGS("policy=host", "device-memory=5M", "micro-batch=1", "seq=64",
+                                  "chunk-size=40000"));
+        for (int type = 0; type < SL_TYPE_COUNT; type++)
+            search.task.machine.host_update[type] = (sl_op_rate){.byte_rate = host_rates[i]};
+        search.auto_update = true;
+        const double shared = predict(&search, &open);
+        assert_int_equal(open.placement.update, SL_UPDATE_SHARED);
+        for (int place = SL_UPDATE_AUTO; place <= SL_UPDATE_HOST; place++) {
+            sl_choice one_side = open;
+            one_side.placement.update = (sl_update_place)place;
+            const double alone = build(&search, &one_side);
+            if (!(shared < 0.98 * alone))
+                fail_msg("host %g: %g s shared, %g s with adam %d", host_rates[i], shared, alone,
+                         place);
+        }
+        least_share = fmin(least_share, open.placement.host_updates);
+        most_share = fmax(most_share, open.placement.host_updates);
+        sl_config_clear(&config);
+    }
+    if (!(least_share < most_share)) /* a faster host has more of them */
+        fail_msg("a share of %g of the slowest host and of the fastest", least_share);
+}
+
+static uint64_t count_homes(const sl_blueprint *blueprint, sl_group group, sl_tier tier)
+{
+    uint64_t count = 0;
+    for (uint32_t c = 0; c < blueprint->homes->chunk_count; c++)
+        count += blueprint->homes->tier[group][c] == (uint8_t)tier;
+    return count;
+}
+
+/* With policy host and updates on the device: chunks that never leave the device move no more; of
+ * those that do, all are on the host. The bytes of the device do not grow over its budget. */
+static void host_when_chunks_stay_on_the_device_then_they_are_not_written_back(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"device-memory=1G", "device-memory=6M",
+                                          "device-memory=4M"};
+    uint64_t on_device[3], moved[3];
+    for (size_t i = 0; i < 3; i++) {
+        sl_config config;
+        sl_search search;
+        sl_refusal refusal;
+        sl_blueprint *found = NULL;
+        init(&config, &search,
+             SETTINGS("policy=host", "adam=device", "chunk-size=40000", "micro-batch=1",
+                      budgets[i]));
+        if (sl_search_find(&search, &found, &refusal) != SL_OK)
+            fail_msg("%s", sl_status_message());
+        on_device[i] = count_homes(found, SL_GROUP_STATE1, SL_TIER_DEVICE);
+        moved[i] = found->plans[0]->moved_bytes[SL_LANE_D2H];
+        assert_true(found->plans[0]->peak_bytes[SL_TIER_DEVICE] <=
+                    found->budget_bytes[SL_TIER_DEVICE]);
+        if (i == 0)
+            assert_int_equal(on_device[i], found->homes->chunk_count);
+        sl_blueprint_close(found);
+        sl_config_clear(&config);
+    }
+    assert_true(moved[0] < 1024); /* the loss and what is told of the step */
+    assert_true(on_device[0] > on_device[1] && on_device[1] > on_device[2]);
+    assert_true(moved[0] < moved[1] && moved[1] < moved[2]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -517,6 +604,8 @@ int main(void)
         cmocka_unit_test(auto_when_states_and_activations_need_the_disk_then_finds_both_homes),
         cmocka_unit_test(auto_when_the_best_are_asked_for_then_takes_the_same_plan),
         cmocka_unit_test(budgets_when_unset_then_hold_what_any_split_of_them_holds),
+        cmocka_unit_test(updates_when_shared_then_are_faster_than_on_either_side),
+        cmocka_unit_test(host_when_chunks_stay_on_the_device_then_they_are_not_written_back),
         cmocka_unit_test(chunks_when_copies_cost_much_each_then_are_larger),
         cmocka_unit_test(prefetch_when_less_is_faster_then_is_less),
     };
