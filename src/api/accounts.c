@@ -80,7 +80,7 @@ static sl_status measure(accounting *self, sl_measured *measured, char **out_tex
 
 static sl_status profile(accounting *self, char **out_text)
 {
-    SL_TRY(sl_measure_prepare(&self->config, &self->trainer));
+    SL_TRY(sl_preparation_run(&self->config, SL_CONFIG_PROFILE, &self->trainer));
     sl_measured *measured = calloc(1, sizeof *measured);
     if (!measured)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for what is measured");
@@ -102,6 +102,7 @@ sl_status sl_profile(const sl_options *options, uint32_t step_count, char **out_
 sl_status sl_evaluate(const char *const *settings, char **out_text)
 {
     const sl_eval_watch nobody = {0};
+    sl_ranks alone = {0};
     sl_evaluation evaluation;
     sl_config config;
     SL_TRY(sl_config_init(&config));
@@ -109,7 +110,7 @@ sl_status sl_evaluate(const char *const *settings, char **out_text)
     if (status == SL_OK)
         status = sl_config_check(&config, SL_CONFIG_EVAL);
     if (status == SL_OK)
-        status = sl_evaluation_run(&config, &nobody, &evaluation);
+        status = sl_evaluation_run(&config, &alone, &nobody, &evaluation);
     if (status == SL_OK)
         status = sl_evaluation_format(&evaluation, out_text);
     sl_config_clear(&config);

@@ -56,8 +56,10 @@ sl_status sl_generate(const char *const *settings, const char *prompt, sl_text t
     static const uint32_t of_prompt[] = {SL_CONFIG_ROW_prompt, SL_CONFIG_ROW_prompt_file,
                                          SL_CONFIG_ROW_interactive};
     listener to = {text, user};
+    sl_ranks alone = {0};
     sl_config config;
     const sl_generate_args args = {.config = &config,
+                                   .ranks = &alone,
                                    .prompt = prompt ? prompt : "",
                                    .prompt_bytes = prompt ? strlen(prompt) : 0,
                                    .sink = {pass_text, pass_end, &to},
@@ -118,11 +120,13 @@ static sl_status check_model(const sl_session *session)
 static sl_status generate(sl_session *session, sl_config *config, const char *prompt, listener *to)
 {
     const sl_trainer *trainer = &session->trainer;
+    sl_ranks alone = {0};
     const sl_model_directory source = {.open_io = &trainer->runtime->io,
                                        .open_tensors = trainer->runtime->tensors,
                                        .open_count = trainer->runtime->tensor_count,
                                        .shape = trainer->shape};
     const sl_generate_args args = {.config = config,
+                                   .ranks = &alone,
                                    .prompt = prompt,
                                    .prompt_bytes = strlen(prompt),
                                    .source = &source,

@@ -7,12 +7,17 @@
 
 #include "base/nearest.h"
 #include "bench/bench.h"
+#include "bench/rank_exchanges.h"
 #include "bench_table.h"
 #include "command.h"
 #include "config/config.h"
 #include "first_use.h"
+#include "held_warnings.h"
 #include "kernel_table.h"
+#include "rank.h"
 #include "report/page.h"
+#include "session/ranks.h"
+#include "sluice/version.h"
 #include "terminal.h"
 
 static void print_progress(void *user, const char *line)
@@ -216,9 +221,90 @@ static sl_status measure_machine(const sl_config *config)
     return status;
 }
 
+/* ---- ranks ---- */
+
+/* Kernels, memory and disk are one machine's, whatever number of ranks is on it. */
+static sl_status check_ranks(const sl_config *config, const sl_bench_options *options)
+{
+    if (options->figures != 1u << SL_BENCH_COMM)
+        SL_FAIL(SL_ERROR_USAGE, "on ranks bench measures their exchanges alone: add --only comm, "
+                                "or leave out sluice launch");
+    if (options->device != SL_DEVICE_CPU)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--device %s: on ranks bench measures exchanges through memory of "
+                "the host: --device cpu",
+                config->device);
+    if (config->output)
+        SL_FAIL(SL_ERROR_USAGE, "--output: what ranks exchange is no part of a machine profile: "
+                                "leave it out; --json prints all numbers");
+    return SL_OK;
+}
+
+static sl_status agree(const sl_ranks *ranks, const sl_config *config)
+{
+    const sl_comm_fact facts[] = {{"the version", sl_version_text()},
+                                  {"the commit", sl_version_commit()},
+                                  {"option --quick", config->quick ? "true" : "false"}};
+    return sl_ranks_agree_on(ranks, facts, sizeof facts / sizeof facts[0]);
+}
+
+static sl_status tell_exchanges(const sl_config *config, sl_bench *bench)
+{
+    json_t *object = NULL;
+    if (config->against)
+        SL_TRY(sl_bench_compare(bench, config->against));
+    bench->profile.is_quick = config->quick;
+    SL_TRY(sl_bench_format(bench, &object));
+    sl_status status = config->report ? sl_report_write_bench(config->report, object) : SL_OK;
+    if (status == SL_OK && config->json)
+        status = sl_command_print_json(object, 9);
+    else if (status == SL_OK) {
+        sl_bench_table_print(bench);
+        sl_bench_table_compare(bench);
+    }
+    json_decref(object);
+    return status;
+}
+
+static sl_status measure_ranks(const sl_config *config, const sl_ranks *ranks)
+{
+    sl_bench bench = {0};
+    int index;
+    sl_bench_options options = {.thread_count = (uint32_t)config->threads,
+                                .is_quick = config->quick,
+                                .progress = config->quiet ? NULL : print_progress};
+    SL_TRY(sl_config_parse_device(config->device, &options.device, &index));
+    SL_TRY(parse_figures(config, &options.figures));
+    SL_TRY(check_ranks(config, &options));
+    if (sl_ranks_is_first(ranks))
+        SL_TRY(check_outputs(config));
+    SL_TRY(agree(ranks, config));
+    sl_bench_warn_of_load(&options);
+    sl_profile_init(&bench.profile, &(sl_profile_subject){.device = options.device,
+                                                          .worker_count = options.thread_count});
+    sl_status status = sl_rank_exchanges_measure(&options, ranks->world, &bench);
+    sl_terminal_end_line();
+    if (status == SL_OK)
+        status = sl_held_warnings_compare(ranks->world);
+    if (status == SL_OK && sl_ranks_is_first(ranks))
+        status = tell_exchanges(config, &bench);
+    sl_bench_close(&bench);
+    return status;
+}
+
 static int bench(sl_config *config)
 {
-    return sl_command_end(measure_machine(config));
+    sl_ranks ranks = {0};
+    sl_environment environment;
+    sl_status status = sl_command_begin_rank(config, &environment);
+    if (status == SL_OK)
+        status = sl_ranks_open(config->rank_timeout, &ranks);
+    if (status == SL_OK)
+        status = ranks.world ? measure_ranks(config, &ranks) : measure_machine(config);
+    const int code = sl_command_end_rank(status);
+    sl_ranks_leave(&ranks, status);
+    sl_ranks_close(&ranks);
+    return code;
 }
 
 const sl_command_entry sl_command_bench = {
@@ -232,7 +318,9 @@ const sl_command_entry sl_command_bench = {
            "a summary (--verbose: every row). Writes "
            "the machine profile, one for the cpu and one for "
            "GPUs, by which plan predicts and auto chooses. With --only product,attention it prints "
-           "instead how fast the kernels of known models are (some minutes). Leave the machine "
+           "instead how fast the kernels of known models are (some minutes). On ranks --only comm "
+           "times what they exchange. Leave the machine "
            "alone meanwhile.",
     .page = "docs/machine.md",
+    .takes_ranks = true,
     .run = bench};

@@ -32,10 +32,7 @@ static const struct group {
     {"attention", "attention", {NULL}},
     {"memory", "memory", {"host memory, all workers", "host memory, all workers"}},
     {"numa", "NUMA nodes", {"memory by NUMA node", "memory by NUMA node"}},
-    {"comm",
-     "two ranks",
-     {"collectives, two ranks, against a plain copy",
-      "collectives, two ranks, against a plain copy"}},
+    {"comm", "ranks", {"collectives, against a plain copy", "collectives, against a plain copy"}},
     {"copy", "copies", {"copies, one thread each", "copies, from and to locked memory"}},
     {"disk", "disk", {"disk", "disk, through the same locked memory"}},
 };
@@ -213,7 +210,7 @@ static void print_notes(const sl_bench *bench)
         sl_terminal_print(stdout, 2, "no rows of NUMA nodes: %s", bench->numa_note);
 }
 
-static void print_comparison(const sl_bench *bench)
+void sl_bench_table_compare(const sl_bench *bench)
 {
     if (!*bench->old_note)
         return;
@@ -239,5 +236,5 @@ void sl_bench_table_summarize(const sl_bench *bench)
     for (int i = 0; i < GROUP_COUNT; i++)
         summarize_group(bench, &groups[i]);
     print_notes(bench);
-    print_comparison(bench);
+    sl_bench_table_compare(bench);
 }

@@ -4,9 +4,12 @@
 #include <stdlib.h>
 
 #include "command.h"
+#include "held_warnings.h"
 #include "meter.h"
+#include "rank.h"
 #include "terminal.h"
 #include "train/evaluate/evaluation.h"
+#include "train/loading/loading.h"
 
 static const char partial_note[] = "partial (stopped by a signal): ";
 
@@ -21,6 +24,13 @@ typedef struct progress {
 /* Nothing is there before the first micro-batch. */
 static const sl_signal_texts leaving = {.stops = "leaving: nothing was evaluated yet",
                                         .leaves = true};
+
+/* Ranks leave together (sl_ranks_begin). */
+static const sl_signal_texts leaving_together = {
+    .stops = "stopping before the first micro-batch, or after it if it has begun; another signal "
+             "leaves at once",
+    .stops_in_save = "",
+    .leaves_now = "leaving at once: no figures are printed"};
 
 static const sl_signal_texts stopping = {
     .stops = "stopping after this micro-batch, with the figures of what was evaluated till then; "
@@ -81,16 +91,17 @@ static sl_status print_json(const sl_evaluation *evaluation)
     return SL_OK;
 }
 
-static sl_status run(sl_config *config)
+static sl_status run(sl_config *config, const volatile sig_atomic_t *stop, sl_ranks *ranks)
 {
     progress self = {.config = config};
     sl_evaluation evaluation;
-    const sl_eval_watch watch = {
-        .stop = sl_signals_watch(&leaving), .passed = show_progress, .user = &self};
-    const sl_status status = sl_evaluation_run(config, &watch, &evaluation);
+    const sl_eval_watch watch = {.stop = stop, .passed = show_progress, .user = &self};
+    SL_TRY(sl_loading_meet_ranks(config, SL_CONFIG_EVAL, stop, ranks));
+    const sl_status status = sl_evaluation_run(config, ranks, &watch, &evaluation);
     sl_terminal_end_line();
     SL_TRY(status);
-    if (!self.is_any_done)
+    SL_TRY(sl_held_warnings_compare(ranks->world));
+    if (!self.is_any_done || !sl_ranks_is_first(ranks))
         return SL_OK;
     if (config->json)
         return print_json(&evaluation);
@@ -103,7 +114,17 @@ static sl_status run(sl_config *config)
 
 static int eval(sl_config *config)
 {
-    return sl_command_end(run(config));
+    sl_ranks ranks = {0};
+    sl_environment environment;
+    sl_status status = sl_command_begin_rank(config, &environment);
+    const volatile sig_atomic_t *stop =
+        sl_signals_watch(environment.size > 1 ? &leaving_together : &leaving);
+    if (status == SL_OK)
+        status = run(config, stop, &ranks);
+    const int code = sl_command_end_rank(status);
+    sl_ranks_leave(&ranks, status);
+    sl_ranks_close(&ranks);
+    return code;
 }
 
 const sl_command_entry sl_command_eval = {
@@ -120,4 +141,6 @@ const sl_command_entry sl_command_eval = {
         "signal ends it after a micro-batch, with the figures of the part that was evaluated "
         "(marked as partial, in JSON by \"partial\": true), and exit code 0.",
     .page = "docs/text.md",
+    .checks_options = true,
+    .takes_ranks = true,
     .run = eval};

@@ -9,10 +9,13 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "held_warnings.h"
 #include "prompt.h"
+#include "rank.h"
 #include "signals.h"
 #include "terminal.h"
 #include "train/data/example_form.h"
+#include "train/loading/loading.h"
 
 /* What a sample said before its turn to be printed came. */
 typedef struct waiting_text {
@@ -111,6 +114,22 @@ static void end_sample(void *user, uint32_t sample)
         print_text(self, next->bytes, next->count);
     }
     fflush(stdout);
+}
+
+/* Of several ranks the first one prints. */
+static sl_status drop_text(void *user, uint32_t sample, const char *bytes, uint64_t byte_count)
+{
+    (void)user;
+    (void)sample;
+    (void)bytes;
+    (void)byte_count;
+    return SL_OK;
+}
+
+static void drop_end(void *user, uint32_t sample)
+{
+    (void)user;
+    (void)sample;
 }
 
 static sl_status open_printer(const sl_config *config, const sl_prompt *prompt, printer *self)
@@ -227,7 +246,8 @@ static sl_status run_texts(const sl_generate_args *args, sl_generator *generator
 }
 
 /* What is loaded is loaded before anything is printed. */
-static sl_status generate_texts(sl_config *config, printer *self)
+static sl_status generate_texts(sl_config *config, sl_ranks *ranks,
+                                const volatile sig_atomic_t *stop, printer *self)
 {
     const sl_prompt *prompt = self->given;
     sl_generator *generator = NULL;
@@ -235,7 +255,10 @@ static sl_status generate_texts(sl_config *config, printer *self)
                              .prompt = prompt->text ? prompt->text : "",
                              .prompt_bytes = prompt->bytes,
                              .sink = {take_text, end_sample, self},
-                             .stop = sl_signals_watch(&leaving)};
+                             .stop = stop,
+                             .ranks = ranks};
+    if (!sl_ranks_is_first(ranks))
+        args.sink = (sl_generate_sink){drop_text, drop_end, NULL};
     SL_TRY(sl_generator_open(&args, &generator));
     sl_signals_watch(&stopping);
     sl_status status = run_texts(&args, generator, self);
@@ -245,12 +268,12 @@ static sl_status generate_texts(sl_config *config, printer *self)
     return status;
 }
 
-static int generate(sl_config *config)
+static sl_status run(sl_config *config, const volatile sig_atomic_t *stop, sl_ranks *ranks)
 {
     sl_prompt prompt = {0};
     printer self = {.config = config};
-    sl_signals_watch(&leaving);
-    sl_status status = sl_prompt_read(config, &prompt);
+    SL_TRY(sl_loading_meet_ranks(config, SL_CONFIG_GENERATE, stop, ranks));
+    sl_status status = sl_prompt_read(config, ranks->world != NULL, &prompt);
     if (status == SL_OK)
         status = sl_examples_read_template(config, &self.template_text);
     if (status == SL_OK && !config->interactive)
@@ -258,10 +281,28 @@ static int generate(sl_config *config)
     if (status == SL_OK)
         status = open_printer(config, &prompt, &self);
     if (status == SL_OK)
-        status = generate_texts(config, &self);
+        status = generate_texts(config, ranks, stop, &self);
+    if (status == SL_OK)
+        status = sl_held_warnings_compare(ranks->world);
     close_printer(&self);
     sl_prompt_close(&prompt);
-    return sl_command_end(status);
+    return status;
+}
+
+static int generate(sl_config *config)
+{
+    sl_ranks ranks = {0};
+    sl_environment environment;
+    sl_status status = sl_command_begin_rank(config, &environment);
+    /* Ranks leave together (sl_ranks_begin). */
+    const volatile sig_atomic_t *stop =
+        sl_signals_watch(environment.size > 1 ? &stopping : &leaving);
+    if (status == SL_OK)
+        status = run(config, stop, &ranks);
+    const int code = sl_command_end_rank(status);
+    sl_ranks_leave(&ranks, status);
+    sl_ranks_close(&ranks);
+    return code;
 }
 
 const sl_command_entry sl_command_generate = {
@@ -274,4 +315,6 @@ const sl_command_entry sl_command_generate = {
            "equal text. Tokens a second are told at the end. Control characters are shown as \\xNN "
            "on a terminal and written as they are elsewhere.",
     .page = "docs/text.md",
+    .checks_options = true,
+    .takes_ranks = true,
     .run = generate};

@@ -153,7 +153,7 @@ static const char arguments_doc[] = "-- COMMAND [OPTION...]";
 const sl_command_entry sl_command_launch = {
     .task = SL_COMMAND_TRAIN,
     .name = "launch",
-    .summary = "start several ranks of train, here or on several machines",
+    .summary = "start several ranks of a command, here or on several machines",
     .arguments = arguments_doc,
     .doc =
         "Starts N ranks of a command: sluice launch -n 2 -- train --tp 2 ..., on this machine or "

@@ -10,11 +10,15 @@
 #include "files/json_file.h"
 #include "files/output_file.h"
 #include "first_use.h"
+#include "held_warnings.h"
 #include "measure/measure.h"
+#include "measure/ranks.h"
 #include "profile_table.h"
+#include "rank.h"
 #include "report/page.h"
 #include "signals.h"
 #include "terminal.h"
+#include "train/preparation.h"
 
 #ifdef SL_HAS_JEMALLOC
 #include <jemalloc/jemalloc.h>
@@ -39,12 +43,19 @@ static uint64_t count_heap_bytes(void)
 }
 #endif
 
-static const volatile sig_atomic_t *watch_early_signals(void)
+/* One process leaves at once. Ranks leave together (sl_ranks_begin). */
+static const volatile sig_atomic_t *watch_early_signals(bool is_rank)
 {
-    return sl_signals_watch(&(sl_signal_texts){.stops = "leaving: no step was measured yet",
-                                               .stops_in_save = "",
-                                               .leaves_now = "",
-                                               .leaves = true});
+    static const sl_signal_texts alone = {.stops = "leaving: no step was measured yet",
+                                          .stops_in_save = "",
+                                          .leaves_now = "",
+                                          .leaves = true};
+    static const sl_signal_texts of_ranks = {
+        .stops = "stopping before the first step, or after it if it has begun; another signal "
+                 "leaves at once",
+        .stops_in_save = "",
+        .leaves_now = "leaving at once"};
+    return sl_signals_watch(is_rank ? &of_ranks : &alone);
 }
 
 static void watch_signals(void)
@@ -126,6 +137,39 @@ static void fill_times(const sl_measured *from, sl_report_measured *to)
         to->op_seconds[from->ops[i].kind] += 1e-3 * from->ops[i].ms;
 }
 
+static sl_report_rank describe_rank(const sl_measured_ranks *all, uint32_t rank)
+{
+    const sl_measured *of = &all->items[rank];
+    sl_report_rank to = {.place = sl_comm_place_of(&all->layout, rank),
+                         .step_seconds = 1e-3 * of->step_ms};
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        to.busy_seconds[lane] = 1e-3 * of->lanes[lane].busy_ms;
+        to.wait_seconds[lane] = 1e-3 * of->lanes[SL_LANE_COMPUTE].wait_ms[lane];
+    }
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        to.sent_bytes[group] = of->sent_bytes[group];
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        to.planned_bytes[tier] = of->tiers[tier].planned_bytes;
+        to.measured_bytes[tier] = of->tiers[tier].measured_bytes;
+    }
+    return to;
+}
+
+static sl_status list_ranks(const sl_measured_ranks *all, sl_report_measured *to)
+{
+    if (!all)
+        return SL_OK;
+    sl_report_rank *ranks = calloc(all->count, sizeof *ranks);
+    if (!ranks)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report of %u ranks", all->count);
+    for (uint32_t rank = 0; rank < all->count; rank++)
+        ranks[rank] = describe_rank(all, rank);
+    to->ranks = ranks;
+    to->rank_count = all->count;
+    to->slowest_rank = all->slowest;
+    return SL_OK;
+}
+
 /* The plan's report, with what was measured beside it. */
 static sl_status write_report(const sl_config *config, const sl_blueprint *blueprint,
                               const sl_measured *measured)
@@ -137,6 +181,7 @@ static sl_status write_report(const sl_config *config, const sl_blueprint *bluep
     sl_account_stall stalls[SL_MEASURED_STALLS];
     if (!config->report)
         return SL_OK;
+    SL_TRY(list_ranks(measured->ranks, &of_report));
     fill_times(measured, &of_report);
     for (uint32_t i = 0; i < measured->stall_count; i++)
         stalls[i] = (sl_account_stall){.command = measured->stalls[i].command,
@@ -147,7 +192,9 @@ static sl_status write_report(const sl_config *config, const sl_blueprint *bluep
     of_report.stall_count = measured->stall_count;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         of_report.peak_bytes[tier] = measured->tiers[tier].measured_bytes;
-    return sl_report_write(config->report, &args, &of_report);
+    const sl_status status = sl_report_write(config->report, &args, &of_report);
+    free(of_report.ranks);
+    return status;
 }
 
 static sl_status tell(const sl_trainer *trainer, const sl_measured *measured)
@@ -194,8 +241,11 @@ static void tell_step(void *user, uint32_t step, double seconds)
 
 static sl_status profile(sl_config *config, const volatile sig_atomic_t *stop, sl_trainer *trainer)
 {
-    SL_TRY(sl_measure_prepare(config, trainer));
-    SL_TRY(check_outputs(config));
+    SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout, stop));
+    const bool is_first = sl_ranks_is_first(&trainer->ranks);
+    SL_TRY(sl_preparation_run(config, SL_CONFIG_PROFILE, trainer));
+    if (is_first)
+        SL_TRY(check_outputs(config));
     listener self = {trainer, config->quiet};
     const sl_measure_args args = {.trainer = trainer,
                                   .step_count = (uint32_t)config->profile_steps,
@@ -209,6 +259,8 @@ static sl_status profile(sl_config *config, const volatile sig_atomic_t *stop, s
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for what is measured");
     sl_status status = sl_measure_run(&args, measured);
     if (status == SL_OK)
+        status = sl_held_warnings_compare(trainer->ranks.world);
+    if (status == SL_OK && is_first)
         status = tell(trainer, measured);
     sl_measured_clear(measured);
     free(measured);
@@ -218,14 +270,19 @@ static sl_status profile(sl_config *config, const volatile sig_atomic_t *stop, s
 static int run_profile(sl_config *config)
 {
     sl_trainer trainer = {0};
+    sl_environment environment;
     sl_signals_ignore_failed_output();
-    const volatile sig_atomic_t *stop = watch_early_signals();
+    sl_status status = sl_command_begin_rank(config, &environment);
+    const volatile sig_atomic_t *stop = watch_early_signals(environment.size > 1);
     config->quiet = config->quiet || prints_json(config);
-    sl_command_explain(config);
-    sl_status status = sl_command_prove_device(config, NULL);
+    if (environment.rank == 0)
+        sl_command_explain(config);
+    if (status == SL_OK)
+        status = sl_command_prove_device(config, &environment);
     if (status == SL_OK)
         status = profile(config, stop, &trainer);
-    int code = sl_command_end(status);
+    int code = sl_command_end_rank(status);
+    sl_trainer_leave_ranks(&trainer, status);
     (void)sl_trainer_close(&trainer);
     return code;
 }
@@ -235,11 +292,14 @@ const sl_command_entry sl_command_profile = {
     .task = SL_COMMAND_TRAIN,
     .name = "profile",
     .summary = "a few steps with everything measured: memory, time, what binds",
-    .doc = "Runs a few training steps of the options that train takes and tells where memory and "
-           "time went: planned and measured peak of each tier and what it is made of, what each "
-           "lane did and waited for, time by op, what binds, and what more or less memory would "
-           "do. Needs no data (tokens are random then), saves nothing, and leaves logs and the "
-           "directory of --save as they are.",
+    .doc =
+        "Runs a few training steps of the options that train takes and tells where memory and "
+        "time went: planned and measured peak of each tier and what it is made of, what each "
+        "lane did and waited for, time by op, what binds, and what more or less memory would "
+        "do. Of ranks that sluice launch starts: all of them, and for which one the others wait. "
+        "Needs no data (tokens are random then), saves nothing, and leaves logs and the "
+        "directory of --save as they are.",
     .page = "docs/profile.md",
     .checks_options = true,
+    .takes_ranks = true,
     .run = run_profile};

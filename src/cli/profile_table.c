@@ -6,10 +6,11 @@
 #include <stdio.h>
 
 #include "command.h"
+#include "measure/ranks.h"
 #include "search/plan_json.h"
 #include "terminal.h"
 
-enum { OBJECT_ROWS = 8, OP_ROWS = 12, LANE_INDENT = 12, VARIANT_INDENT = 43 };
+enum { OBJECT_ROWS = 8, OP_ROWS = 12, RANK_ROWS = 32, LANE_INDENT = 12, VARIANT_INDENT = 43 };
 
 static double percent(double part, double whole)
 {
@@ -278,9 +279,119 @@ static void print_variants(const sl_measured *m)
         print_variant(m, &m->variants[i]);
 }
 
+/* ---- ranks ---- */
+
+/* "rank 3 (stage 1, data rank 0, tensor rank 1)"; what there is one of is left out. */
+static void add_rank_name(const sl_measured_ranks *all, uint32_t rank, sl_terminal_text *line)
+{
+    const sl_comm_place place = sl_comm_place_of(&all->layout, rank);
+    const struct {
+        const char *name;
+        uint32_t count, index;
+    } groups[] = {{"stage", all->layout.stages, place.stage},
+                  {"data rank", all->layout.data, place.data},
+                  {"tensor rank", all->layout.tensor, place.tensor}};
+    const char *before = " (";
+    sl_terminal_add(line, "rank %u", rank);
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        if (groups[i].count <= 1)
+            continue;
+        sl_terminal_add(line, "%s%s %u", before, groups[i].name, groups[i].index);
+        before = ", ";
+    }
+    sl_terminal_add(line, ")");
+}
+
+static uint64_t sum_sent(const uint64_t sent_bytes[SL_COMM_GROUP_COUNT])
+{
+    uint64_t sum = 0;
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        sum += sent_bytes[group];
+    return sum;
+}
+
+static void print_rank(const sl_measured_ranks *all, uint32_t rank, int tier_count)
+{
+    const sl_measured *of = &all->items[rank];
+    const sl_measured_lane *compute = &of->lanes[SL_LANE_COMPUTE];
+    const double for_ranks = compute->wait_ms[SL_LANE_COMM];
+    printf("  %-4u %9.1f %9.1f %9.1f %9.1f %12s", rank, compute->busy_ms, for_ranks,
+           sum_waits(compute) - for_ranks, of->lanes[SL_LANE_COMM].busy_ms,
+           sl_command_format_size(sum_sent(of->sent_bytes)).text);
+    for (int tier = 0; tier < tier_count; tier++)
+        printf(" %12s", sl_command_format_size(of->tiers[tier].measured_bytes).text);
+    printf("\n");
+}
+
+/* Names each arena whose measured peak is not the planned one; all are one line. */
+static void print_rank_peaks(const sl_measured_ranks *all, int tier_count)
+{
+    bool all_equal = true;
+    for (uint32_t rank = 0; rank < all->count; rank++)
+        for (int tier = 0; tier < tier_count; tier++) {
+            const sl_measured_tier *of = &all->items[rank].tiers[tier];
+            if (of->planned_bytes == of->measured_bytes)
+                continue;
+            all_equal = false;
+            sl_terminal_print(
+                stdout, 2, "  rank %u: planned peak of the %s %" PRIu64 " bytes, measured %" PRIu64,
+                rank, sl_tier_name((sl_tier)tier), of->planned_bytes, of->measured_bytes);
+        }
+    if (all_equal)
+        sl_terminal_print(stdout, 2,
+                          "  measured peaks of all ranks: equal to the planned ones, to "
+                          "the byte");
+}
+
+static void print_sent(const sl_measured_ranks *all)
+{
+    sl_terminal_text line = {.used = 0};
+    const char *comma = "  sent by all ranks a step: ";
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++) {
+        if (all->sent_bytes[group] == 0)
+            continue;
+        sl_terminal_add(&line, "%s%s %s", comma, sl_comm_group_name((sl_comm_group)group),
+                        sl_command_format_size(all->sent_bytes[group]).text);
+        comma = ", ";
+    }
+    if (line.used > 0)
+        sl_terminal_print(stdout, 4, "%s", line.text);
+}
+
+static void print_slowest(const sl_measured_ranks *all)
+{
+    const sl_measured *slowest = &all->items[all->slowest];
+    sl_terminal_text line = {.used = 0};
+    sl_terminal_add(&line, "  the slowest is ");
+    add_rank_name(all, all->slowest, &line);
+    sl_terminal_add(&line, ": it waits for others for %.0f%% of the step, the least of all ranks",
+                    percent(slowest->step_ms - sl_measured_own_ms(slowest), slowest->step_ms));
+    sl_terminal_print(stdout, 4, "%s", line.text);
+}
+
+static void print_ranks(const sl_measured_ranks *all)
+{
+    const int tier_count =
+        all->tiers[SL_TIER_DISK].planned_bytes > 0 ? SL_TIER_COUNT : SL_TIER_DISK;
+    printf("\n%s  %-4s %9s %9s %9s %9s %12s %12s %12s %12s%s\n",
+           sl_terminal_begin(stdout, SL_TERMINAL_HEADING), "rank", "compute", "for ranks", "others",
+           "exchange", "sent a step", "device", "host", tier_count > SL_TIER_DISK ? "disk" : "",
+           sl_terminal_begin(stdout, SL_TERMINAL_PLAIN));
+    for (uint32_t rank = 0; rank < all->count && rank < RANK_ROWS; rank++)
+        print_rank(all, rank, tier_count);
+    if (all->count > RANK_ROWS)
+        printf("  %u ranks more: --json FILE has them\n", all->count - RANK_ROWS);
+    print_slowest(all);
+    print_sent(all);
+    print_rank_peaks(all, tier_count);
+    sl_terminal_print(stdout, 2, "  the other tables are of rank 0");
+}
+
 void sl_profile_table_print(const sl_measured *measured, const sl_blueprint *blueprint)
 {
     print_step(measured);
+    if (measured->ranks)
+        print_ranks(measured->ranks);
     print_tiers(measured);
     print_objects(measured, blueprint, SL_TIER_DEVICE);
     print_objects(measured, blueprint, SL_TIER_HOST);

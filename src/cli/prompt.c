@@ -74,13 +74,27 @@ static bool reads_input(const sl_config *config)
     return !config->interactive && isatty(STDIN_FILENO) != 1;
 }
 
-sl_status sl_prompt_read(const sl_config *config, sl_prompt *out_prompt)
+static sl_status check_rank(const sl_config *config)
+{
+    if (config->interactive)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--interactive reads standard input, which ranks do not have: leave "
+                "out sluice launch");
+    if (config->prompt && strcmp(config->prompt, "-") == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--prompt - is standard input, which ranks do not have: give the "
+                                "text, or --prompt-file FILE");
+    return SL_OK;
+}
+
+sl_status sl_prompt_read(const sl_config *config, bool is_rank, sl_prompt *out_prompt)
 {
     sl_status status = SL_OK;
     *out_prompt = (sl_prompt){0};
+    if (is_rank)
+        SL_TRY(check_rank(config));
     if (config->prompt_file)
         status = read_file(config->prompt_file, out_prompt);
-    else if (reads_input(config))
+    else if (!is_rank && reads_input(config))
         status = read_input(false, out_prompt);
     else if (config->prompt) {
         out_prompt->text = strdup(config->prompt);

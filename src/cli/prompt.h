@@ -16,9 +16,11 @@ typedef struct sl_prompt {
 
 /* The text of --prompt, --prompt-file or standard input; of a file or standard input without a line
  * end at its end. Empty where nothing says one, or where prompts are lines. Blocks until the end of
- * standard input. SL_ERROR_MISSING, SL_ERROR_DATA (no regular file, above the limit), SL_ERROR_IO.
+ * standard input. `is_rank`: this process is one of several ranks, which have no standard input.
+ * SL_ERROR_USAGE: it is asked for all the same. SL_ERROR_MISSING, SL_ERROR_DATA (no regular file,
+ * above the limit), SL_ERROR_IO.
  */
-sl_status sl_prompt_read(const sl_config *config, sl_prompt *out_prompt);
+sl_status sl_prompt_read(const sl_config *config, bool is_rank, sl_prompt *out_prompt);
 
 /* The next line of standard input without its end; false at the end of input. */
 sl_status sl_prompt_read_line(sl_prompt *out_prompt, bool *out_is_there);

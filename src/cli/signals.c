@@ -22,12 +22,15 @@ static volatile sig_atomic_t last_number; /* of the last signal; 0: none yet */
 static struct timespec last_time;         /* and when, on the monotonic clock */
 static volatile sig_atomic_t leaves_at_first;
 static char stops_text[TEXT_BYTES], stops_in_save_text[TEXT_BYTES], leaves_now_text[TEXT_BYTES];
+static bool is_mute;
 static bool replaces_line; /* what is said takes the place of a live line */
 static char save_first_text[TEXT_BYTES], leaves_save_text[TEXT_BYTES];
 
 /* The texts are whole lines. */
 static void say(const char *text)
 {
+    if (is_mute)
+        return;
     if (write(STDERR_FILENO, text, strlen(text)) > 0 && replaces_line)
         sl_terminal_forget_line();
 }
@@ -65,6 +68,11 @@ static void take_signal(int number)
         _exit(EXIT_SECOND_SIGNAL);
     }
     errno = error;
+}
+
+void sl_signals_mute(void)
+{
+    is_mute = true;
 }
 
 static void keep_texts(const sl_signal_texts *texts)

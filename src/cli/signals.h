@@ -32,6 +32,11 @@ const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts);
 enum { SL_SIGNALS_OF_RANKS = SIGUSR1 };
 void sl_signals_release(void);
 
+/* From now on nothing is said at a signal: of several ranks, which all get it, the first one says
+ * it.
+ */
+void sl_signals_mute(void);
+
 /* Lets writes to a pipe that nobody reads fail instead of ending the process: a run that trains
  * must not be lost for its output. */
 void sl_signals_ignore_failed_output(void);

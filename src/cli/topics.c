@@ -108,7 +108,8 @@ static const sl_topic_row rank_rows[] = {
 
 static const char *const rank_lines[] = {
     "sluice plan --model gpt2 --ranks 4 --tp 2 --zero 1",
-    "sluice launch -n 2 -- train --tp 2 --model gpt2 --data corpus --tokenizer vocabulary", NULL};
+    "sluice launch -n 2 -- train --tp 2 --model gpt2 --data corpus --tokenizer vocabulary",
+    "sluice launch -n 2 -- profile --tp 2 --model gpt2", NULL};
 
 static const sl_topic_row config_rows[] = {
     {"--config FILE",

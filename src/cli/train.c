@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/environment.h"
 #include "command.h"
 #include "first_use.h"
 #include "held_warnings.h"
 #include "live_report.h"
 #include "progress.h"
+#include "rank.h"
 #include "signals.h"
 #include "terminal.h"
 #include "train/loop.h"
@@ -242,10 +242,6 @@ static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_
 {
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout, stop));
-    if (!sl_ranks_is_first(&trainer->ranks)) {
-        sl_command_keep_notes();
-        config->quiet = true;
-    }
     SL_TRY(sl_opening_run(config, trainer, &within));
     if (!config->quiet)
         print_plan(trainer, trainer->runtime->blueprint);
@@ -256,10 +252,9 @@ static int run_train(sl_config *config)
 {
     sl_trainer trainer = {0};
     sl_progress progress = {0};
-    sl_environment environment = {.size = 1};
+    sl_environment environment;
     sl_signals_ignore_failed_output();
-    sl_status status = sl_environment_read(&environment);
-    sl_held_warnings_start(&environment);
+    sl_status status = sl_command_begin_rank(config, &environment);
     const volatile sig_atomic_t *stop = watch_early_signals(environment.size > 1);
     if (environment.rank == 0)
         sl_command_explain(config);
@@ -267,8 +262,7 @@ static int run_train(sl_config *config)
         status = sl_command_prove_device(config, &environment);
     if (status == SL_OK)
         status = train(config, stop, &trainer, &progress);
-    sl_held_warnings_say();
-    int code = sl_command_end(status);
+    int code = sl_command_end_rank(status);
     sl_trainer_leave_ranks(&trainer, status);
     (void)sl_trainer_close(&trainer);
     return code == 0 && sl_signals_must_leave() ? EXIT_SECOND_SIGNAL : code;

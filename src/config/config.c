@@ -433,17 +433,6 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
 
 /* ---- 3: what options mean together ---- */
 
-#define REFUSE_LATER(option, instead)                                                              \
-    SL_FAIL(SL_ERROR_USAGE, "%s comes with a later version: %s", option, instead)
-
-/* Options that are refused whenever they differ from the only value of this version. */
-static sl_status refuse_later_compute(const sl_config *config, sl_config_command command)
-{
-    if (config->pp > 1 && command != SL_CONFIG_TRAIN && command != SL_CONFIG_PLAN)
-        REFUSE_LATER("more than one stage (--pp) of what is not trained", "leave it out");
-    return sl_stages_check(config);
-}
-
 bool sl_config_names_tokenizer(const sl_config *config)
 {
     return config->tokenizer && strcmp(config->tokenizer, "auto") != 0;
@@ -614,7 +603,7 @@ static sl_status check_training(sl_config *config, sl_config_command command)
 {
     if (command == SL_CONFIG_PLAN)
         SL_TRY(check_answers(config));
-    SL_TRY(refuse_later_compute(config, command));
+    SL_TRY(sl_stages_check(config));
     SL_TRY(sl_optimizer_check_loss_scale(config));
     SL_TRY(sl_update_rules_check_options(config));
     SL_TRY(sl_update_rules_check_frozen_type(config, SL_CONFIG_ROW_frozen_type));

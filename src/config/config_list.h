@@ -280,10 +280,10 @@
       "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
-    X(COUNT, tp, "tp", "1", "N", 1, 1e5, TV, RANKS, TV,                                            \
+    X(COUNT, tp, "tp", "1", "N", 1, 1e5, TGEV, RANKS, TGEV,                                        \
       "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them; " \
       "of convert: pieces of --format megatron")                                                   \
-    X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, T, RANKS, 0,                                      \
+    X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, TGE, RANKS, 0,                                    \
       "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
       "(what --tp leaves of the ranks)")                                                           \
     X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 65536, P, RANKS, P,                              \
@@ -293,7 +293,7 @@
       "a cluster described in JSON: finds how --ranks of its GPUs do a step of --global-batch "    \
       "rows fastest, over all of --tp, --pp, --dp, --zero, --micro-batch, --policy, "              \
       "--recompute and --accumulation that are not given")                                         \
-    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, RANKS, TV,                                            \
+    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TGEV, RANKS, TGEV,                                        \
       "pipeline stages, a rank each; of convert as --tp")                                          \
     X(CHOICE, schedule, "schedule", "1f1b", "1f1b|gpipe", 0, 0, T, RANKS, 0,                       \
       "the order of a stage's micro-batches: 1f1b, a backward pass after each forward one, keeps " \
@@ -305,7 +305,7 @@
       "cost, "                                                                                     \
       "so that predicted time is even, embedding and head included; or numbers, as in 6,7,-1, "    \
       "where -1 is what the others leave")                                                         \
-    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, RANKS, T,                                         \
+    X(COUNT, zero, "zero", "1", "0..3", 0, 3, TGE, RANKS, TGE,                                     \
       "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
       "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters")           \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, RANKS, 0,            \
@@ -319,7 +319,7 @@
       "the input of each block is kept for the backward pass by the tensor-parallel ranks "        \
       "together, a part each, and gathered there: less memory for a tenth more exchange; no bit "  \
       "changes")                                                                                   \
-    X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, RANKS, 0,                       \
+    X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, TGE, RANKS, 0,                     \
       "seconds without progress after which a rank that does not come to an exchange counts as "   \
       "lost, or one whose lanes do not get on (a GPU that hangs): the run ends, and says which "   \
       "rank on which machine, or which op, it was; at least ten predicted steps")                  \

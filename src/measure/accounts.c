@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "ranks.h"
 
 static const double ms_of_ns = 1e-6;
 
@@ -140,13 +141,15 @@ static void fill_lanes(const filling *self)
     sl_measured *out = self->out;
     const sl_record_lane *compute = &sl_record_lanes(self->source->record)[SL_LANE_COMPUTE];
     sl_bytes_by_formula(self->blueprint, formula);
-    out->predicted_ms = 1e3 * simulation->step_seconds;
+    out->predicted_ms = 1e3 * self->source->trainer->step_seconds; /* of all stages together */
     out->step_ms = ms_a_step(self, compute->end_ns - compute->start_ns);
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         fill_lane(self, (sl_lane)lane, out->step_ms, simulation);
         out->lanes[lane].formula_bytes = formula[lane];
         out->stall_ms += out->lanes[SL_LANE_COMPUTE].wait_ms[lane];
     }
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        out->sent_bytes[group] = self->source->sent_bytes[group] / self->source->step_count;
     out->compute_ms = out->lanes[SL_LANE_COMPUTE].busy_ms;
     out->gap_ms = out->step_ms - out->compute_ms - out->stall_ms;
     out->explained_share = (out->compute_ms + out->stall_ms) / out->step_ms;
@@ -246,8 +249,10 @@ void sl_measured_clear(sl_measured *measured)
     if (!measured)
         return;
     free(measured->spans);
+    sl_measured_ranks_close(measured->ranks);
     measured->spans = NULL;
     measured->span_count = 0;
+    measured->ranks = NULL;
 }
 
 /* ---- ops ---- */
@@ -347,7 +352,11 @@ static void fill_model(const filling *self)
     const sl_choice *choice = &self->blueprint->choice;
     const sl_task *task = &self->blueprint->task;
     sl_measured *out = self->out;
-    double tokens = (double)choice->micro_batch * choice->accumulate * task->seq;
+    const sl_ranks *ranks = &self->source->trainer->ranks;
+    const double rank_count = ranks->world ? sl_comm_size(ranks->world) : 1;
+    const double rows = (double)choice->micro_batch * choice->accumulate *
+                        (double)self->source->trainer->config->dp;
+    const double tokens = rows * task->seq;
     out->worker_count = task->target.worker_count;
     out->cores_used = ms_a_step(self, self->source->cores.used_ns) / out->step_ms;
     out->core_wait_ms = ms_a_step(self, self->source->cores.waited_ns);
@@ -361,7 +370,7 @@ static void fill_model(const filling *self)
     out->roof_flop_rate = out->is_machine_measured
                               ? self->blueprint->machine.op[SL_OP_LINEAR][task->type].flop_rate
                               : NAN;
-    out->model_flop_share = out->flop_rate / out->roof_flop_rate;
+    out->model_flop_share = out->flop_rate / (out->roof_flop_rate * rank_count);
 }
 
 /* ---- more or less memory ---- */

@@ -12,10 +12,11 @@
 typedef struct sl_accounts_source {
     const sl_trainer *trainer; /* whose session ran the steps; its lanes are idle */
     const sl_record *record;
-    const sl_engine_statistics *statistics; /* of the measured steps */
-    uint32_t step_count;                    /* that were measured */
-    sl_cores cores;                         /* while they were */
-    uint64_t heap_bytes;                    /* for sl_resident_read */
+    const sl_engine_statistics *statistics;   /* of the measured steps */
+    uint32_t step_count;                      /* that were measured */
+    sl_cores cores;                           /* while they were */
+    uint64_t heap_bytes;                      /* for sl_resident_read */
+    uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* to other ranks, in the measured steps */
 } sl_accounts_source;
 
 /* Fills in all of it but warm_up_count and was_stopped. SL_ERROR_SYSTEM. */

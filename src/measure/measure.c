@@ -1,50 +1,27 @@
 /* Opens, runs, and reads what is still to be read when the lanes are idle. */
 #include "measure.h"
 
-#include <inttypes.h>
-
 #include "accounts.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/stop.h"
-#include "train/preparation.h"
-#include "train/schedule.h"
+#include "ranks.h"
+#include "train/training.h"
 
 enum { STEP_PLAN = 0 };
 
 typedef struct measuring {
     const sl_measure_args *args;
     sl_trainer *trainer;
+    sl_training training; /* of its steps */
     sl_record *record;
-    sl_engine_statistics statistics; /* of the measured steps */
-    uint32_t run_count;              /* steps that ran, warm-up included */
-    sl_cores cores;                  /* when the warm-up ended */
+    sl_engine_statistics statistics;          /* of the measured steps */
+    uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* before them */
+    uint32_t run_count;                       /* steps that ran, warm-up included */
+    sl_cores cores;                           /* when the warm-up ended */
 } measuring;
 
 /* ---- opening ---- */
-
-/* A step of this process has no other ranks to wait for. */
-static sl_status check_alone(const sl_config *config)
-{
-    if (config->tp > 1)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--tp %" PRIu64 ": profile measures one process; plan --tp %" PRIu64
-                " shows what each rank would hold, and train --timeline FILE under sluice launch "
-                "draws what the first one does",
-                config->tp, config->tp);
-    if (config->dp != SL_CONFIG_UNSET && config->dp > 1)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--dp %" PRIu64 ": profile measures one process; plan --dp %" PRIu64
-                " shows what each rank would hold",
-                config->dp, config->dp);
-    return SL_OK;
-}
-
-sl_status sl_measure_prepare(sl_config *config, sl_trainer *trainer)
-{
-    SL_TRY(check_alone(config));
-    return sl_preparation_run(config, SL_CONFIG_PROFILE, trainer);
-}
 
 /* Called by the input lane while a step runs. A row is one document where positions are asked
  * for. */
@@ -53,7 +30,8 @@ static sl_status fill_random(void *user, const sl_engine_fill *what, void *memor
     const sl_trainer *trainer = user;
     int32_t *out = memory;
     uint64_t count = what->bytes / sizeof *out, seq = trainer->config->seq;
-    uint64_t stream = ((uint64_t)what->slot << 32) + what->micro_batch;
+    const uint64_t turn = what->micro_batch * trainer->config->dp + trainer->ranks.place.data;
+    const uint64_t stream = ((uint64_t)what->slot << 32) + turn;
     for (uint64_t i = 0; i < count; i++)
         out[i] =
             what->slot == SL_INPUT_POSITIONS
@@ -85,12 +63,10 @@ static sl_status run_step(measuring *self)
     sl_trainer *trainer = self->trainer;
     const sl_choice *choice = &trainer->runtime->blueprint->choice;
     const uint64_t started_ns = sl_clock_now_ns();
-    sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
-    scalars.dropout_seed = trainer->config->seed;
-    scalars.first_row = trainer->state.next_row;
-    SL_TRY(sl_engine_step(trainer->runtime->engine, STEP_PLAN, &scalars));
+    SL_TRY(sl_training_run_step(&self->training));
     trainer->state.step++;
-    trainer->state.next_row += (uint64_t)choice->micro_batch * choice->accumulate;
+    trainer->state.next_row +=
+        (uint64_t)choice->micro_batch * choice->accumulate * trainer->config->dp;
     self->run_count++;
     SL_TRY(sl_timeline_write(self->trainer->drawing.timeline, self->run_count));
     if (self->args->passed)
@@ -99,12 +75,29 @@ static sl_status run_step(measuring *self)
     return SL_OK;
 }
 
+static void read_sent_bytes(const measuring *self, uint64_t out_bytes[SL_COMM_GROUP_COUNT])
+{
+    const sl_comm *world = self->trainer->ranks.world;
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        out_bytes[group] = world ? sl_comm_sent_bytes(world, (sl_comm_group)group) : 0;
+}
+
 /* Bytes are counted where a command is issued, so those of the warm-up are when its steps return.
  */
 static void begin_measuring(measuring *self)
 {
     sl_engine_take_statistics(self->trainer->runtime->engine, &self->statistics);
+    read_sent_bytes(self, self->sent_bytes);
     self->cores = sl_cores_read(NULL);
+}
+
+/* From here on a signal ends the steps, and nothing of what is told of them. */
+static sl_status begin(sl_ranks *ranks)
+{
+    if (ranks->world)
+        return sl_ranks_begin(ranks);
+    sl_ranks_unhear(ranks);
+    return SL_OK;
 }
 
 static sl_status run_steps(measuring *self)
@@ -112,7 +105,9 @@ static sl_status run_steps(measuring *self)
     const sl_measure_args *args = self->args;
     sl_engine *engine = self->trainer->runtime->engine;
     uint64_t count = (uint64_t)SL_MEASURE_WARM_UP + args->step_count;
-    while (self->run_count < count && !sl_stop_is_set(args->stop)) {
+    sl_training_begin(self->trainer, args->stop, &self->training);
+    SL_TRY(begin(&self->trainer->ranks));
+    while (self->run_count < count && !sl_training_must_stop(&self->training)) {
         SL_TRY(run_step(self));
         if (self->run_count == SL_MEASURE_WARM_UP)
             begin_measuring(self);
@@ -128,17 +123,20 @@ static sl_status read_results(const measuring *self, sl_measured *measured)
 {
     const sl_measure_args *args = self->args;
     const sl_cores now = sl_cores_read(NULL);
-    const sl_accounts_source source = {
+    sl_accounts_source source = {
         .trainer = self->trainer,
         .record = self->record,
         .statistics = &self->statistics,
         .step_count = self->run_count - SL_MEASURE_WARM_UP,
         .cores = {now.used_ns - self->cores.used_ns, now.waited_ns - self->cores.waited_ns},
         .heap_bytes = args->heap_bytes ? args->heap_bytes() : 0};
+    read_sent_bytes(self, source.sent_bytes);
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        source.sent_bytes[group] -= self->sent_bytes[group];
     SL_TRY(sl_accounts_fill(&source, measured));
     measured->warm_up_count = SL_MEASURE_WARM_UP;
     measured->was_stopped = self->run_count < SL_MEASURE_WARM_UP + args->step_count;
-    return SL_OK;
+    return sl_measured_gather(&self->trainer->ranks, measured);
 }
 
 static sl_status measure(measuring *self, sl_blueprint *blueprint, sl_measured *out_measured)

@@ -12,12 +12,8 @@
 
 enum { SL_MEASURE_WARM_UP = 1 }; /* steps before those that are measured */
 
-/* Prepares a trainer that is zero but for its inputs. SL_ERROR_USAGE: several ranks, which this
- * does not measure; else as of sl_preparation_run. On failure too the caller closes it. */
-sl_status sl_measure_prepare(sl_config *config, sl_trainer *trainer);
-
 typedef struct sl_measure_args {
-    sl_trainer *trainer; /* prepared; is opened */
+    sl_trainer *trainer; /* prepared for PROFILE; is opened */
     uint32_t step_count; /* >= 1, without the warm-up */
     const volatile sig_atomic_t *stop;
     uint64_t (*heap_bytes)(void); /* what the allocator holds resident; NULL: not known */
@@ -28,7 +24,8 @@ typedef struct sl_measure_args {
 } sl_measure_args;
 
 /* Plans, opens the engine over painted arenas, runs the warm-up and the steps, and fills in what
- * was measured; with --timeline it is written too. Stopped, it ends after the step that runs:
+ * was measured; with --timeline it is written too. Ranks call it together, and each gets what all
+ * of them measured. Stopped, it ends after the step that runs, on all ranks:
  * out_measured->step_count is how many were measured, and with 0 the rest of it is empty.
  * SL_ERROR_FIT, statuses of sl_trainer_open and sl_engine_step; SL_ERROR_IO of the timeline. */
 sl_status sl_measure_run(const sl_measure_args *args, sl_measured *out_measured);

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "comm/groups.h"
 #include "report/account.h"
 #include "resident.h"
 #include "variants.h"
@@ -72,6 +73,8 @@ typedef struct sl_measured_op {
                            smaller than bench measured; both are NAN without a measured profile */
 } sl_measured_op;
 
+typedef struct sl_measured_ranks sl_measured_ranks;
+
 typedef struct sl_measured {
     uint64_t step_count, warm_up_count;
     bool was_stopped;
@@ -85,15 +88,16 @@ typedef struct sl_measured {
     double core_wait_ms;                 /* a step, all threads together: ready, and no core free */
     uint32_t worker_count;
     double phase_ms[SL_PHASE_COUNT]; /* of the compute and the host lane */
-    double model_flops;              /* of a step: 6 N a token, and attention */
+    double model_flops;              /* of a step of all ranks: 6 N a token, and attention */
     double flop_rate;                /* model_flops a second */
     double roof_flop_rate;           /* the fastest product of the machine profile; NAN: none */
-    double model_flop_share;         /* flop_rate / roof_flop_rate, "MFU" */
+    double model_flop_share;         /* flop_rate / (roof_flop_rate * ranks), "MFU" */
     char machine[96];                /* name of the machine whose rates predict */
     bool is_machine_measured;
     char disk[128]; /* how it is reached; "" without one */
     sl_measured_tier tiers[SL_TIER_COUNT];
     sl_measured_lane lanes[SL_LANE_COUNT];
+    uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* a step, to other ranks, by communicator */
     uint32_t stall_count, op_count, variant_count;
     sl_measured_stall stalls[SL_MEASURED_STALLS]; /* the longest first */
     sl_measured_op ops[SL_MEASURED_OPS];          /* likewise */
@@ -105,7 +109,22 @@ typedef struct sl_measured {
     char to_be_faster[SL_MEASURED_TEXT_BYTES];
     sl_account_span *spans; /* of the last step, lane by lane, in seconds from its start; owned */
     uint32_t span_count;
+    sl_measured_ranks *ranks; /* of all of them, this one included; owned; NULL: it is alone */
 } sl_measured;
+
+/* Of one tier, over all ranks. */
+typedef struct sl_measured_sum {
+    uint64_t planned_bytes, measured_bytes;
+    uint64_t most_planned_bytes, most_measured_bytes; /* of one rank */
+} sl_measured_sum;
+
+struct sl_measured_ranks {
+    uint32_t count, slowest; /* index of the rank for which the others wait */
+    sl_comm_layout layout;
+    sl_measured *items; /* [count]: what each measured, without spans and ranks; owned */
+    uint64_t moved_bytes[SL_LANE_COUNT], sent_bytes[SL_COMM_GROUP_COUNT]; /* a step, sums */
+    sl_measured_sum tiers[SL_TIER_COUNT];
+};
 
 /* Frees what it owns; NULL is fine. */
 void sl_measured_clear(sl_measured *measured);

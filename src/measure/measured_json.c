@@ -4,8 +4,10 @@
 
 #define LANES "compute|h2d|d2h|host|read|write|comm|input"
 #define TIERS "device|host|disk"
+#define COMMS "world|tp|dp|pp"
 
 static const sl_field ms_field = {.kind = SL_FIELD_F64};
+static const sl_field bytes_field = {.kind = SL_FIELD_U64};
 
 /* ---- memory ---- */
 
@@ -144,6 +146,8 @@ static const sl_field fields[] = {
                 .stride = sizeof(sl_measured_tier)),
     SL_FIELD_AS(MAP, "lanes", sl_measured, lanes[0], .fields = &lane_field, .names = LANES,
                 .stride = sizeof(sl_measured_lane)),
+    SL_FIELD_AS(MAP, "comm_bytes", sl_measured, sent_bytes[0], .fields = &bytes_field,
+                .names = COMMS, .stride = sizeof(uint64_t)),
     SL_FIELD_AS(OBJECT, "resident", sl_measured, resident, .fields = resident_fields),
     SL_FIELD("budget_step_ms", sl_measured, variants_now_ms),
     SL_FIELD_AS(CHOICE, "binding", sl_measured, binding, .names = LANES),
@@ -217,11 +221,87 @@ static sl_status add_lists(const sl_measured *measured, json_t *object)
     return add_objects(measured, object);
 }
 
-sl_status sl_measured_format(const sl_measured *measured, json_t **out_object)
+static sl_status format_one(const sl_measured *measured, json_t **out_object)
 {
     json_t *object = NULL;
     SL_TRY(sl_fields_make(fields, measured, &object));
     sl_status status = add_lists(measured, object);
+    if (status != SL_OK) {
+        json_decref(object);
+        return status;
+    }
+    *out_object = object;
+    return SL_OK;
+}
+
+/* ---- ranks ---- */
+
+static const sl_field sum_fields[] = {
+    SL_FIELD("planned_peak_bytes", sl_measured_sum, planned_bytes),
+    SL_FIELD("measured_peak_bytes", sl_measured_sum, measured_bytes),
+    SL_FIELD("most_planned_bytes", sl_measured_sum, most_planned_bytes),
+    SL_FIELD("most_measured_bytes", sl_measured_sum, most_measured_bytes),
+    {0},
+};
+
+static const sl_field sum_field = {.kind = SL_FIELD_OBJECT, .fields = sum_fields};
+
+static const sl_field rank_fields[] = {
+    SL_FIELD("count", sl_measured_ranks, count),
+    SL_FIELD("tp", sl_measured_ranks, layout.tensor),
+    SL_FIELD("dp", sl_measured_ranks, layout.data),
+    SL_FIELD("pp", sl_measured_ranks, layout.stages),
+    SL_FIELD("slowest", sl_measured_ranks, slowest),
+    SL_FIELD_AS(MAP, "moved_bytes", sl_measured_ranks, moved_bytes[0], .fields = &bytes_field,
+                .names = LANES, .stride = sizeof(uint64_t)),
+    SL_FIELD_AS(MAP, "comm_bytes", sl_measured_ranks, sent_bytes[0], .fields = &bytes_field,
+                .names = COMMS, .stride = sizeof(uint64_t)),
+    SL_FIELD_AS(MAP, "tiers", sl_measured_ranks, tiers[0], .fields = &sum_field, .names = TIERS,
+                .stride = sizeof(sl_measured_sum)),
+    {0},
+};
+
+static const sl_field place_fields[] = {
+    SL_FIELD("tensor_rank", sl_comm_place, tensor),
+    SL_FIELD("data_rank", sl_comm_place, data),
+    SL_FIELD("stage", sl_comm_place, stage),
+    {0},
+};
+
+/* What a rank measured, and where it stands. */
+static sl_status add_rank(const sl_measured_ranks *ranks, uint32_t rank, json_t *array)
+{
+    const sl_comm_place place = sl_comm_place_of(&ranks->layout, rank);
+    json_t *object = NULL;
+    SL_TRY(format_one(&ranks->items[rank], &object));
+    const sl_status status = sl_fields_write(place_fields, &place, object);
+    if (status != SL_OK || json_array_append(array, object) != 0) {
+        json_decref(object);
+        return status != SL_OK ? status : sl_status_fail(SL_ERROR_SYSTEM, "no memory for a report");
+    }
+    json_decref(object);
+    return SL_OK;
+}
+
+static sl_status add_ranks(const sl_measured_ranks *ranks, json_t *object)
+{
+    json_t *of_ranks = NULL, *each = json_array();
+    sl_status status = sl_fields_make(rank_fields, ranks, &of_ranks);
+    if (status == SL_OK && (json_object_set_new(of_ranks, "each", each) != 0 ||
+                            json_object_set_new(object, "ranks", of_ranks) != 0))
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
+    if (status != SL_OK)
+        json_decref(each);
+    for (uint32_t rank = 0; status == SL_OK && rank < ranks->count; rank++)
+        status = add_rank(ranks, rank, each);
+    return status;
+}
+
+sl_status sl_measured_format(const sl_measured *measured, json_t **out_object)
+{
+    json_t *object = NULL;
+    SL_TRY(format_one(measured, &object));
+    const sl_status status = measured->ranks ? add_ranks(measured->ranks, object) : SL_OK;
     if (status != SL_OK) {
         json_decref(object);
         return status;

@@ -38,7 +38,7 @@ static const char *const lane_works[SL_LANE_COUNT] = {
     [SL_LANE_HOST] = "AdamW on the host",
     [SL_LANE_READ] = "reading from disk",
     [SL_LANE_WRITE] = "writing to disk",
-    [SL_LANE_COMM] = "collectives",
+    [SL_LANE_COMM] = "other ranks, and exchanges with them",
     [SL_LANE_INPUT] = "the data",
 };
 
@@ -143,7 +143,11 @@ static void advise_lane(const sl_blueprint *blueprint, const sl_measured *measur
 {
     bool is_disk = lane == SL_LANE_READ || lane == SL_LANE_WRITE;
     bool is_link = lane == SL_LANE_H2D || lane == SL_LANE_D2H;
-    advise_tokens(measured, lane, to);
+    if (lane == SL_LANE_COMM)
+        add(to, "more tokens between exchanges (--accumulate, --micro-batch), less work for the "
+                "slowest rank (--stages cost), or --pp and --dp in the place of --tp; ");
+    else
+        advise_tokens(measured, lane, to);
     if (is_disk)
         add(to, "a faster drive or several (--disk-dir A B), or a smaller share on disk "
                 "(--nvme-optimizer); ");

@@ -69,10 +69,11 @@ typedef struct sl_model_options {
  * order in which layers first ask for them: the same in all programs of one model, stage and mode.
  * CACHED programs have slots for caches between those of tables, other programs do not.
  *
- * With tp_size 1 and one stage the program has no collectives. With several stages (LOSS and NEXT)
- * the first one has what comes before the blocks, the last one what comes behind them and a copy of
- * the head's table. EXCHANGE ops move the one tensor that crosses from block to block, and the loss
- * is 0 on all stages but the last, which alone has logits. */
+ * With tp_size 1 and one stage the program has no collectives. With several stages the first one
+ * has what comes before the blocks, the last one what comes behind them and a copy of the head's
+ * table. EXCHANGE ops move the one tensor that crosses from block to block. In mode LOSS all
+ * stages have a loss, which is 0 on all but the last; stats and logits are outputs of the last
+ * one alone. */
 sl_status sl_model_emit(sl_build build, const void *user, const sl_model_options *options,
                         sl_program **out_forward);
 

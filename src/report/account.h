@@ -17,6 +17,7 @@
 #define SL_REPORT_ACCOUNT_H
 
 #include "chunk/plan.h"
+#include "comm/groups.h"
 
 enum {
     SL_ACCOUNT_COLUMNS = 360,
@@ -180,6 +181,16 @@ const char *sl_account_resource_name(sl_account_resource resource);
 
 /* ---- what was measured of the same plan ---- */
 
+/* One rank of several; seconds and bytes are of one step, peaks of the run. */
+typedef struct sl_report_rank {
+    sl_comm_place place;
+    double step_seconds;
+    double busy_seconds[SL_LANE_COUNT];
+    double wait_seconds[SL_LANE_COUNT]; /* of the compute lane, by the lane that caused them */
+    uint64_t sent_bytes[SL_COMM_GROUP_COUNT];
+    uint64_t planned_bytes[SL_TIER_COUNT], measured_bytes[SL_TIER_COUNT];
+} sl_report_rank;
+
 /* Filled by who ran it; the report draws it beside the account. Seconds are of one step. */
 typedef struct sl_report_measured {
     uint32_t step_count;
@@ -192,6 +203,9 @@ typedef struct sl_report_measured {
     const sl_account_span *spans;       /* of one step, borrowed; NULL: none */
     const sl_account_stall *stalls;     /* borrowed; NULL: none */
     uint32_t span_count, stall_count;
+    sl_report_rank *ranks; /* [rank_count], the caller's; NULL: one process ran it. What stands
+                              above is of rank 0 then */
+    uint32_t rank_count, slowest_rank;
 } sl_report_measured;
 
 #endif

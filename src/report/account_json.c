@@ -471,6 +471,46 @@ static json_t *make_measured_lanes(maker *m, const sl_report_measured *measured)
     return lanes;
 }
 
+static json_t *make_lane_map(maker *m, const double seconds[SL_LANE_COUNT])
+{
+    json_t *map = json_object();
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        put_real(m, map, sl_lane_name((sl_lane)lane), seconds[lane]);
+    return map;
+}
+
+static json_t *make_rank(maker *m, const sl_report_rank *of)
+{
+    json_t *rank = json_object(), *sent = json_object(), *peaks = json_object();
+    put_count(m, rank, "stage", of->place.stage);
+    put_count(m, rank, "data_rank", of->place.data);
+    put_count(m, rank, "tensor_rank", of->place.tensor);
+    put_real(m, rank, "step_seconds", of->step_seconds);
+    put(m, rank, "busy_seconds", make_lane_map(m, of->busy_seconds));
+    put(m, rank, "wait_seconds", make_lane_map(m, of->wait_seconds));
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        put_count(m, sent, sl_comm_group_name((sl_comm_group)group), of->sent_bytes[group]);
+    put(m, rank, "sent_bytes", sent);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        json_t *peak = json_array();
+        append(m, peak, make_count(of->planned_bytes[tier]));
+        append(m, peak, make_count(of->measured_bytes[tier]));
+        put(m, peaks, sl_tier_name((sl_tier)tier), peak);
+    }
+    put(m, rank, "peak_bytes", peaks); /* planned, measured */
+    return rank;
+}
+
+static json_t *make_ranks(maker *m, const sl_report_measured *measured)
+{
+    json_t *ranks = json_object(), *each = json_array();
+    put_count(m, ranks, "slowest", measured->slowest_rank);
+    for (uint32_t rank = 0; rank < measured->rank_count; rank++)
+        append(m, each, make_rank(m, &measured->ranks[rank]));
+    put(m, ranks, "each", each);
+    return ranks;
+}
+
 sl_status sl_account_json_format_measured(const sl_account *account,
                                           const sl_report_measured *measured, json_t **out_object)
 {
@@ -492,5 +532,7 @@ sl_status sl_account_json_format_measured(const sl_account *account,
             make_gantt(&m, measured->spans, measured->span_count, measured->step_seconds));
     if (measured->stalls)
         put(&m, object, "stalls", make_stalls(&m, measured->stalls, measured->stall_count));
+    if (measured->ranks)
+        put(&m, object, "ranks", make_ranks(&m, measured));
     return finish(&m, object, out_object);
 }

@@ -349,6 +349,57 @@ function besidePlan(tiers, measured) {
   main.append(table('Planned and measured', [['what', 'text'], ['planned'], ['measured'], ['ratio']], rows));
   if (measured.resident_bytes) main.append(el('p', {}, 'Resident set of the process: ' + bytes(measured.resident_bytes) + '.'));
 }
+/* What each rank did: its compute lane, what that waited for, and its exchanges. */
+function rankName(rank, i) {
+  const all = data.measured.ranks.each, parts = [];
+  for (const [key, name] of [['stage', 'stage'], ['data_rank', 'data rank'], ['tensor_rank', 'tensor rank']])
+    if (all.some((other) => other[key] !== 0)) parts.push(`${name} ${rank[key]}`);
+  return `rank ${i} (${parts.join(', ')})`;
+}
+function rankPicture(ranks) {
+  const longest = Math.max(...ranks.map((rank) => rank.step_seconds));
+  const causes = account.lanes.filter((name) => ranks.some((rank) => rank.wait_seconds[name] > 0));
+  const parts = (rank) => [['computes', 'compute', rank.busy_seconds.compute], ...causes.map((name) => ['waits for ' + (name === 'comm' ? 'other ranks' : name), name, rank.wait_seconds[name]])];
+  main.append(legend([swatch(LANE_COLORS.compute), 'computes'], ...causes.map((name) => [swatch(LANE_COLORS[name]), 'waits for ' + (name === 'comm' ? 'other ranks' : name)])));
+  picture('The compute lane of each rank over a step; up and down move between ranks', (width) => {
+    const left = 30, top = 4, inner = width - left - 8, row = clamp(Math.floor(480 / ranks.length), 6, 24);
+    const root = svg('svg', { viewBox: `0 0 ${width} ${top + row * ranks.length + 22}` });
+    ranks.forEach((rank, i) => {
+      let x = left;
+      for (const [, name, time] of parts(rank)) {
+        const w = inner * time / longest;
+        root.append(svg('rect', { x: x.toFixed(1), y: top + row * i + 1, width: w.toFixed(1), height: row - 2, fill: 'var(--' + LANE_COLORS[name] + ')' }));
+        x += w;
+      }
+      if (row > 10 || i % 4 === 0) root.append(text(left - 6, top + row * i + row / 2 + 4, String(i), { 'text-anchor': 'end', class: 'small' }));
+    });
+    root.append(text(left, top + row * ranks.length + 16, '0', { class: 'small' }), text(left + inner, top + row * ranks.length + 16, seconds(longest), { 'text-anchor': 'end', class: 'small' }));
+    const box = svg('rect', { class: 'box', x: left - 1, width: inner + 2, height: row });
+    root.append(box);
+    let now = 0;
+    const show = (i) => {
+      now = clamp(i, 0, ranks.length - 1);
+      add(box, { y: top + row * now }, []);
+      return [bold(rankName(ranks[now], now)), ': ' + parts(ranks[now]).map(([words, , time]) => `${words} ${seconds(time)}`).join(', ')];
+    };
+    return { svg: root, most: ranks.length - 1, now: () => now, start: () => show(data.measured.ranks.slowest), at: (px, py) => show(Math.floor((py - top) / row)), move: (dx, dy) => show(now + dx + dy) };
+  });
+}
+function rankTables(tiers, ranks) {
+  const slowest = data.measured.ranks.slowest, sent = (rank) => Object.values(rank.sent_bytes).reduce((a, b) => a + b, 0);
+  const lanes = account.lanes.filter((name) => ranks.some((rank) => rank.busy_seconds[name] > 0));
+  main.append(table('Lanes of each rank', [['rank', 'text'], ...lanes.map((name) => [name]), ['waits for ranks'], ['sent a step']],
+    ranks.map((rank, i) => [i === slowest ? bold(rankName(rank, i)) : rankName(rank, i), ...lanes.map((name) => seconds(rank.busy_seconds[name])), withBar(seconds(rank.wait_seconds.comm), rank.wait_seconds.comm / rank.step_seconds), bytes(sent(rank))])));
+  const used = tiers.concat(account.tiers.filter((name) => !tiers.includes(name) && ranks.some((rank) => rank.peak_bytes[name][0] > 0)));
+  main.append(table('Memory of each rank', [['rank', 'text'], ...used.flatMap((name) => [[name + ', planned'], ['measured']])],
+    ranks.map((rank, i) => [rankName(rank, i), ...used.flatMap((name) => rank.peak_bytes[name].map(bytes))])));
+}
+function theRanks(tiers) {
+  const ranks = data.measured.ranks.each, slowest = data.measured.ranks.slowest, it = ranks[slowest];
+  heading('The ranks', `The slowest is ${rankName(it, slowest)}: it waits for others for ${percent(it.wait_seconds.comm, it.step_seconds)} of the step, the least of all ranks. All other pictures are of rank 0.`);
+  rankPicture(ranks);
+  rankTables(tiers, ranks);
+}
 function theRun() {
   const run = runs[0];
   heading('The run', `Steps ${count(run.first_step)} to ${count(run.last_step)}` + (run.reason ? '' : ', and it goes on') + (run.reason === 'signal' ? '; it was stopped by a signal' : run.reason === 'patience' ? '; --patience ended it' : run.reason === 'error' ? '; it failed' : '') + '.');
@@ -362,6 +413,7 @@ function build() {
   main.append(el('p', { class: 'note keys' }, 'Point at a picture, or focus it and use the arrow keys: the line below it says what stands there.'));
   if (runs.length) theRun();
   if (data.measured) besidePlan(tiers, data.measured);
+  if (data.measured && data.measured.ranks) theRanks(tiers);
   heading('Why the plan is as it is', 'Times in these lines are predicted.');
   main.append(el('ul', { class: 'explain' }, ...data.explain.map((words) => el('li', {}, words))));
   heading('Memory over a step', 'Bytes alive at each tick of the step, by kind. A tick is the place of an op in the program; a section that is repeated for each micro-batch is drawn once, with how often it runs below it.');

@@ -47,8 +47,8 @@ typedef struct sl_task {
     uint32_t test_tail_rows;   /* TRAIN: the same of the evaluation on test data */
     bool update_early;         /* TRAIN: see sl_step_options */
     uint32_t tp_size, tp_rank; /* ranks that tensors are split over, and this one; 0 or 1: none */
-    uint32_t dp_size, dp_rank; /* TRAIN: ranks with rows of their own, and this one; likewise */
-    uint32_t stage_count, stage_index;  /* TRAIN: pipeline stages, and which this rank has */
+    uint32_t dp_size, dp_rank; /* ranks with rows of their own, and this one; likewise */
+    uint32_t stage_count, stage_index;  /* pipeline stages, and which this rank has */
     sl_schedule schedule;               /* of them */
     uint32_t stage_ends[SL_STAGES_MAX]; /* the layer behind each; [0] = 0: shared out evenly */
     uint32_t zero;                      /* ZeRO stage over them, see sl_program */

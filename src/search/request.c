@@ -260,24 +260,32 @@ static sl_status divide_layers(const sl_config *config, sl_search *search)
     return SL_OK;
 }
 
+/* Of ranks that are planned, or that all train. Other work is for one process until sl_ranks_share
+ * says how many ranks are there. */
+static void divide_ranks(const sl_config *config, sl_task *task)
+{
+    task->tp_size = task->target.rank_count = (uint32_t)config->tp;
+    task->dp_size = task->target.data_rank_count = (uint32_t)unset_to(config->dp, 1);
+    task->stage_count = task->target.stage_count = (uint32_t)config->pp;
+    task->schedule = (sl_schedule)config->schedule;
+}
+
 sl_status sl_search_init(const sl_config *config, sl_work work, const sl_model_shape *shape,
                          sl_search *out_search)
 {
-    sl_search search = {
-        .task = {.work = work, .shape = *shape, .type = (sl_type)config->precision}};
+    sl_search search = {.task = {.work = work,
+                                 .shape = *shape,
+                                 .type = (sl_type)config->precision,
+                                 .tp_size = 1,
+                                 .stage_count = 1,
+                                 .target = {.rank_count = 1, .stage_count = 1}}};
     SL_TRY(init_disk(config, &search));
     SL_TRY(init_device(config, &search));
     share_memory_with_disk(config, &search);
     SL_TRY(init_machine(config, &search));
-    search.task.tp_size = work == SL_WORK_TRAIN ? (uint32_t)config->tp : 1;
-    search.task.target.rank_count = search.task.tp_size;
-    if (work == SL_WORK_TRAIN)
-        search.task.dp_size = (uint32_t)unset_to(config->dp, 1);
-    search.task.stage_count = work == SL_WORK_TRAIN ? (uint32_t)config->pp : 1;
-    search.task.target.stage_count = search.task.stage_count;
-    search.task.schedule = (sl_schedule)config->schedule;
     search.task.zero = (uint32_t)config->zero;
-    search.task.target.data_rank_count = search.task.dp_size;
+    if (work == SL_WORK_TRAIN)
+        divide_ranks(config, &search.task);
     search.fixed.chunk_elements = unset_to(config->chunk_size, 0);
     search.fixed.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
     search.fixed.micro_batch =

@@ -44,13 +44,14 @@ static sl_status check(const sl_ranks *ranks, sl_config *config)
                 size, config->tp, is_open ? "" : " with a --dp that does not fit", size);
     if (size == 1 && config->pp > 1)
         SL_FAIL(SL_ERROR_USAGE,
-                "--pp %" PRIu64 " takes a rank for each stage, and this process is alone: sluice "
-                "launch -n %" PRIu64 " -- train …",
+                "--pp %" PRIu64
+                " takes a rank for each stage, and this process is alone: start it by "
+                "sluice launch -n %" PRIu64,
                 config->pp, model * (is_open ? 1 : data));
     if (size == 1 && config->tp * (is_open ? 1 : data) > 1)
         SL_FAIL(SL_ERROR_USAGE,
                 "--tp %" PRIu64 " and --dp %" PRIu64 " take as many ranks, and this process is "
-                "alone: sluice launch -n %" PRIu64 " -- train …",
+                "alone: start it by sluice launch -n %" PRIu64,
                 config->tp, is_open ? 1 : data, config->tp * (is_open ? 1 : data));
     config->dp = data ? data : 1;
     return SL_OK;
@@ -178,7 +179,7 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
 
 static sl_status fail_stopped(void)
 {
-    SL_FAIL(SL_ERROR_STOPPED, "leaving: the training had not begun, and nothing is lost");
+    SL_FAIL(SL_ERROR_STOPPED, "leaving: the work had not begun, and nothing is lost");
 }
 
 static sl_status hear(void *user)
@@ -495,7 +496,8 @@ static bool is_of_stage(uint32_t row)
 
 static bool is_place(uint32_t row)
 {
-    return row == SL_CONFIG_ROW_init || row == SL_CONFIG_ROW_adapter || row == SL_CONFIG_ROW_save;
+    return row == SL_CONFIG_ROW_init || row == SL_CONFIG_ROW_adapter || row == SL_CONFIG_ROW_save ||
+           row == SL_CONFIG_ROW_checkpoint;
 }
 
 /* "2:,1:": what stands before the paths. */
@@ -558,13 +560,13 @@ typedef struct option_facts {
     uint32_t count;
 } option_facts;
 
-static void list_options(const json_t *options, bool has_stages, option_facts *all)
+static void list_options(const sl_ranks_work *work, const json_t *options, option_facts *all)
 {
+    const bool has_stages = work->config->pp > 1;
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
         const sl_config_row *it = &sl_config_rows()[row];
         const uint32_t at = all->count;
-        if (!(it->commands & SL_CONFIG_TRAIN) || may_differ(row) ||
-            (has_stages && is_of_stage(row)))
+        if (!(it->commands & work->command) || may_differ(row) || (has_stages && is_of_stage(row)))
             continue;
         snprintf(all->names[at], sizeof all->names[at], "option --%.50s", it->name);
         describe_option(options, row, all->values[at]);
@@ -601,17 +603,17 @@ sl_status sl_ranks_agree_on(const sl_ranks *ranks, const sl_comm_fact *facts, ui
     return is_same ? SL_OK : sl_comm_agree(ranks->world, facts, count);
 }
 
-/* A rank that trains with other options gives other numbers, or calls what nobody else does. */
-static sl_status agree_on_options(const sl_ranks *ranks, const sl_config *config)
+/* A rank that works with other options gives other numbers, or calls what nobody else does. */
+static sl_status agree_on_options(const sl_ranks *ranks, const sl_ranks_work *work)
 {
     json_t *options;
-    SL_TRY(sl_config_format(config, SL_CONFIG_TRAIN, &options));
+    SL_TRY(sl_config_format(work->config, work->command, &options));
     option_facts *all = calloc(1, sizeof *all);
     if (!all) {
         json_decref(options);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare options");
     }
-    list_options(options, config->pp > 1, all);
+    list_options(work, options, all);
     const sl_status status = sl_ranks_agree_on(ranks, all->facts, all->count);
     json_decref(options);
     free(all);
@@ -707,9 +709,9 @@ static sl_status check_drain(const sl_ranks *ranks, const sl_blueprint *blueprin
     return status;
 }
 
-sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
-                         const sl_config *config, const char *position)
+sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_ranks_work *work)
 {
+    const sl_blueprint *blueprint = work->blueprint;
     char plan[FACT_BYTES];
     if (!ranks->world)
         return SL_OK;
@@ -720,10 +722,10 @@ sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
         {"the kernels", sl_kernels_of(blueprint->task.target.device)->description()},
         {"the GPU",
          blueprint->task.target.device == SL_DEVICE_CPU ? "" : blueprint->task.device_info.name},
-        {"the step", position},
+        {"the step", work->position},
     };
     SL_TRY(sl_comm_agree(ranks->world, before, sizeof before / sizeof before[0]));
-    SL_TRY(agree_on_options(ranks, config));
+    SL_TRY(agree_on_options(ranks, work));
     SL_TRY(agree_on_plans(ranks, blueprint, plan));
     return check_drain(ranks, blueprint);
 }

@@ -98,6 +98,12 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
     return ranks->table.rank == 0;
 }
 
+/* One of the tables, as the engine takes it; NULL: there are none of this kind. */
+static inline const sl_engine_ranks *sl_ranks_others(const sl_engine_ranks *table)
+{
+    return table->size > 0 ? table : NULL;
+}
+
 /* Forms the groups that the options ask for, and fills in --dp. SL_ERROR_USAGE: they ask for
  * another number of ranks than there are, or of GPUs; other failures: as of gpu_ranks.h. */
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config);
@@ -117,8 +123,9 @@ sl_status sl_ranks_plan_cores(sl_config *config);
  * GPU is its; says so where ranks are bound to few cores. */
 sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
 
-/* Makes a search that of this rank: what is free, less the windows of the communicators, is shared
- * among the ranks of a machine, and all plan with what the poorest of them has. */
+/* Makes a search that of this rank: its place among the groups; what is free, less the windows of
+ * the communicators, is shared among the ranks of a machine, and all plan with what the poorest of
+ * them has. */
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);
 
 /* To be called by all ranks after a load, with its status. Returns SL_ERROR_DAMAGED on all ranks if
@@ -130,9 +137,15 @@ sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status);
  * may have other names or another number of facts, if an earlier fact then differs too. */
 sl_status sl_ranks_agree_on(const sl_ranks *ranks, const sl_comm_fact *facts, uint32_t count);
 
-/* Refuses ranks of different builds, instruction sets, options or plans, naming what differs;
- * `position`: where the run begins. */
-sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
-                         const sl_config *config, const char *position);
+/* What sl_ranks_agree compares beside the build and the instruction set. */
+typedef struct sl_ranks_work {
+    const sl_blueprint *blueprint;
+    const sl_config *config;
+    sl_config_command command; /* whose options are compared */
+    const char *position;      /* where the run begins */
+} sl_ranks_work;
+
+/* Refuses ranks of different builds, instruction sets, options or plans, naming what differs. */
+sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_ranks_work *work);
 
 #endif

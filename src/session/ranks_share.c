@@ -109,6 +109,17 @@ static void share_planned(const sl_ranks *ranks, sl_search *search)
     set_part(search, &part);
 }
 
+/* How many ranks share the work, and which of them this one is. */
+static void set_place(const sl_ranks *ranks, sl_task *task)
+{
+    task->tp_size = task->target.rank_count = ranks->layout.tensor;
+    task->dp_size = task->target.data_rank_count = ranks->layout.data;
+    task->stage_count = task->target.stage_count = ranks->layout.stages;
+    task->tp_rank = ranks->place.tensor;
+    task->dp_rank = ranks->place.data;
+    task->stage_index = ranks->place.stage;
+}
+
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search)
 {
     uint32_t index, count;
@@ -120,9 +131,7 @@ sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search)
     search->task.window_bytes = measure_windows(ranks);
     resources part = take_part(search, count, search->task.window_bytes);
     SL_TRY(find_least(ranks, &part));
-    search->task.tp_rank = ranks->place.tensor;
-    search->task.dp_rank = ranks->place.data;
-    search->task.stage_index = ranks->place.stage;
+    set_place(ranks, &search->task);
     set_part(search, &part);
     return SL_OK;
 }

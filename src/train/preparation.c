@@ -447,6 +447,7 @@ static sl_status list_inputs(sl_trainer *trainer)
                                         trainer->eval_tokens,
                                         trainer->vocabulary,
                                         &trainer->source,
+                                        "--init",
                                         checkpoint ? sl_checkpoint_describe(checkpoint)->path
                                                    : NULL,
                                         trainer->examples.template_text};
@@ -574,11 +575,12 @@ static const struct step {
 } steps[] = {
     {open_resume, ALL}, /* the options of the checkpoint: a given one wins over them */
     {drop_recorded_data, ALL},
-    {share_cores, ALL},              /* fills in --threads, which is checked next */
-    {check_options, ALL},            /* all that files, command line and checkpoint gave */
-    {divide_ranks, SL_CONFIG_TRAIN}, /* by checked --tp, --pp, --zero; fills in --dp */
-    {settle_batch, ALL},             /* of --dp ranks; a plan fills --dp in here */
-    {plan_ranks, SL_CONFIG_PLAN},    /* by --dp */
+    {share_cores, ALL},   /* fills in --threads, which is checked next */
+    {check_options, ALL}, /* all that files, command line and checkpoint gave */
+    {divide_ranks, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* by checked --tp, --pp, --zero; fills in
+                                                            --dp */
+    {settle_batch, ALL},          /* of --dp ranks; a plan fills --dp in here */
+    {plan_ranks, SL_CONFIG_PLAN}, /* by --dp */
     {check_recorded, SL_CONFIG_TRAIN},
     {lock_save, SL_CONFIG_TRAIN}, /* before anything is written, and before hours of text */
     {settle_logs, ALL},           /* under the lock: no other run has this directory */

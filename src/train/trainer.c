@@ -86,12 +86,6 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
-/* NULL: there are none of this kind. */
-static const sl_engine_ranks *find_others(const sl_engine_ranks *table)
-{
-    return table->size > 0 ? table : NULL;
-}
-
 /* What every save of this run has in common; the rest is filled in when it comes. */
 static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
 {
@@ -105,7 +99,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
                                      .tensor_count = runtime->tensor_count,
                                      .has_state = runtime->has_state,
                                      .io = &runtime->io,
-                                     .ranks = find_others(&trainer->ranks.table),
+                                     .ranks = sl_ranks_others(&trainer->ranks.table),
                                      .state = &trainer->state,
                                      .run = trainer->run,
                                      .precision = runtime->blueprint->task.type};
@@ -195,7 +189,8 @@ static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
     snprintf(position, sizeof position, "step %" PRIu64 ", row %" PRIu64, trainer->state.step,
              trainer->state.next_row);
     SL_TRY(sl_ranks_agree_on(&trainer->ranks, trainer->beginning.facts, trainer->beginning.count));
-    SL_TRY(sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, position));
+    const sl_ranks_work work = {blueprint, trainer->config, SL_CONFIG_TRAIN, position};
+    SL_TRY(sl_ranks_agree(&trainer->ranks, &work));
     SL_TRY(predict(trainer, blueprint));
     sl_ranks_set_patience(&trainer->ranks, find_patience(trainer));
     return SL_OK;
@@ -228,16 +223,16 @@ static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
     const sl_runtime_hooks all = {
         .observer = hooks->observe ? hooks->observe(hooks->user, of_timeline) : of_timeline,
         .source = hooks->rows && !trainer->loader.row ? hooks->rows : &data,
-        .ranks = find_others(&trainer->ranks.tensor),
-        .data_ranks = find_others(&trainer->ranks.data),
-        .stage_ranks = find_others(&trainer->ranks.stages),
+        .ranks = sl_ranks_others(&trainer->ranks.tensor),
+        .data_ranks = sl_ranks_others(&trainer->ranks.data),
+        .stage_ranks = sl_ranks_others(&trainer->ranks.stages),
         .progress = hooks->progress,
         .paints = hooks->paints,
         .timeout_s = find_patience(trainer)};
     SL_TRY(sl_runtime_open(blueprint, &all, &trainer->runtime));
+    SL_TRY(watch_ranks(trainer));
     if (trainer->command == SL_CONFIG_PROFILE)
         return sl_runtime_initialise(trainer->runtime, trainer->config->seed, SL_INITIALISE_ALL);
-    SL_TRY(watch_ranks(trainer));
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
     sl_model_directory_close(&trainer->source);

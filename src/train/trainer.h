@@ -11,7 +11,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_directory.h"
 #include "checkpoint/steps.h"
-#include "common_inputs.h"
 #include "config/config.h"
 #include "files/tokens.h"
 #include "logs.h"
@@ -26,6 +25,7 @@
 #include "train/data/example_form.h"
 #include "train/data/origin.h"
 #include "train/evaluate/evaluate.h"
+#include "train/loading/common_inputs.h"
 #include "train/watch/sink.h"
 
 /* What a program gives that options cannot name; all 0: nothing. */

@@ -265,10 +265,9 @@ bool sl_training_must_save(const sl_training *training)
     return training->must_save;
 }
 
-sl_status sl_training_step(sl_training *training, sl_step_report *report)
+sl_status sl_training_run_step(sl_training *training)
 {
     sl_trainer *trainer = training->trainer;
-    const uint64_t started_ns = sl_clock_now_ns();
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
     scalars.dropout_seed = trainer->config->seed;
     const uint64_t batch = trainer->runtime->blueprint->choice.micro_batch;
@@ -279,6 +278,15 @@ sl_status sl_training_step(sl_training *training, sl_step_report *report)
     sl_ranks_begin_step(&trainer->ranks, trainer->state.step + 1);
     SL_TRY(sl_engine_step(trainer->runtime->engine, PLAN_STEP, &scalars));
     note_flags(training, asked);
+    return SL_OK;
+}
+
+sl_status sl_training_step(sl_training *training, sl_step_report *report)
+{
+    sl_trainer *trainer = training->trainer;
+    const uint64_t started_ns = sl_clock_now_ns();
+    const sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
+    SL_TRY(sl_training_run_step(training));
     SL_TRY(
         report_step(training, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, report));
     SL_TRY(sl_sinks_step(&trainer->sinks, report));
@@ -359,10 +367,7 @@ static sl_status run_evaluation(sl_training *training, const evaluation *what,
                                    .tail_plan_index =
                                        sl_blueprint_tail_program(&blueprint->task, what->is_test),
                                    .loader = what->loader,
-                                   .ranks = &trainer->ranks.table,
-                                   .sets = (uint32_t)trainer->config->dp,
-                                   .set_index = trainer->ranks.place.data,
-                                   .stages = (uint32_t)trainer->config->pp,
+                                   .ranks = &trainer->ranks,
                                    .range = what->range,
                                    .watch = {.stop = training->has_others ? NULL : training->stop,
                                              .passed = tell_progress,

@@ -33,6 +33,10 @@ void sl_training_begin(sl_trainer *trainer, const volatile sig_atomic_t *stop,
 /* True once *stop is not 0; with other ranks, behind the step in which one of them saw it. */
 bool sl_training_must_stop(const sl_training *run);
 
+/* Runs one step of the rows that come next, and notes whether a rank is asked to stop. Counts
+ * nothing: the caller does. */
+sl_status sl_training_run_step(sl_training *run);
+
 /* One step; the sinks are told of it. SL_ERROR_NONFINITE: a loss or gradient is not finite with
  * --nonfinite stop, or 50 times in a row. */
 sl_status sl_training_step(sl_training *run, sl_step_report *out_report);

@@ -243,7 +243,7 @@ static void profile_when_options_are_wrong_then_64(void **state)
         {"profile " SMALL "--policy nvme", "--disk-dir"},
         {"profile", "--model is missing"},
         {"profile " SMALL "--json one --report one", "another output"},
-        {"profile " SMALL "--tp 2", "profile measures one process"},
+        {"profile " SMALL "--tp 2", "sluice launch -n 2"},
         {"train " SMALL "--data text --profile-steps 2", "profile-steps"},
         {"plan " SMALL "--profile-steps 2", "profile-steps"},
     };

@@ -260,7 +260,7 @@ static void profile_when_asked_for_measures_the_planned_peaks(void **state)
     free(text);
     assert_refused(sl_profile(options, 0, &text), SL_ERROR_USAGE, "a step");
     must(sl_options_set(options, "tp", "2"));
-    assert_refused(sl_profile(options, 1, &text), SL_ERROR_USAGE, "one process");
+    assert_refused(sl_profile(options, 1, &text), SL_ERROR_USAGE, "this process is alone");
     sl_options_close(options);
 }
 

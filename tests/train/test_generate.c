@@ -237,7 +237,9 @@ static void reading_when_stopped_then_no_piece_is_read_and_it_can_go_on(void **s
     sl_model_directory source;
     configure(&config);
     assert_int_equal(sl_model_directory_open(config.checkpoint, false, 0, &source), SL_OK);
-    const sl_decoder_args args = {.config = &config, .source = &source, .new_count = 1};
+    sl_ranks alone = {0};
+    const sl_decoder_args args = {
+        .config = &config, .source = &source, .ranks = &alone, .new_count = 1};
     float *whole = calloc(source.shape.vocab, sizeof *whole);
     float *stopped = calloc(source.shape.vocab, sizeof *stopped);
     assert_true(whole && stopped && source.shape.context > LONG_TEXT);
@@ -275,8 +277,12 @@ static void decoder_when_open_ended_then_its_context_is_shorter(void **state)
     configure(&config);
     assert_int_equal(sl_model_directory_open(scratch.text, false, 0, &source), SL_OK);
     for (uint64_t prompt = 0; prompt < 2; prompt++) {
-        const sl_decoder_args args = {
-            .config = &config, .source = &source, .prompt_count = prompt, .new_count = 1};
+        sl_ranks alone = {0};
+        const sl_decoder_args args = {.config = &config,
+                                      .source = &source,
+                                      .ranks = &alone,
+                                      .prompt_count = prompt,
+                                      .new_count = 1};
         sl_decoder *decoder = NULL;
         assert_int_equal(sl_decoder_open(&args, &decoder), SL_OK);
         assert_int_equal(sl_decoder_shape(decoder)->context, prompt ? 9000 : 8192);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/stop.h"
 #include "config/fine_tuning.h"
@@ -35,17 +36,13 @@ static void add(loss_sum one, loss_sum *sum)
 
 /* The losses of as many sets of rows, one a data-parallel rank, in the order of the rows. Of each
  * stage the ranks of one set follow each other; the last stage has the loss. */
-static sl_status share_losses(const sl_evaluate_args *args, uint32_t count, loss_sum own,
-                              loss_sum *sum)
+static sl_status share_losses(const sl_ranks *ranks, uint32_t count, loss_sum own, loss_sum *sum)
 {
-    const sl_engine_ranks *ranks = args->ranks;
-    const uint32_t sets = args->sets > 1 ? args->sets : 1, stages = args->stages ? args->stages : 1;
-    const uint32_t ranks_a_set = ranks->size / sets / stages;
-    const uint32_t first = (stages - 1) * sets * ranks_a_set;
+    sl_comm_place place = {.stage = ranks->layout.stages - 1};
     loss_sum all[SL_COMM_RANKS_MAX];
-    SL_TRY(ranks->all_gather(ranks->user, sizeof own, &own, all));
-    for (uint32_t set = 0; set < count; set++)
-        add(all[(size_t)first + (size_t)set * ranks_a_set], sum);
+    SL_TRY(sl_comm_all_gather(ranks->world, sizeof own, &own, all));
+    for (; place.data < count; place.data++)
+        add(all[sl_comm_rank_of(&ranks->layout, &place)], sum);
     return SL_OK;
 }
 
@@ -56,23 +53,24 @@ static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_
 {
     const sl_step_scalars scalars = {.loss_scale = 1};
     sl_engine *engine = args->runtime->engine;
-    if (args->set_index < count)
-        rows.first += (uint64_t)args->set_index * rows.count;
+    if (args->ranks->place.data < count)
+        rows.first += (uint64_t)args->ranks->place.data * rows.count;
     SL_TRY(sl_data_loader_fill(args->loader, engine, plan_index, rows));
     SL_TRY(sl_engine_step(engine, plan_index, &scalars));
     const double *counted = sl_engine_output(engine, plan_index, SL_OUTPUT_COUNTED);
     const loss_sum own = {
         .loss = *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS),
         .tokens = counted ? *counted : (double)((uint64_t)rows.count * args->loader->seq)};
-    if (args->sets > 1 || args->stages > 1)
-        return share_losses(args, count, own, sum);
+    if (args->ranks->layout.data > 1 || args->ranks->layout.stages > 1)
+        return share_losses(args->ranks, count, own, sum);
     add(own, sum);
     return SL_OK;
 }
 
+/* Micro-batches that ranks with rows of their own do at once. */
 static uint32_t count_sets(const sl_evaluate_args *args, uint64_t left)
 {
-    const uint32_t sets = args->sets > 1 ? args->sets : 1;
+    const uint32_t sets = args->ranks->world ? args->ranks->layout.data : 1;
     return left < sets ? (uint32_t)left : sets;
 }
 
@@ -105,9 +103,18 @@ void sl_eval_watch_pass(const sl_eval_watch *watch, const sl_eval_progress *prog
         watch->passed(watch->user, progress);
 }
 
-bool sl_eval_watch_stops(const sl_eval_watch *watch)
+static void add_flag(void *sum, const void *other)
 {
-    return watch->stop && sl_stop_is_set(watch->stop);
+    *(uint32_t *)sum |= *(const uint32_t *)other;
+}
+
+sl_status sl_eval_watch_vote(const sl_eval_watch *watch, const sl_ranks *ranks, bool *out_stops)
+{
+    uint32_t is_asked = watch->stop && sl_stop_is_set(watch->stop);
+    if (watch->stop && ranks->world)
+        SL_TRY(sl_comm_merge(ranks->world, sizeof is_asked, &is_asked, add_flag));
+    *out_stops = is_asked != 0;
+    return SL_OK;
 }
 
 sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
@@ -115,11 +122,13 @@ sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
     const sl_evaluate_range *range = &args->range;
     sl_row_range rows = {.count = range->rows_per_batch};
     loss_sum sum = {0};
+    bool stops;
     report->data_tokens = sl_data_loader_token_count(args->loader);
     note_rows(args, 0, sum, report);
     for (uint64_t i = 0; i < range->micro_batch_count;) {
         const uint32_t count = count_sets(args, range->micro_batch_count - i);
-        if (sl_eval_watch_stops(&args->watch))
+        SL_TRY(sl_eval_watch_vote(&args->watch, args->ranks, &stops));
+        if (stops)
             return SL_OK;
         SL_TRY(add_rows(args, args->plan_index, rows, count, &sum));
         rows.first += (uint64_t)count * rows.count;
@@ -127,32 +136,37 @@ sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
         note_rows(args, rows.first, sum, report);
     }
     rows.count = range->tail_rows;
-    if (!rows.count || sl_eval_watch_stops(&args->watch))
+    if (!rows.count)
+        return SL_OK;
+    SL_TRY(sl_eval_watch_vote(&args->watch, args->ranks, &stops));
+    if (stops)
         return SL_OK;
     SL_TRY(add_rows(args, args->tail_plan_index, rows, 1, &sum));
     note_rows(args, rows.first + rows.count, sum, report);
     return SL_OK;
 }
 
-static sl_status evaluate_file(const sl_config *config, const sl_eval_watch *watch,
-                               sl_runtime *runtime, const sl_data_loader *loader,
-                               sl_eval_report *report)
+static sl_status evaluate_file(const sl_eval_model *model, sl_runtime *runtime,
+                               const sl_data_loader *loader, sl_eval_report *report)
 {
-    const sl_evaluate_args args = {
-        .runtime = runtime,
-        .tail_plan_index = 1,
-        .loader = loader,
-        .watch = *watch,
-        .range = sl_evaluate_cover(sl_data_loader_row_count(loader),
-                                   runtime->blueprint->choice.micro_batch, config->eval_iters)};
+    const sl_evaluate_args args = {.runtime = runtime,
+                                   .tail_plan_index = 1,
+                                   .loader = loader,
+                                   .watch = model->watch,
+                                   .ranks = model->ranks,
+                                   .range =
+                                       sl_evaluate_cover(sl_data_loader_row_count(loader),
+                                                         runtime->blueprint->choice.micro_batch,
+                                                         model->config->eval_iters)};
     return sl_evaluate_pass(&args, report);
 }
 
-sl_status sl_evaluate_open(const sl_config *config, const sl_model_directory *source,
-                           const sl_evaluate_rows *rows, sl_runtime **out_runtime)
+sl_status sl_evaluate_open(const sl_eval_model *model, const sl_evaluate_rows *rows,
+                           sl_runtime **out_runtime)
 {
     sl_loading loading;
-    SL_TRY(sl_loading_begin(config, SL_WORK_EVALUATE, &source->shape, &loading));
+    SL_TRY(sl_loading_begin(model->config, SL_WORK_EVALUATE, &model->source->shape, model->ranks,
+                            &loading));
     sl_task *task = &loading.search.task;
     uint32_t *batch = &loading.search.fixed.micro_batch;
     if (*batch > rows->count)
@@ -160,7 +174,7 @@ sl_status sl_evaluate_open(const sl_config *config, const sl_model_directory *so
     task->seq = rows->seq;
     task->by_token = rows->by_token;
     task->tail_rows = sl_evaluate_cover(rows->count, *batch, rows->limit).tail_rows;
-    return sl_loading_open(&loading, source, out_runtime);
+    return sl_loading_open(&loading, model->source, out_runtime);
 }
 
 /* Keeps the vocabulary of data that are text alone. */
@@ -176,12 +190,24 @@ static sl_status keep_vocabulary(const sl_tokenizer_question *question, sl_vocab
     return sl_vocabulary_of_bytes(out_vocabulary);
 }
 
+/* Ranks may have files of their own: they have to be the same. */
+static sl_status compare_inputs(const sl_eval_model *model, const sl_tokens *tokens,
+                                const sl_vocabulary *vocabulary)
+{
+    const sl_common_inputs_args inputs = {.tokens = tokens,
+                                          .vocabulary = vocabulary,
+                                          .source = model->source,
+                                          .source_option = "--checkpoint"};
+    return sl_loading_compare(model->ranks, &inputs);
+}
+
 /* Checks the tokenizer, and makes ids of text. *out_vocabulary: what the data were made with, or
  * NULL where they are not text alone; *out_end_of_text -1: it is not known what ends one. */
-static sl_status use_tokenizer(sl_config *config, const sl_model_directory *source,
-                               sl_data_files *files, sl_tokens **tokens,
+static sl_status use_tokenizer(const sl_eval_model *model, sl_data_files *files, sl_tokens **tokens,
                                sl_vocabulary **out_vocabulary, int32_t *out_end_of_text)
 {
+    sl_config *config = model->config;
+    const sl_model_directory *source = model->source;
     sl_vocabulary *vocabulary = NULL;
     sl_tokenizer_question question = {.model = config->checkpoint,
                                       .recorded = source->tokenizer,
@@ -190,6 +216,8 @@ static sl_status use_tokenizer(sl_config *config, const sl_model_directory *sour
     SL_TRY(sl_tokenizer_look(*tokens, &question));
     SL_TRY(sl_tokenizer_open(config, &question, &vocabulary));
     sl_status status = sl_tokenizer_resolve(config, &question, &vocabulary);
+    if (status == SL_OK)
+        status = compare_inputs(model, *tokens, vocabulary);
     if (status == SL_OK)
         status = sl_data_files_encode(config, vocabulary, files, tokens);
     *out_end_of_text = sl_tokenizer_end_of_text(config, &question.origin, vocabulary);
@@ -238,56 +266,59 @@ static sl_status open_rows(const sl_config *config, const sl_eval_data *data,
     return SL_OK;
 }
 
-static sl_status evaluate_rows(const sl_config *config, const sl_model_directory *source,
-                               const sl_eval_data *data, const sl_eval_watch *watch,
+static sl_status evaluate_rows(const sl_eval_model *model, const sl_eval_data *data,
                                sl_eval_report *out_report)
 {
+    const sl_config *config = model->config;
     sl_data_loader loader = {0};
     sl_runtime *runtime = NULL;
     SL_TRY(open_rows(config, data, &loader));
     const sl_evaluate_rows rows = {.count = sl_data_loader_row_count(&loader),
                                    .limit = config->eval_iters,
                                    .seq = (uint32_t)config->seq};
-    sl_status status = sl_evaluate_open(config, source, &rows, &runtime);
+    sl_status status = sl_evaluate_open(model, &rows, &runtime);
     if (status == SL_OK)
-        status = evaluate_file(config, watch, runtime, &loader, out_report);
+        status = evaluate_file(model, runtime, &loader, out_report);
     sl_runtime_close(runtime);
     sl_data_loader_close(&loader);
     return status;
 }
 
-static sl_status evaluate_source(sl_config *config, const sl_model_directory *source,
-                                 const sl_eval_data *data, const sl_eval_watch *watch,
-                                 sl_eval_report *out_report)
+static sl_status evaluate_data(const sl_eval_model *model, const sl_eval_data *data,
+                               sl_eval_report *out_report)
 {
-    SL_TRY(sl_config_fit_model(config, &source->shape));
-    return config->overlap > 0 ? sl_windows_run(config, source, data, watch, out_report)
-                               : evaluate_rows(config, source, data, watch, out_report);
+    SL_TRY(sl_config_fit_model(model->config, &model->source->shape));
+    return model->config->overlap > 0 ? sl_windows_run(model, data, out_report)
+                                      : evaluate_rows(model, data, out_report);
 }
 
-sl_status sl_evaluate_run(sl_config *config, const sl_model_directory *source,
-                          const sl_eval_watch *watch, sl_eval_report *out_report,
+sl_status sl_evaluate_run(const sl_eval_model *model, sl_eval_report *out_report,
                           sl_text_count *out_text)
 {
+    sl_config *config = model->config;
+    const uint32_t vocab = model->source->shape.vocab;
     sl_tokens *tokens = NULL;
     sl_vocabulary *vocabulary = NULL;
     sl_eval_data data = {.end_of_text = -1};
     sl_data_files files = {0};
     sl_examples examples;
     sl_status status = sl_examples_open(config, &examples);
+    if (status == SL_OK && examples.template_text)
+        status = sl_loading_compare_bytes(model->ranks, "--template", examples.template_text,
+                                          strlen(examples.template_text));
     if (status == SL_OK)
         status = sl_data_files_open(&config->data, sl_examples_form(&examples), &files, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, source, &files, &tokens, &vocabulary, &data.end_of_text);
+        status = use_tokenizer(model, &files, &tokens, &vocabulary, &data.end_of_text);
     data.tokens = tokens;
     if (status == SL_OK)
-        status = sl_tokens_limit_vocab(tokens, source->shape.vocab);
+        status = sl_tokens_limit_vocab(tokens, vocab);
     if (status == SL_OK)
-        status = sl_origin_check(tokens, source->shape.vocab, false);
+        status = sl_origin_check(tokens, vocab, false);
     if (status == SL_OK)
         status = cut_share(config, &files, &data);
     if (status == SL_OK)
-        status = evaluate_source(config, source, &data, watch, out_report);
+        status = evaluate_data(model, &data, out_report);
     if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
         status = sl_text_count_tokens(tokens, data.part.first_token + 1, out_report->tokens,
                                       vocabulary, out_text);

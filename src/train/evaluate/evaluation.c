@@ -8,6 +8,7 @@
 #include "train/loading/loading.h"
 
 typedef struct evaluating {
+    sl_ranks *ranks;
     const sl_eval_watch *watch;
     sl_evaluation *out;
 } evaluating;
@@ -17,23 +18,23 @@ static sl_status evaluate(sl_config *config, void *user)
     const evaluating *self = user;
     sl_model_directory source;
     sl_evaluation *out = self->out;
+    const sl_eval_model model = {config, &source, self->ranks, *self->watch};
     SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, 0, &source));
     sl_status status = sl_model_directory_add_adapter(&source, config->adapter);
     *out = (sl_evaluation){.of_words = config->last_word};
     if (source.checkpoint)
         out->rows.step = out->words.step = sl_checkpoint_describe(source.checkpoint)->state.step;
     if (status == SL_OK)
-        status = out->of_words
-                     ? sl_last_word_run(config, &source, self->watch, &out->words)
-                     : sl_evaluate_run(config, &source, self->watch, &out->rows, &out->text);
+        status = out->of_words ? sl_last_word_run(&model, &out->words)
+                               : sl_evaluate_run(&model, &out->rows, &out->text);
     sl_model_directory_close(&source);
     return status;
 }
 
-sl_status sl_evaluation_run(sl_config *config, const sl_eval_watch *watch,
+sl_status sl_evaluation_run(sl_config *config, sl_ranks *ranks, const sl_eval_watch *watch,
                             sl_evaluation *out_evaluation)
 {
-    evaluating self = {watch, out_evaluation};
+    evaluating self = {ranks, watch, out_evaluation};
     return sl_loading_run(config, evaluate, &self);
 }
 

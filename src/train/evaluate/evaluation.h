@@ -12,9 +12,10 @@ typedef struct sl_evaluation {
     sl_word_report words;
 } sl_evaluation;
 
-/* Evaluates --checkpoint on --data; a checkpoint that is damaged gives way to an older one
- * (sl_loading_run). `config` was checked. SL_ERROR_FIT, and what reading model and data returns. */
-sl_status sl_evaluation_run(sl_config *config, const sl_eval_watch *watch,
+/* Evaluates --checkpoint on --data, together with the other ranks, who get the same figures; a
+ * checkpoint that is damaged gives way to an older one (sl_loading_run). `config` was checked.
+ * SL_ERROR_FIT, and what reading model and data returns. */
+sl_status sl_evaluation_run(sl_config *config, sl_ranks *ranks, const sl_eval_watch *watch,
                             sl_evaluation *out_evaluation);
 
 /* The figures as a JSON object in one line, without a line end; a number that is not finite is

@@ -19,15 +19,14 @@ typedef struct document {
 } document;
 
 typedef struct words {
-    const sl_config *config;
-    const sl_model_directory *source;
+    const sl_eval_model *model;
+    const sl_config *config; /* the model's */
     sl_bpe *bpe;
     sl_ids ids, context; /* of all documents; of one without its last word */
     document *documents;
     uint64_t count, capacity;
     uint32_t seq;
     uint64_t asked; /* documents that are evaluated: all, or as --eval-iters says */
-    const sl_eval_watch *watch;
     sl_word_report *report;
     double loss_sum;
 } words;
@@ -71,7 +70,7 @@ static sl_status add_document(words *self, const document *added)
 static sl_status encode_document(words *self, const sl_piece *piece, const char *text,
                                  uint64_t bytes)
 {
-    const uint64_t first = self->ids.count, most = (uint64_t)self->source->shape.context + 1;
+    const uint64_t first = self->ids.count, most = (uint64_t)self->model->source->shape.context + 1;
     const uint64_t end = skip_back(text, bytes, true);
     const uint64_t context_end = skip_back(text, skip_back(text, end, false), true);
     if (context_end == 0)
@@ -183,16 +182,27 @@ static void note_rows(void *user, uint64_t row_count)
     report->accuracy = (double)report->right_count / (double)row_count;
     report->perplexity = exp(self->loss_sum / (double)row_count);
     report->is_partial = row_count < self->asked;
-    sl_eval_watch_pass(self->watch, &(sl_eval_progress){.done = row_count,
-                                                        .total = self->asked,
-                                                        .unit = "documents",
-                                                        .figure = "accuracy",
-                                                        .value = report->accuracy});
+    sl_eval_watch_pass(&self->model->watch, &(sl_eval_progress){.done = row_count,
+                                                                .total = self->asked,
+                                                                .unit = "documents",
+                                                                .figure = "accuracy",
+                                                                .value = report->accuracy});
 }
 
-static sl_status score_words(words *self)
+/* Ranks may have files of their own: they have to be the same. */
+static sl_status compare_ids(const words *self, const sl_vocabulary *vocabulary)
+{
+    const sl_common_inputs_args inputs = {
+        .vocabulary = vocabulary, .source = self->model->source, .source_option = "--checkpoint"};
+    SL_TRY(sl_loading_compare(self->model->ranks, &inputs));
+    return sl_loading_compare_bytes(self->model->ranks, "--data", self->ids.items,
+                                    self->ids.count * sizeof *self->ids.items);
+}
+
+static sl_status score_words(words *self, const sl_vocabulary *vocabulary)
 {
     SL_TRY(read_all(self));
+    SL_TRY(compare_ids(self, vocabulary));
     SL_TRY(choose_seq(self));
     self->asked = sl_score_count_rows(self->config, self->count);
     const sl_score_rows rows = {.count = self->asked,
@@ -200,22 +210,20 @@ static sl_status score_words(words *self)
                                 .fill = fill_row,
                                 .take = take_row,
                                 .passed = note_rows,
-                                .user = self,
-                                .watch = self->watch};
-    return sl_score_run(self->config, self->source, &rows);
+                                .user = self};
+    return sl_score_run(self->model, &rows);
 }
 
-sl_status sl_last_word_run(sl_config *config, const sl_model_directory *source,
-                           const sl_eval_watch *watch, sl_word_report *out_report)
+sl_status sl_last_word_run(const sl_eval_model *model, sl_word_report *out_report)
 {
-    words self = {.config = config, .source = source, .watch = watch, .report = out_report};
+    words self = {.model = model, .config = model->config, .report = out_report};
     sl_vocabulary *vocabulary = NULL;
-    SL_TRY(sl_config_fit_model(config, &source->shape));
-    sl_status status = sl_loading_open_vocabulary(config, source, &vocabulary);
+    SL_TRY(sl_config_fit_model(model->config, &model->source->shape));
+    sl_status status = sl_loading_open_vocabulary(model->config, model->source, &vocabulary);
     if (status == SL_OK)
         status = sl_bpe_open(vocabulary, SL_BPE_CACHE_SLOTS, &self.bpe);
     if (status == SL_OK)
-        status = score_words(&self);
+        status = score_words(&self, vocabulary);
     sl_bpe_close(self.bpe);
     sl_vocabulary_close(vocabulary);
     sl_ids_free(&self.ids);

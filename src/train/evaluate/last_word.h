@@ -16,10 +16,8 @@ typedef struct sl_word_report {
     double perplexity; /* exp of the mean loss of a word, which is the sum over its tokens */
 } sl_word_report;
 
-/* The words of --data by the model of `source`; `config` was checked, and its row length is filled
- * in. SL_ERROR_DATA: a document without two words, one that is no JSON line, none
- * at all. SL_ERROR_FIT. */
-sl_status sl_last_word_run(sl_config *config, const sl_model_directory *source,
-                           const sl_eval_watch *watch, sl_word_report *out_report);
+/* The words of --data by a model. SL_ERROR_DATA: a document without two words, one that is no JSON
+ * line, none at all. SL_ERROR_FIT. */
+sl_status sl_last_word_run(const sl_eval_model *model, sl_word_report *out_report);
 
 #endif

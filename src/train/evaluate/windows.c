@@ -90,16 +90,16 @@ static sl_status check_windows(const windows *self)
     return SL_OK;
 }
 
-sl_status sl_windows_run(const sl_config *config, const sl_model_directory *source,
-                         const sl_eval_data *data, const sl_eval_watch *watch,
+sl_status sl_windows_run(const sl_eval_model *model, const sl_eval_data *data,
                          sl_eval_report *report)
 {
+    const sl_config *config = model->config;
     windows self = {.tokens = data->tokens,
                     .first_token = data->part.first_token,
                     .token_count = data->part.token_count,
                     .seq = (uint32_t)config->seq,
                     .overlap = (uint32_t)config->overlap,
-                    .watch = watch,
+                    .watch = &model->watch,
                     .report = report};
     SL_TRY(check_windows(&self));
     const uint64_t count =
@@ -109,14 +109,13 @@ sl_status sl_windows_run(const sl_config *config, const sl_model_directory *sour
                                 .fill = fill_window,
                                 .take = take_window,
                                 .passed = note_windows,
-                                .user = &self,
-                                .watch = watch};
+                                .user = &self};
     self.total = count_counted(&self, count);
     report->data_tokens = self.token_count - 1;
     self.window = malloc(self.seq * sizeof *self.window);
     if (!self.window)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a window of tokens");
-    sl_status status = sl_score_run(config, source, &rows);
+    sl_status status = sl_score_run(model, &rows);
     free(self.window);
     return status;
 }

@@ -15,11 +15,10 @@
 /* Windows over `token_count` >= 2 tokens; 0 < overlap < seq. */
 uint64_t sl_windows_count(uint64_t token_count, uint32_t seq, uint32_t overlap);
 
-/* Fills in loss, perplexity and tokens of a part of the data, or of what was done of it. `config`:
- * its row length and overlap are checked here. SL_ERROR_USAGE: the overlap is no less than a row.
- * SL_ERROR_DATA: fewer than two tokens. */
-sl_status sl_windows_run(const sl_config *config, const sl_model_directory *source,
-                         const sl_eval_data *data, const sl_eval_watch *watch,
+/* Fills in loss, perplexity and tokens of a part of the data, or of what was done of it. Row length
+ * and overlap of the model's configuration are checked here. SL_ERROR_USAGE: the overlap is no less
+ * than a row. SL_ERROR_DATA: fewer than two tokens. */
+sl_status sl_windows_run(const sl_eval_model *model, const sl_eval_data *data,
                          sl_eval_report *report);
 
 #endif

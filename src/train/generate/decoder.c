@@ -30,13 +30,18 @@ typedef struct pass {
 struct sl_decoder {
     sl_runtime *runtime;
     sl_model_shape shape;
+    sl_ranks *ranks;
     uint32_t row_count, cache_rows;
+    uint32_t own_rows; /* that this rank computes, from first_row on; behind the last row there may
+                          be some that nobody has: they are the last one once more */
+    uint32_t first_row;
     uint32_t prompt, piece; /* tokens of these programs; 0: there is none */
     uint32_t count, read;   /* tokens of a row; those in the cache */
     bool is_fresh;          /* all rows are the text to start from */
     int32_t *tokens;        /* [row_count, cache_rows] */
     pass said;              /* whose logits are the outputs */
-    float *logits;          /* [vocab] */
+    float *logits;          /* [vocab]; of several ranks [row_count, vocab], and behind them the
+                               number of ranks that are asked to stop */
 };
 
 /* ---- sizes ---- */
@@ -72,20 +77,25 @@ static void choose_sizes(sl_decoder *self, const sl_decoder_args *args)
     const uint64_t context = self->shape.context;
     const uint64_t prompt = sl_decoder_fitting(&self->shape, args->prompt_count, args->new_count);
     const bool is_open = args->prompt_count == 0 || args->new_count > context - prompt;
+    const uint32_t sets = self->ranks->world ? self->ranks->layout.data : 1;
     self->row_count = (uint32_t)args->config->samples;
+    self->own_rows = (uint32_t)sl_bits_divide_up(self->row_count, sets);
+    self->first_row = self->own_rows * self->ranks->place.data;
     self->prompt = (uint32_t)prompt;
     self->cache_rows = (uint32_t)(is_open ? context : prompt + args->new_count);
-    self->piece = is_open ? choose_piece(self->row_count, self->shape.context) : 0;
+    self->piece = is_open ? choose_piece(self->own_rows, self->shape.context) : 0;
 }
 
 /* ---- opening ---- */
 
 static sl_status open_arrays(sl_decoder *self)
 {
-    uint64_t token_count;
+    uint64_t token_count, logit_count;
     SL_TRY(sl_bits_multiply(self->row_count, self->cache_rows, "the samples", &token_count));
+    SL_TRY(sl_bits_multiply(self->ranks->world ? self->row_count : 1, self->shape.vocab,
+                            "the logits of the samples", &logit_count));
     self->tokens = calloc(token_count, sizeof *self->tokens);
-    self->logits = calloc(self->shape.vocab, sizeof *self->logits);
+    self->logits = calloc(logit_count + 1, sizeof *self->logits);
     if (!self->tokens || !self->logits)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u samples: give fewer --samples", self->row_count);
     return SL_OK;
@@ -94,7 +104,8 @@ static sl_status open_arrays(sl_decoder *self)
 static sl_status open_runtime(sl_decoder *self, const sl_decoder_args *args)
 {
     sl_loading loading;
-    SL_TRY(sl_loading_begin(args->config, SL_WORK_GENERATE, &self->shape, &loading));
+    SL_TRY(sl_loading_begin(args->config, SL_WORK_GENERATE, &self->shape, self->ranks, &loading));
+    loading.search.fixed.micro_batch = self->own_rows;
     loading.search.task.seq = self->prompt;
     loading.search.task.piece = self->piece;
     loading.search.task.cache_rows = self->cache_rows;
@@ -108,6 +119,7 @@ sl_status sl_decoder_open(const sl_decoder_args *args, sl_decoder **out_decoder)
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to decode");
     self->shape = args->source->shape;
+    self->ranks = args->ranks;
     if (args->prompt_count == 0 && sl_model_shape_is_llama(&self->shape))
         self->shape.context = (uint32_t)sl_bits_min(self->shape.context, OPEN_CONTEXT);
     choose_sizes(self, args);
@@ -179,6 +191,13 @@ uint32_t sl_decoder_read_count(const sl_decoder *decoder)
 
 /* ---- passes ---- */
 
+/* A row that this rank computes. */
+static const int32_t *find_own_row(const sl_decoder *self, uint32_t row)
+{
+    const uint32_t last = self->row_count - 1, of_all = self->first_row + row;
+    return find_row(self, of_all < last ? of_all : last);
+}
+
 static sl_status run_pass(sl_decoder *self, const pass *what)
 {
     const sl_step_scalars scalars = {.loss_scale = 1, .position = what->first};
@@ -186,25 +205,51 @@ static sl_status run_pass(sl_decoder *self, const pass *what)
     int32_t *input = sl_engine_input(engine, what->plan_index, SL_INPUT_TOKENS);
     const uint32_t left = self->count - what->first;
     const uint32_t there = left < what->count ? left : what->count;
-    memset(input, 0, (size_t)what->row_count * what->count * sizeof *input);
-    for (uint32_t row = 0; row < what->row_count; row++)
-        memcpy(input + (size_t)row * what->count, find_row(self, row) + what->first,
+    if (input) /* of stages the first one reads tokens */
+        memset(input, 0, (size_t)what->row_count * what->count * sizeof *input);
+    for (uint32_t row = 0; input && row < what->row_count; row++)
+        memcpy(input + (size_t)row * what->count, find_own_row(self, row) + what->first,
                there * sizeof *input);
     return sl_engine_step(engine, what->plan_index, &scalars);
 }
 
-/* The prompt speaks for all rows. */
+/* The sum over all ranks: each has zeros where another rank has the logits. The prompt is read by
+ * all sets of ranks, and speaks for all rows. */
+static sl_status share_logits(sl_decoder *self, bool is_asked)
+{
+    const bool is_prompt = self->said.row_count < self->own_rows;
+    const uint64_t vocab = self->shape.vocab, count = self->row_count * vocab;
+    const uint32_t end = is_prompt ? self->ranks->place.data == 0 : self->own_rows;
+    memset(self->logits, 0, (count + 1) * sizeof *self->logits);
+    for (uint32_t i = 0; i < end && self->first_row + i < self->row_count; i++)
+        sl_logits_join(self->runtime, self->said.plan_index, i,
+                       self->logits + (self->first_row + i) * vocab);
+    self->logits[count] = is_asked ? 1 : 0;
+    SL_TRY(sl_comm_all_reduce(self->ranks->world, SL_COMM_FP32, count + 1, self->logits));
+    for (uint32_t row = 1; is_prompt && row < self->row_count; row++)
+        memcpy(self->logits + row * vocab, self->logits, vocab * sizeof *self->logits);
+    return SL_OK;
+}
+
 float *sl_decoder_logits(sl_decoder *decoder, uint32_t row)
 {
+    if (decoder->ranks->world)
+        return decoder->logits + (size_t)row * decoder->shape.vocab;
     sl_logits_join(decoder->runtime, decoder->said.plan_index,
                    decoder->said.row_count > 1 ? row : 0, decoder->logits);
     return decoder->logits;
 }
 
+bool sl_decoder_must_stop(const sl_decoder *decoder, const volatile sig_atomic_t *stop)
+{
+    const uint64_t count = (uint64_t)decoder->row_count * decoder->shape.vocab;
+    return decoder->ranks->world ? decoder->logits[count] > 0 : sl_stop_is_set(stop);
+}
+
 /* One token of every row, with its logits. */
 static sl_status read_token(sl_decoder *self)
 {
-    const pass token = {TOKEN_PLAN, self->row_count, self->read, 1};
+    const pass token = {TOKEN_PLAN, self->own_rows, self->read, 1};
     SL_TRY(run_pass(self, &token));
     self->said = token;
     self->read++;
@@ -218,7 +263,7 @@ static sl_status read_piece(sl_decoder *self, uint32_t end)
         return read_token(self);
     const uint32_t last_first = self->cache_rows - self->piece;
     const uint32_t first = self->read < last_first ? self->read : last_first;
-    const pass piece = {self->prompt ? 2 : 1, self->row_count, first, self->piece};
+    const pass piece = {self->prompt ? 2 : 1, self->own_rows, first, self->piece};
     SL_TRY(run_pass(self, &piece));
     self->read = first + self->piece < end ? first + self->piece : end;
     return SL_OK;
@@ -227,7 +272,7 @@ static sl_status read_piece(sl_decoder *self, uint32_t end)
 /* The program of one row has written its keys as row 0 and its values as row 1 of keys. */
 static sl_status copy_cache(sl_decoder *self, uint32_t slot, uint64_t token_bytes)
 {
-    const uint64_t row_bytes = self->cache_rows * token_bytes, rows = self->row_count;
+    const uint64_t row_bytes = self->cache_rows * token_bytes, rows = self->own_rows;
     for (uint64_t row = 0; row < rows; row++) {
         const sl_engine_slot_copy values = {.slot = slot,
                                             .from = row_bytes,
@@ -262,7 +307,7 @@ static sl_status read_prompt(sl_decoder *self)
     SL_TRY(run_pass(self, &prompt));
     self->said = prompt;
     self->read = self->count;
-    return self->row_count > 1 ? copy_rows(self) : SL_OK;
+    return self->own_rows > 1 ? copy_rows(self) : SL_OK;
 }
 
 /* Pieces up to the last token, which is read alone for its logits. */
@@ -271,7 +316,7 @@ static sl_status read_rest(sl_decoder *self, const volatile sig_atomic_t *stop, 
     const uint32_t last = self->count - 1;
     self->read = self->read < last ? self->read : last;
     while (self->read < last) {
-        if (sl_stop_is_set(stop))
+        if (sl_stop_is_set(stop) && !self->ranks->world)
             return SL_OK;
         SL_TRY(read_piece(self, last));
     }
@@ -282,11 +327,10 @@ static sl_status read_rest(sl_decoder *self, const volatile sig_atomic_t *stop, 
 sl_status sl_decoder_read(sl_decoder *decoder, const volatile sig_atomic_t *stop,
                           bool *out_is_whole)
 {
-    *out_is_whole = false;
-    if (!decoder->is_fresh || decoder->count != decoder->prompt)
-        return read_rest(decoder, stop, out_is_whole);
-    *out_is_whole = true;
-    return read_prompt(decoder);
+    const bool is_prompt = decoder->is_fresh && decoder->count == decoder->prompt;
+    *out_is_whole = is_prompt;
+    SL_TRY(is_prompt ? read_prompt(decoder) : read_rest(decoder, stop, out_is_whole));
+    return decoder->ranks->world ? share_logits(decoder, sl_stop_is_set(stop)) : SL_OK;
 }
 
 sl_status sl_decoder_drain(sl_decoder *decoder)

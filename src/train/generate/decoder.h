@@ -7,6 +7,9 @@
  * one pass over the weights for all rows, and attention over the tokens that there are.
  *
  * The text slides: where the context is full, its last part is read again as if it began there.
+ *
+ * Of several ranks each holds its part of the model, and each data-parallel set of ranks computes
+ * its share of the rows. All ranks have the tokens of all rows, and get the logits of all of them.
  */
 #ifndef SL_TRAIN_DECODER_H
 #define SL_TRAIN_DECODER_H
@@ -17,10 +20,12 @@
 #include "checkpoint/model_directory.h"
 #include "config/config.h"
 #include "model/architecture.h"
+#include "session/ranks.h"
 
 typedef struct sl_decoder_args {
     const sl_config *config; /* checked */
     const sl_model_directory *source;
+    sl_ranks *ranks;       /* that call each function of this decoder together; borrowed */
     uint64_t prompt_count; /* tokens of the only text that is read; 0: any texts */
     uint64_t new_count;    /* tokens that a text grows by at most */
 } sl_decoder_args;
@@ -49,9 +54,15 @@ void sl_decoder_start(sl_decoder *decoder, const int32_t *tokens, uint64_t count
 void sl_decoder_append(sl_decoder *decoder, const int32_t *tokens, uint64_t new_count);
 
 /* Reads what was not read yet, at least the last token again. Ends early where *stop is not 0, with
- * *out_is_whole false: then there are no logits, and the rest is read by the next call. */
+ * *out_is_whole false: then there are no logits, and the rest is read by the next call. Several
+ * ranks read to the end. */
 sl_status sl_decoder_read(sl_decoder *decoder, const volatile sig_atomic_t *stop,
                           bool *out_is_whole);
+
+/* Whether *stop is set; of several ranks, whether it was on one of them at the end of the last
+ * read.
+ */
+bool sl_decoder_must_stop(const sl_decoder *decoder, const volatile sig_atomic_t *stop);
 
 /* What the last read says of a row's next token, [vocab]: the caller's to change until the next
  * call of any row. */

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/stop.h"
 #include "decoder.h"
 #include "held_text.h"
 #include "sampler.h"
@@ -140,15 +139,27 @@ static sl_status find_ends(sl_generator *self)
     return sl_text_ends_read(self->source.directory, self->source.shape.vocab, &self->ends);
 }
 
+/* Ranks may have files of their own: they have to be the same. */
+static sl_status compare_inputs(const sl_generator *self)
+{
+    const sl_generate_args *args = &self->args;
+    const sl_common_inputs_args inputs = {
+        .vocabulary = self->vocabulary, .source = &self->source, .source_option = "--checkpoint"};
+    SL_TRY(sl_loading_compare(args->ranks, &inputs));
+    return sl_loading_compare_bytes(args->ranks, "the prompt", args->prompt, args->prompt_bytes);
+}
+
 static sl_status open_generator(sl_generator *self)
 {
     const sl_generate_args *args = &self->args;
     SL_TRY(open_source(self));
     SL_TRY(find_ends(self));
     SL_TRY(open_samples(self));
+    SL_TRY(compare_inputs(self));
     SL_TRY(encode_prompt(self, args->prompt, args->prompt_bytes));
     const sl_decoder_args decoder = {.config = args->config,
                                      .source = &self->source,
+                                     .ranks = args->ranks,
                                      .prompt_count =
                                          args->config->interactive ? 0 : self->prompt.count,
                                      .new_count = args->config->tokens};
@@ -320,9 +331,10 @@ static sl_status draw_all(sl_generator *self)
     const uint64_t wanted = self->args.config->tokens, start_ns = sl_clock_now_ns();
     const uint64_t read_before = sl_decoder_read_count(self->decoder);
     uint64_t first_ns = start_ns, new_before = 0;
-    for (uint64_t i = 0; i < wanted && !are_all_over(self) && !sl_stop_is_set(self->args.stop);
-         i++) {
+    for (uint64_t i = 0; i < wanted && !are_all_over(self); i++) {
         bool is_whole;
+        if (sl_decoder_must_stop(self->decoder, self->args.stop))
+            break;
         SL_TRY(sl_decoder_read(self->decoder, self->args.stop, &is_whole));
         if (!is_whole)
             break;

@@ -6,6 +6,7 @@
 
 #include "checkpoint/model_directory.h"
 #include "config/config.h"
+#include "session/ranks.h"
 #include "text/vocabulary.h"
 
 /* Receives what the samples say. A failure of `text` ends the run. */
@@ -24,6 +25,8 @@ typedef struct sl_generate_args {
     sl_vocabulary *vocabulary;        /* of `source`; NULL: its text is bytes */
     sl_generate_sink sink;
     const volatile sig_atomic_t *stop; /* ends early when not 0 */
+    sl_ranks *ranks; /* that hold the model, and all make the same text; its world is NULL: one
+                        process does */
 } sl_generate_args;
 
 typedef struct sl_generator sl_generator;

@@ -106,27 +106,29 @@ static sl_status add_file(list *self, const char *option, const char *directory,
     return status == SL_OK ? add(self, option, name, value) : status;
 }
 
-static sl_status add_model(list *self, const sl_model_files *files, const char *directory)
+static sl_status add_model(list *self, const sl_common_inputs_args *args,
+                           const sl_model_files *files)
 {
-    SL_TRY(add_file(self, "--init", directory, "config.json"));
+    const char *option = args->source_option;
+    SL_TRY(add_file(self, option, args->source->directory, "config.json"));
     for (uint32_t i = 0; i < files->file_count; i++) {
         const sl_file *file = &files->files[i]->file;
         const char *slash = strrchr(file->path, '/');
         char value[VALUE_BYTES];
         SL_TRY(hash_file(file, value));
-        SL_TRY(add(self, "--init", slash ? slash + 1 : file->path, value));
+        SL_TRY(add(self, option, slash ? slash + 1 : file->path, value));
     }
     return SL_OK;
 }
 
 /* Their weights alone: states of an optimizer beside them are not read. */
-static sl_status add_pieces(list *self, const sl_model_pieces *pieces)
+static sl_status add_pieces(list *self, const char *option, const sl_model_pieces *pieces)
 {
     char value[VALUE_BYTES];
     sl_hash_value hash;
     SL_TRY(sl_model_pieces_hash(pieces, &hash));
     format_hash(hash, value);
-    return add(self, "--init", "the weights of its pieces", value);
+    return add(self, option, "the weights of its pieces", value);
 }
 
 /* ---- all ---- */
@@ -159,7 +161,7 @@ static sl_status list_all(const sl_common_inputs_args *args, const sl_model_file
     SL_TRY(name_vocabulary(args->vocabulary, vocabulary));
     SL_TRY(add_count(self, "the number of files of --data", count_data(args->tokens)));
     SL_TRY(add_count(self, "the number of files of --eval-data", count_data(args->eval_tokens)));
-    SL_TRY(add_count(self, "the number of files of --init", model_count + has_start));
+    SL_TRY(add_count(self, "the number of files of the model", model_count + has_start));
     SL_TRY(add_count(self, "the number of checkpoints to go on from", args->checkpoint != NULL));
     SL_TRY(add(self, "the tokenizer", NULL, vocabulary));
     if (args->template_text) {
@@ -171,11 +173,11 @@ static sl_status list_all(const sl_common_inputs_args *args, const sl_model_file
     if (args->checkpoint)
         SL_TRY(add_file(self, "--resume", args->checkpoint, "manifest.json"));
     if (pieces)
-        SL_TRY(add_pieces(self, pieces));
+        SL_TRY(add_pieces(self, args->source_option, pieces));
     if (args->source->checkpoint)
-        SL_TRY(add_file(self, "--init", args->source->path, "manifest.json"));
+        SL_TRY(add_file(self, args->source_option, args->source->path, "manifest.json"));
     SL_TRY(add_adapter(self, args->source->adapter));
-    return model ? add_model(self, model, args->source->directory) : SL_OK;
+    return model ? add_model(self, args, model) : SL_OK;
 }
 
 sl_status sl_common_inputs_list(const sl_common_inputs_args *args, sl_common_inputs *out_beginning)
