@@ -11,6 +11,7 @@
 #include "report/explain.h"
 #include "report/page.h"
 #include "report/schedule_text.h"
+#include "run_config.h"
 #include "search/plan_json.h"
 #include "terminal.h"
 #include "train/plan_account.h"
@@ -270,10 +271,55 @@ static sl_status draw_stages(sl_config *config, sl_trainer *trainer, sl_plan_sta
     return status;
 }
 
+/* Each stage has a choice of its own, which its ranks find again: of several only the layout is
+ * written. NULL: no memory. */
+static json_t *format_chosen(const sl_config *config, const sl_plan_stages *stages)
+{
+    const sl_blueprint *blueprint = stages->blueprint;
+    const struct {
+        const char *key;
+        uint64_t number;
+    } numbers[] = {{"tp", config->tp},
+                   {"pp", config->pp},
+                   {"zero", config->zero},
+                   {"micro_batch", blueprint->choice.micro_batch},
+                   {"global_batch", config->global_batch},
+                   {"seq", config->seq}};
+    json_t *object = stages->count > 1 ? json_object() : sl_run_config_format(&blueprint->choice);
+    int failed = object ? json_object_set_new(object, "precision",
+                                              json_string(sl_type_name(blueprint->task.type)))
+                        : 1;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && !failed; i++)
+        failed = json_object_set_new(object, numbers[i].key,
+                                     json_integer((json_int_t)numbers[i].number));
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static sl_status write_config(const sl_trainer *trainer, const sl_plan_stages *stages)
+{
+    char note[160];
+    const sl_config *config = trainer->config;
+    json_t *chosen = format_chosen(config, stages);
+    if (!chosen)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
+    snprintf(note, sizeof note, "a step is predicted to take %.3g s by %s", stages->step_seconds,
+             sl_machine_basis(&stages->blueprint->machine));
+    const sl_status status = sl_run_config_write(&(sl_run_config_args){
+        config, chosen, note, sl_comm_layout_ranks(&trainer->ranks.layout), 0});
+    json_decref(chosen);
+    return status;
+}
+
 static sl_status plan(sl_config *config, sl_trainer *trainer)
 {
     sl_plan_stages stages = {0};
     SL_TRY(sl_preparation_run(config, SL_CONFIG_PLAN, trainer));
+    if (config->write_config)
+        SL_TRY(sl_run_config_check(config->write_config));
     if (config->compare.count > 0)
         return sl_compare_print(trainer);
     sl_status status = draw_stages(config, trainer, &stages);
@@ -284,6 +330,8 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
     if (status == SL_OK && config->report)
         status =
             sl_report_write(config->report, &(sl_report_args){.blueprint = stages.blueprint}, NULL);
+    if (status == SL_OK && config->write_config)
+        status = write_config(trainer, &stages);
     sl_plan_stages_close(&stages);
     return status;
 }

@@ -8,12 +8,14 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "cluster/choose.h"
 #include "cluster/job_rules.h"
+#include "cluster/rank_counts.h"
+#include "comm/comm.h"
 #include "command.h"
 #include "config/lora.h"
 #include "report/cluster_page.h"
 #include "report/page.h"
+#include "run_config.h"
 #include "search/search.h"
 #include "terminal.h"
 
@@ -112,11 +114,10 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
     const sl_lora no_adapters = {.rank = 0};
     sl_cluster_question question = {.job = {.cluster = cluster}};
     sl_cluster_job *job = &question.job;
-    if (config->ranks == SL_CONFIG_UNSET)
-        SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of GPUs: give --ranks");
     if (config->global_batch == SL_CONFIG_UNSET)
         SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of rows a step: give --global-batch");
-    if (config->ranks > cluster->node_gpus && cluster->network.byte_rate <= 0)
+    if (config->ranks != SL_CONFIG_UNSET && config->ranks > cluster->node_gpus &&
+        cluster->network.byte_rate <= 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "--ranks %" PRIu64
                 ": %s describes one machine of one GPU: describe the network that "
@@ -133,7 +134,7 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
                 config->seq, job->shape.context);
     SL_TRY(choose_type(config, cluster, &job->type));
     job->seq = (uint32_t)config->seq;
-    job->ranks = (uint32_t)config->ranks;
+    job->ranks = config->ranks == SL_CONFIG_UNSET ? 0 : (uint32_t)config->ranks;
     job->global_batch = config->global_batch;
     job->sequence_parallel = config->sequence_parallel;
     job->partition_activations = config->partition_activations;
@@ -284,13 +285,35 @@ static void print_bytes(const sl_cluster_estimate *it)
            sl_command_format_size(it->budget[SL_TIER_DISK]).text);
 }
 
+/* Why so many GPUs; nothing where --ranks gives them. */
+static void print_counts(const sl_cluster_job *job, const sl_cluster_counts *counts)
+{
+    if (counts->count == 0)
+        return;
+    printf("  %6s %12s %12s %14s %14s\n", "GPUs", "a step", "tokens/s", "of a GPU", "GPU time");
+    for (uint32_t i = 0; i < counts->count; i++) {
+        const sl_cluster_count *it = &counts->items[i];
+        const double rate = (double)job->global_batch * job->seq / it->best.step_seconds;
+        printf("%s %6u %10.3f s %12.0f %14.1f %12.3f s\n", i == counts->chosen ? ">" : " ",
+               it->ranks, it->best.step_seconds, rate, rate / it->ranks,
+               it->ranks * it->best.step_seconds);
+    }
+    sl_terminal_print(stdout, 2,
+                      "%u GPU%s: the most whose GPU time of a step is within a twentieth of the "
+                      "least",
+                      job->ranks, job->ranks == 1 ? "" : "s");
+    putchar('\n');
+}
+
 static void print_answer(const sl_cluster_question *question, const sl_cluster_answer *answer)
 {
     const sl_cluster_job *job = &question->job;
     char text[512];
-    sl_terminal_print(
-        stdout, 2, "%" PRIu64 " parameters on %u GPUs, %" PRIu64 " rows of %u tokens a step, in %s",
-        job->parameters, job->ranks, job->global_batch, job->seq, sl_type_name(job->type));
+    sl_terminal_print(stdout, 2,
+                      "%" PRIu64 " parameters on %u GPU%s, %" PRIu64
+                      " rows of %u tokens a step, in %s",
+                      job->parameters, job->ranks, job->ranks == 1 ? "" : "s", job->global_batch,
+                      job->seq, sl_type_name(job->type));
     if (job->trained < job->parameters)
         sl_terminal_print(stdout, 2, "%" PRIu64 " of them are trained", job->trained);
     describe_candidate(&answer->best[0].candidate, text, sizeof text);
@@ -357,21 +380,40 @@ static json_t *format_candidate(const sl_cluster_estimate *it)
         (int)sl_cluster_is_runnable(candidate), "drawn", (int)it->is_planned);
 }
 
+/* Empty where --ranks gives the number. NULL: no memory. */
+static json_t *list_counts(const sl_cluster_counts *counts)
+{
+    json_t *list = json_array();
+    bool has_failed = !list;
+    for (uint32_t i = 0; i < counts->count && !has_failed; i++) {
+        const sl_cluster_count *it = &counts->items[i];
+        has_failed = json_array_append_new(list, json_pack("{s:i, s:f}", "ranks", (int)it->ranks,
+                                                           "predicted_step_ms",
+                                                           1e3 * it->best.step_seconds)) != 0;
+    }
+    if (has_failed) {
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
 static sl_status format_answer(const sl_cluster_question *question, const sl_cluster_answer *answer,
-                               json_t **out_object)
+                               const sl_cluster_counts *counts, json_t **out_object)
 {
     json_t *cluster = NULL, *best = json_array();
     sl_status status = sl_cluster_format(question->job.cluster, &cluster);
     bool has_failed = !best || status != SL_OK;
     for (uint32_t i = 0; i < answer->count && !has_failed; i++)
         has_failed = json_array_append_new(best, format_candidate(&answer->best[i])) != 0;
-    json_t *object = json_pack(
-        "{s:b, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:I, s:o, s:o}", "fits", 1, "parameters",
-        (json_int_t)question->job.parameters, "trained_parameters",
-        (json_int_t)question->job.trained, "ranks", (int)question->job.ranks, "global_batch",
-        (json_int_t)question->job.global_batch, "seq", (int)question->job.seq, "considered",
-        (json_int_t)answer->considered, "fitting", (json_int_t)answer->fitting, "simulated",
-        (json_int_t)answer->simulated, "best", best, "assumed", cluster);
+    json_t *object =
+        json_pack("{s:b, s:I, s:I, s:i, s:I, s:i, s:I, s:I, s:I, s:o, s:o, s:o}", "fits", 1,
+                  "parameters", (json_int_t)question->job.parameters, "trained_parameters",
+                  (json_int_t)question->job.trained, "ranks", (int)question->job.ranks,
+                  "global_batch", (json_int_t)question->job.global_batch, "seq",
+                  (int)question->job.seq, "considered", (json_int_t)answer->considered, "fitting",
+                  (json_int_t)answer->fitting, "simulated", (json_int_t)answer->simulated, "best",
+                  best, "counts", list_counts(counts), "assumed", cluster);
     SL_TRY(status);
     if (has_failed || !object) {
         json_decref(object);
@@ -419,21 +461,125 @@ static sl_status refuse(const sl_cluster_question *question, const sl_cluster_an
             sl_command_format_size(miss->budget_bytes).text, text, way_out);
 }
 
+/* ---- a configuration for train ---- */
+
+static sl_choice make_choice(const sl_cluster_candidate *it)
+{
+    return (sl_choice){.prefetch = SL_PREFETCH_AUTO,
+                       .recompute = it->recompute,
+                       .accumulation = it->accumulation,
+                       .placement = it->placement};
+}
+
+static int set_number(json_t *object, const char *key, uint64_t number)
+{
+    return json_object_set_new(object, key, json_integer((json_int_t)number));
+}
+
+/* NULL: no memory. */
+static json_t *format_chosen(const sl_cluster_job *job, const sl_cluster_candidate *it)
+{
+    const sl_choice choice = make_choice(it);
+    json_t *object = sl_run_config_format(&choice);
+    if (!object)
+        return NULL;
+    int failed = set_number(object, "tp", it->layout.tensor);
+    failed |= set_number(object, "pp", it->layout.stages);
+    failed |= set_number(object, "zero", it->zero);
+    failed |= set_number(object, "micro_batch", it->micro_batch);
+    failed |= set_number(object, "global_batch", job->global_batch);
+    failed |= set_number(object, "seq", job->seq);
+    failed |= json_object_set_new(object, "precision", json_string(sl_type_name(job->type)));
+    if (it->layout.stages > 1)
+        failed |=
+            json_object_set_new(object, "schedule", json_string(it->is_gpipe ? "gpipe" : "1f1b"));
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static sl_status write_config(const sl_config *config, const sl_cluster_question *question,
+                              const sl_cluster_estimate *best)
+{
+    char note[256];
+    const sl_cluster *cluster = question->job.cluster;
+    json_t *chosen = format_chosen(&question->job, &best->candidate);
+    if (!chosen)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
+    snprintf(note, sizeof note, "%u GPU%s of %s; a step is predicted to take %.3g s",
+             question->job.ranks, question->job.ranks == 1 ? "" : "s", cluster->name,
+             best->step_seconds);
+    const sl_status status = sl_run_config_write(
+        &(sl_run_config_args){config, chosen, note, question->job.ranks, cluster->node_gpus});
+    json_decref(chosen);
+    return status;
+}
+
+static sl_status check_write_config(const sl_config *config)
+{
+    if (!config->write_config)
+        return SL_OK;
+    if (config->ranks != SL_CONFIG_UNSET && config->ranks > SL_COMM_RANKS_MAX)
+        SL_FAIL(SL_ERROR_USAGE, "--write-config: train takes at most %d ranks, not %" PRIu64,
+                SL_COMM_RANKS_MAX, config->ranks);
+    return sl_run_config_check(config->write_config);
+}
+
 /* ---- the command ---- */
 
+typedef struct result {
+    sl_cluster_answer answer;
+    sl_cluster_counts counts; /* empty where --ranks gives the number */
+} result;
+
 static sl_status tell(const sl_config *config, const sl_cluster_question *question,
-                      const sl_cluster_answer *answer)
+                      const result *found)
 {
     json_t *object = NULL;
-    SL_TRY(format_answer(question, answer, &object));
+    SL_TRY(format_answer(question, &found->answer, &found->counts, &object));
     sl_status status = SL_OK;
     if (config->json)
         status = sl_command_print_json(object, 17);
-    else
-        print_answer(question, answer);
+    else {
+        print_counts(&question->job, &found->counts);
+        print_answer(question, &found->answer);
+    }
     if (status == SL_OK && config->report)
-        status = sl_report_write_cluster(config->report, question, answer, object);
+        status = sl_report_write_cluster(config->report, question, &found->answer, object);
     json_decref(object);
+    return status;
+}
+
+/* The fastest of --ranks. Where that is open, of the number that is worth it; one whose whole plan
+ * does not fit is passed over, though it fits by estimate. */
+static sl_status find(sl_cluster_question *question, result *out)
+{
+    sl_cluster_counts *counts = &out->counts;
+    if (question->job.ranks > 0)
+        return sl_cluster_choose(question, &out->answer);
+    sl_status status = sl_cluster_count_ranks(question, SL_COMM_RANKS_MAX, counts);
+    question->job.ranks = counts->too_few;
+    if (status == SL_ERROR_FIT)
+        return sl_cluster_choose(question, &out->answer); /* for what it misses */
+    SL_TRY(status);
+    do {
+        question->job.ranks = counts->items[counts->chosen].ranks;
+        status = sl_cluster_choose(question, &out->answer);
+    } while (status == SL_ERROR_FIT && ++counts->chosen < counts->count);
+    return status;
+}
+
+static sl_status answer(const sl_config *config, sl_cluster_question *question, result *out)
+{
+    sl_status status = find(question, out);
+    if (status == SL_ERROR_FIT)
+        status = refuse(question, &out->answer);
+    if (status == SL_OK)
+        status = tell(config, question, out);
+    if (status == SL_OK && config->write_config)
+        status = write_config(config, question, &out->answer.best[0]);
     return status;
 }
 
@@ -443,16 +589,14 @@ sl_status sl_plan_cluster(sl_config *config)
     sl_cluster_question question;
     SL_TRY(sl_cluster_load(config->cluster, &cluster));
     SL_TRY(make_question(config, &cluster, &question));
+    SL_TRY(check_write_config(config));
     if (config->report)
         SL_TRY(sl_report_check(config->report, SL_PAGE_CLUSTER));
-    sl_cluster_answer *answer = calloc(1, sizeof *answer);
-    if (!answer)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");
-    sl_status status = sl_cluster_choose(&question, answer);
-    if (status == SL_ERROR_FIT)
-        status = refuse(&question, answer);
-    if (status == SL_OK)
-        status = tell(config, &question, answer);
-    free(answer);
+    SL_TRY(sl_cluster_samples_open(&question.samples));
+    result *found = calloc(1, sizeof *found);
+    const sl_status status = found ? answer(config, &question, found)
+                                   : sl_status_fail(SL_ERROR_SYSTEM, "no memory for a plan");
+    free(found);
+    sl_cluster_samples_close(question.samples);
     return status;
 }

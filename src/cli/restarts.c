@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "command.h"
+#include "config/batch.h"
 #include "files/files.h"
 #include "options.h"
 #include "terminal.h"
@@ -113,14 +114,21 @@ void sl_restarts_close(sl_restarts *restarts)
     restarts->words = NULL;
 }
 
+/* Of numbers that the ranks choose, the least. */
+static uint64_t count_least(uint64_t count)
+{
+    return count == SL_CONFIG_UNSET ? 1 : count;
+}
+
 uint32_t sl_restarts_choose_ranks(const sl_restarts *restarts, uint32_t rank_count)
 {
     const sl_config *config = &restarts->config;
-    const uint64_t model = config->tp * config->pp; /* 1e5 each at most */
+    const uint64_t model = count_least(config->tp) * count_least(config->pp); /* 1e5 each at most */
+    const uint64_t micro_batch = sl_batch_is_chosen(config) ? 1 : config->micro_batch;
     if (!restarts->sheds_ranks)
         return rank_count;
     for (uint32_t count = rank_count - 1; count >= model; count--) {
-        const uint64_t rows = config->micro_batch * (count / model);
+        const uint64_t rows = micro_batch * (count / model);
         if (count % model == 0 && config->global_batch % rows == 0 &&
             config->global_batch / rows <= SL_CONFIG_ACCUMULATE_MAX)
             return count;

@@ -31,10 +31,14 @@ typedef struct sampled {
     sl_layer_costs costs;
 } sampled;
 
+struct sl_cluster_samples {
+    sampled *items;
+    uint64_t count, capacity;
+};
+
 typedef struct chooser {
     const sl_cluster_question *question;
-    sampled *samples;
-    uint32_t sample_count, sample_capacity;
+    sl_cluster_samples *samples;
     sl_cluster_estimate *estimates; /* that fit */
     uint64_t estimate_count, estimate_capacity;
     sl_cluster_answer *answer;
@@ -69,8 +73,8 @@ static sl_status grow(void **list, uint64_t count, uint64_t *capacity, size_t si
 
 static sampled *find_sample(const chooser *self, const sl_layer_cost_args *sample)
 {
-    for (uint32_t i = 0; i < self->sample_count; i++) {
-        sampled *it = &self->samples[i];
+    for (uint64_t i = 0; i < self->samples->count; i++) {
+        sampled *it = &self->samples->items[i];
         if (it->tensor == sample->tensor_ranks && it->micro_batch == sample->micro_batch &&
             it->recompute == sample->recompute && it->stores_sums == sample->stores_sums)
             return it;
@@ -83,13 +87,12 @@ static sl_status take_sample(chooser *self, const sl_cluster_candidate *candidat
                              const sampled **out_sampled)
 {
     const sl_layer_cost_args sample = sl_cluster_layer_args(&self->question->job, candidate);
-    uint64_t capacity = self->sample_capacity;
+    sl_cluster_samples *all = self->samples;
     *out_sampled = find_sample(self, &sample);
     if (*out_sampled)
         return SL_OK;
-    SL_TRY(grow((void **)&self->samples, self->sample_count, &capacity, sizeof *self->samples));
-    self->sample_capacity = (uint32_t)capacity;
-    sampled *it = &self->samples[self->sample_count];
+    SL_TRY(grow((void **)&all->items, all->count, &all->capacity, sizeof *all->items));
+    sampled *it = &all->items[all->count];
     *it = (sampled){
         sample.tensor_ranks, sample.micro_batch, sample.recompute, sample.stores_sums, true, {{0}}};
     sl_status status = sl_layer_cost_measure(&sample, &it->costs);
@@ -97,7 +100,7 @@ static sl_status take_sample(chooser *self, const sl_cluster_candidate *candidat
         it->is_possible = false;
     else
         SL_TRY(status);
-    self->sample_count++;
+    all->count++;
     *out_sampled = it;
     return SL_OK;
 }
@@ -391,7 +394,7 @@ static sl_status simulate(chooser *self, sl_cluster_estimate *estimate)
 static sl_status choose(chooser *self)
 {
     SL_TRY(try_layouts(self));
-    self->answer->sampled = self->sample_count;
+    self->answer->sampled = (uint32_t)self->samples->count;
     if (self->answer->considered == 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "no way to share %u ranks and --global-batch %" PRIu64
@@ -410,12 +413,31 @@ static sl_status choose(chooser *self)
     return SL_OK;
 }
 
+sl_status sl_cluster_samples_open(sl_cluster_samples **out_samples)
+{
+    sl_cluster_samples *samples = calloc(1, sizeof *samples);
+    if (!samples)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the costs of layers");
+    *out_samples = samples;
+    return SL_OK;
+}
+
+void sl_cluster_samples_close(sl_cluster_samples *samples)
+{
+    if (samples)
+        free(samples->items);
+    free(samples);
+}
+
 sl_status sl_cluster_choose(const sl_cluster_question *question, sl_cluster_answer *out_answer)
 {
+    sl_cluster_samples own = {.count = 0};
     *out_answer = (sl_cluster_answer){.count = 0};
-    chooser self = {.question = question, .answer = out_answer};
+    chooser self = {.question = question,
+                    .samples = question->samples ? question->samples : &own,
+                    .answer = out_answer};
     sl_status status = choose(&self);
-    free(self.samples);
+    free(own.items);
     free(self.estimates);
     return status;
 }

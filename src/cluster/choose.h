@@ -11,6 +11,9 @@
 
 enum { SL_CLUSTER_OPEN = -1, SL_CLUSTER_BEST = 3 };
 
+/* Costs of layers that were planned. */
+typedef struct sl_cluster_samples sl_cluster_samples;
+
 typedef struct sl_cluster_question {
     sl_cluster_job job;
     /* Numbers that are fixed; 0: open. */
@@ -18,6 +21,9 @@ typedef struct sl_cluster_question {
     /* What is fixed; SL_CLUSTER_OPEN: it is not. */
     int zero, recompute, policy, accumulation, is_gpipe;
     bool plans; /* a candidate that this version can run is planned whole and verified */
+    /* Shared by questions that differ in ranks, in rows of a step and in what is fixed; NULL: the
+     * question has its own. */
+    sl_cluster_samples *samples;
 } sl_cluster_question;
 
 /* The candidate that misses least of those that do not fit. */
@@ -35,6 +41,10 @@ typedef struct sl_cluster_answer {
     uint32_t sampled; /* layers that were planned */
     sl_cluster_miss miss;
 } sl_cluster_answer;
+
+/* SL_ERROR_SYSTEM. */
+sl_status sl_cluster_samples_open(sl_cluster_samples **out_samples);
+void sl_cluster_samples_close(sl_cluster_samples *samples);
 
 /* SL_ERROR_USAGE: nothing divides so; SL_ERROR_FIT: nothing fits, and *out_answer has the miss. */
 sl_status sl_cluster_choose(const sl_cluster_question *question, sl_cluster_answer *out_answer);

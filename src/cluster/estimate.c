@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/comm.h"
 #include "machine/exchange_cost.h"
@@ -211,21 +212,30 @@ static void count_stage(const stage *it, const sl_layer_costs *costs,
 
 static void set_budgets(const sl_cluster *cluster, uint64_t budget[SL_TIER_COUNT])
 {
+    if (cluster->rank) {
+        memcpy(budget, cluster->rank->budget, sizeof cluster->rank->budget);
+        return;
+    }
     budget[SL_TIER_DEVICE] = cluster->device_bytes - cluster->reserved_bytes;
     budget[SL_TIER_HOST] = (uint64_t)(usable * (double)cluster->host_bytes) / cluster->node_gpus;
     budget[SL_TIER_DISK] = (uint64_t)(usable * (double)cluster->disk_bytes) / cluster->node_gpus;
 }
 
-static bool check_budgets(const sl_cluster_estimate *estimate, sl_tier *out_tier,
-                          uint64_t *out_missing)
+static bool check_budgets(const sl_cluster *cluster, const sl_cluster_estimate *estimate,
+                          sl_tier *out_tier, uint64_t *out_missing)
 {
+    const uint64_t both = estimate->bytes[SL_TIER_DEVICE] + estimate->bytes[SL_TIER_HOST];
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         if (estimate->bytes[tier] > estimate->budget[tier]) {
             *out_tier = (sl_tier)tier;
             *out_missing = estimate->bytes[tier] - estimate->budget[tier];
             return false;
         }
-    return true;
+    if (!cluster->rank || both <= cluster->rank->shared_bytes)
+        return true;
+    *out_tier = SL_TIER_HOST;
+    *out_missing = both - cluster->rank->shared_bytes;
+    return false;
 }
 
 /* ---- time ---- */
@@ -413,7 +423,7 @@ bool sl_cluster_fits(const sl_cluster_job *job, const sl_layer_costs *costs,
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         estimate->bytes[tier] = (uint64_t)most[tier];
     set_budgets(job->cluster, estimate->budget);
-    return check_budgets(estimate, out_tier, out_missing);
+    return check_budgets(job->cluster, estimate, out_tier, out_missing);
 }
 
 sl_status sl_cluster_bound(const sl_cluster_job *job, const sl_layer_costs *costs,

@@ -43,8 +43,8 @@ static const sl_tensor_spec *find_first(const sl_program *whole, const char *nam
 static sl_status refuse_block(const char *name, const block_name *at)
 {
     SL_FAIL(SL_ERROR_USAGE,
-            "--cluster takes all blocks for alike, and \"%s\" is in another way than in block 0: "
-            "let patterns match it in every block, as '%.*s*%s'",
+            "one block stands for all, and \"%s\" is in another way than in block 0: let patterns "
+            "match it in every block, as '%.*s*%s'",
             name, (int)(at->digits - name), name, at->rest);
 }
 

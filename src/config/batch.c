@@ -1,6 +1,12 @@
 /* See batch.h. */
 #include "batch.h"
 
+bool sl_batch_is_chosen(const sl_config *config)
+{
+    const bool is_open = config->tp == SL_CONFIG_UNSET || config->pp == SL_CONFIG_UNSET;
+    return is_open && !config->given[SL_CONFIG_ROW_micro_batch];
+}
+
 sl_status sl_batch_plan_ranks(sl_config *config)
 {
     enum { LISTED_MAX = 1024 };                     /* whose groups are listed one by one */

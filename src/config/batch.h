@@ -4,6 +4,10 @@
 
 #include "config.h"
 
+/* Whether --micro-batch is chosen with --tp or --pp: one of them is auto, and --micro-batch was not
+ * given. */
+bool sl_batch_is_chosen(const sl_config *config);
+
 /* Data-parallel ranks of a process that is alone: those of --ranks, which a plan is for. What is
  * filled in already stays. SL_ERROR_USAGE: --tp and --dp make another number. */
 sl_status sl_batch_plan_ranks(sl_config *config);

@@ -199,10 +199,17 @@ static sl_status set_real(const sl_config_row *row, double *field, const char *t
     return SL_OK;
 }
 
-/* "auto" leaves a number open, where that is the default. */
+/* Whether "auto" is a value: it is the default, or stands at the end of the hint. */
+static bool takes_auto(const sl_config_row *row)
+{
+    return strcmp(row->initial, "auto") == 0 ||
+           (row->hint && sl_files_name_ends(row->hint, "|auto"));
+}
+
+/* "auto" leaves a number open. */
 static bool unset_number(const sl_config_row *row, void *field, const char *text)
 {
-    if (strcmp(row->initial, "auto") != 0 || strcmp(text, "auto") != 0)
+    if (strcmp(text, "auto") != 0 || !takes_auto(row))
         return false;
     switch (row->kind) {
     case SL_CONFIG_COUNT:
@@ -582,8 +589,9 @@ static sl_status check_evaluation(const sl_config *config)
 /* Of plan: answers that would stand in each other's way. */
 static sl_status check_answers(const sl_config *config)
 {
-    if (config->compare.count > 0 && (config->report || config->explain))
-        SL_FAIL(SL_ERROR_USAGE, "--compare prints a table alone: leave --report and --explain out");
+    if (config->compare.count > 0 && (config->report || config->explain || config->write_config))
+        SL_FAIL(SL_ERROR_USAGE, "--compare prints a table alone: leave --report, --explain and "
+                                "--write-config out");
     if (config->json && config->explain)
         SL_FAIL(SL_ERROR_USAGE, "--explain is for people: leave --json out");
     return SL_OK;
@@ -735,6 +743,9 @@ static sl_status check_converting(sl_config *config)
                 what);
     if (config->merge && config->convert_format == PEFT)
         SL_FAIL(SL_ERROR_USAGE, "--format peft writes the adapters alone: leave --merge out");
+    if (config->tp == SL_CONFIG_UNSET || config->pp == SL_CONFIG_UNSET)
+        SL_FAIL(SL_ERROR_USAGE, "--%s auto: pieces are made for a number of ranks: give it",
+                config->tp == SL_CONFIG_UNSET ? "tp" : "pp");
     if (config->convert_format != MEGATRON && (config->tp > 1 || config->pp > 1))
         SL_FAIL(SL_ERROR_USAGE, "--%s is for --format megatron: the others are not divided",
                 config->tp > 1 ? "tp" : "pp");

@@ -129,6 +129,9 @@ typedef struct sl_config {
     SL_CONFIG_LIST(X)
 #undef X
     bool given[SL_CONFIG_ROW_COUNT]; /* set by a file or on the command line */
+    /* Was given as "auto", and a value was chosen since, which a checkpoint does not take for
+     * given. */
+    bool was_auto[SL_CONFIG_ROW_COUNT];
     bool solves_micro_batch; /* of a foreign file: it follows from --global-batch, unless given */
     bool checks_checkpoints; /* compares all sums of a checkpoint before it is chosen: another one
                                 was found to be damaged while it was loaded */

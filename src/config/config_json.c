@@ -291,6 +291,7 @@ static bool is_utf8(const char *text)
 typedef struct printing {
     const char *directory; /* from which paths are seen */
     bool needs_all;        /* refuses what JSON cannot say */
+    bool keeps_auto;       /* "auto" where that was given, whatever was chosen */
 } printing;
 
 /* Recorded as something else, a text would not come back when the run goes on. */
@@ -379,6 +380,10 @@ static sl_status format_option(const sl_config *config, const sl_config_row *row
         [SL_CONFIG_CHOICE] = SL_FIELD_CHOICE,
     };
     const void *field = (const char *)config + row->offset;
+    if (how->keeps_auto && config->was_auto[row - sl_config_rows()]) {
+        *out_value = json_string("auto");
+        return *out_value ? SL_OK : refuse_memory();
+    }
     if (row->kind == SL_CONFIG_LIST_OF)
         return format_list(row, how, field, out_value);
     if (row->kind == SL_CONFIG_TEXT)
@@ -418,13 +423,14 @@ static sl_status add_rows(const sl_config *config, const bool *wanted, const pri
     return SL_OK;
 }
 
-static sl_status format_rows(const sl_config *config, const bool *wanted, bool needs_all,
+/* `how` without its directory. */
+static sl_status format_rows(const sl_config *config, const bool *wanted, printing how,
                              json_t **out_object)
 {
     char *directory = getcwd(NULL, 0);
     if (!directory)
         SL_FAIL(SL_ERROR_IO, "the present directory has no name: %s", strerror(errno));
-    const printing how = {directory, needs_all};
+    how.directory = directory;
     json_t *object = json_object();
     sl_status status = object ? add_rows(config, wanted, &how, object) : refuse_memory();
     free(directory);
@@ -449,7 +455,7 @@ sl_status sl_config_format(const sl_config *config, sl_config_command command, j
 {
     bool wanted[SL_CONFIG_ROW_COUNT];
     choose_rows(config, command, false, wanted);
-    return format_rows(config, wanted, false, out_object);
+    return format_rows(config, wanted, (printing){0}, out_object);
 }
 
 /* --tokens has no place beside the options of all commands (set_key). */
@@ -461,11 +467,10 @@ static sl_status move_tokens(uint64_t tokens, json_t *object)
                                                                            : refuse_memory();
 }
 
-sl_status sl_config_print(const sl_config *config, sl_config_command command, json_t **out_object)
+/* Takes the object over. */
+static sl_status give_one_length(const sl_config *config, json_t *object, json_t **out_object)
 {
     sl_status status = SL_OK;
-    json_t *object = NULL;
-    SL_TRY(sl_config_format(config, command, &object));
     if (sl_run_length_is_open(config))
         json_object_del(object, "steps");
     if (config->train_tokens != SL_CONFIG_UNSET)
@@ -478,12 +483,29 @@ sl_status sl_config_print(const sl_config *config, sl_config_command command, js
     return SL_OK;
 }
 
+sl_status sl_config_print(const sl_config *config, sl_config_command command, json_t **out_object)
+{
+    json_t *object = NULL;
+    SL_TRY(sl_config_format(config, command, &object));
+    return give_one_length(config, object, out_object);
+}
+
+sl_status sl_config_print_given(const sl_config *config, sl_config_command command,
+                                json_t **out_object)
+{
+    bool wanted[SL_CONFIG_ROW_COUNT];
+    json_t *object = NULL;
+    choose_rows(config, command, true, wanted);
+    SL_TRY(format_rows(config, wanted, (printing){.needs_all = true}, &object));
+    return give_one_length(config, object, out_object);
+}
+
 sl_status sl_config_format_given(const sl_config *config, sl_config_command command,
                                  json_t **out_object)
 {
     bool wanted[SL_CONFIG_ROW_COUNT];
     choose_rows(config, command, true, wanted);
-    return format_rows(config, wanted, false, out_object);
+    return format_rows(config, wanted, (printing){.keeps_auto = true}, out_object);
 }
 
 sl_status sl_config_check_recorded(const sl_config *config, sl_config_command command)
@@ -491,7 +513,7 @@ sl_status sl_config_check_recorded(const sl_config *config, sl_config_command co
     json_t *object = NULL;
     bool wanted[SL_CONFIG_ROW_COUNT];
     choose_rows(config, command, false, wanted);
-    sl_status status = format_rows(config, wanted, true, &object);
+    sl_status status = format_rows(config, wanted, (printing){.needs_all = true}, &object);
     json_decref(object);
     return status;
 }

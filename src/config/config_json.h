@@ -31,7 +31,13 @@ sl_status sl_config_format(const sl_config *config, sl_config_command command, j
  * --tokens says how long the run is, without the steps that follow from it. */
 sl_status sl_config_print(const sl_config *config, sl_config_command command, json_t **out_object);
 
-/* As sl_config_format, with those options only that a file or the command line gave. */
+/* As sl_config_print, with those options only that a file or the command line gave. SL_ERROR_USAGE:
+ * a text is not UTF-8; names the option. */
+sl_status sl_config_print_given(const sl_config *config, sl_config_command command,
+                                json_t **out_object);
+
+/* As sl_config_format, with those options only that a file or the command line gave; "auto" where
+ * that was given, also if a value was chosen since (was_auto). */
 sl_status sl_config_format_given(const sl_config *config, sl_config_command command,
                                  json_t **out_object);
 

@@ -6,7 +6,8 @@
  *            below 1 a share of --steps), REAL, SIZE, SWITCH or CHOICE; decides the field's type
  *   initial  the default, as a user would write it; "auto" makes "auto" a value (unset); "" is none
  *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order. One
- *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
+ *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"; with
+ *            "|auto" at its end, "auto" is a value of a number whose default is another
  *   low,high the range of a COUNT, ELEMENTS, STEPS or REAL, both ends included
  *   commands the commands that take it: T train, plan and profile, P plan alone, R profile alone,
  *            G generate, E eval, D doctor, B bench, K tokenize, V convert, O report, I init; what
@@ -280,21 +281,21 @@
       "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
-    X(COUNT, tp, "tp", "1", "N", 1, 1e5, TGEV, RANKS, TGEV,                                        \
+    X(COUNT, tp, "tp", "1", "N|auto", 1, 1e5, TGEV, RANKS, TGEV,                                   \
       "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them; " \
-      "of convert: pieces of --format megatron")                                                   \
+      "auto: chosen for this machine; of convert: pieces of --format megatron")                    \
     X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, TGE, RANKS, 0,                                    \
       "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
       "(what --tp leaves of the ranks)")                                                           \
     X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 65536, P, RANKS, P,                              \
-      "plan for so many ranks, without starting any (--tp times --pp times --dp; 1024 without "    \
-      "--cluster)")                                                                                \
+      "plan for so many ranks, without starting any: auto is --tp times --pp times --dp, at most " \
+      "1024, or with --cluster as many GPUs as the run is worth")                                  \
     X(TEXT, cluster, "cluster", "", "FILE", 0, 0, P, RANKS, P,                                     \
       "a cluster described in JSON: finds how --ranks of its GPUs do a step of --global-batch "    \
       "rows fastest, over all of --tp, --pp, --dp, --zero, --micro-batch, --policy, "              \
       "--recompute and --accumulation that are not given")                                         \
-    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TGEV, RANKS, TGEV,                                        \
-      "pipeline stages, a rank each; of convert as --tp")                                          \
+    X(COUNT, pp, "pp", "1", "N|auto", 1, 1e5, TGEV, RANKS, TGEV,                                   \
+      "pipeline stages, a rank each; auto and of convert as --tp")                                 \
     X(CHOICE, schedule, "schedule", "1f1b", "1f1b|gpipe", 0, 0, T, RANKS, 0,                       \
       "the order of a stage's micro-batches: 1f1b, a backward pass after each forward one, keeps " \
       "as many as there are stages behind it; gpipe, all forward and then all backward, keeps "    \
@@ -305,9 +306,10 @@
       "cost, "                                                                                     \
       "so that predicted time is even, embedding and head included; or numbers, as in 6,7,-1, "    \
       "where -1 is what the others leave")                                                         \
-    X(COUNT, zero, "zero", "1", "0..3", 0, 3, TGE, RANKS, TGE,                                     \
+    X(COUNT, zero, "zero", "1", "0..3|auto", 0, 3, TGE, RANKS, TGE,                                \
       "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
-      "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters")           \
+      "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters; auto as "  \
+      "--tp")                                                                                      \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, RANKS, 0,            \
       "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
       "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \
@@ -370,6 +372,8 @@
     X(LIST, compare, "compare", "", "POLICY|SIZE|NAME=VALUE...", 0, 0, P, OUTPUT, P,               \
       "plan each of these beside the other options, in one table: a policy, a size of device "     \
       "memory, or settings such as policy=host+device-memory=2G")                                  \
+    X(TEXT, write_config, "write-config", "", "FILE", 0, 0, P, OUTPUT, P,                          \
+      "file for train --config: the options, and what the plan chose")                             \
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBKV, WATCHING, K | V, "no progress")         \
     X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, PEDB, "print one JSON object")      \
     X(SWITCH, self_test, "self-test", "false", NULL, 0, 0, D, OUTPUT, D,                           \

@@ -420,6 +420,20 @@ sl_status sl_config_recorded_path(const sl_config_record *record, uint32_t row, 
     return SL_OK;
 }
 
+sl_status sl_config_recorded_number(const sl_config_record *record, uint32_t row,
+                                    uint64_t *out_number)
+{
+    json_t *resolved = NULL;
+    char key[KEY_BYTES];
+    SL_TRY(parse_record(record->resolved_json, &resolved));
+    sl_config_format_key(row, key, sizeof key);
+    const json_t *value = json_object_get(resolved, key);
+    const json_int_t number = json_is_integer(value) ? json_integer_value(value) : -1;
+    *out_number = number < 0 ? SL_CONFIG_UNSET : (uint64_t)number;
+    json_decref(resolved);
+    return SL_OK;
+}
+
 /* The weights come from the checkpoint, so other ones cannot be meant. */
 static sl_status check_init(const merge *self)
 {

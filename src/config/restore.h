@@ -36,6 +36,11 @@ sl_status sl_config_restore(sl_config *config, const sl_config_record *record, c
  * SL_ERROR_DATA, SL_ERROR_SYSTEM. */
 sl_status sl_config_recorded_path(const sl_config_record *record, uint32_t row, char **out_path);
 
+/* The number that the recorded run had for the option `row` when all was resolved, 0 or more;
+ * SL_CONFIG_UNSET: none. SL_ERROR_DATA, SL_ERROR_SYSTEM. */
+sl_status sl_config_recorded_number(const sl_config_record *record, uint32_t row,
+                                    uint64_t *out_number);
+
 /* Adds to `*changes` the numbers that nobody gave and that are others than in the checkpoint,
  * because an option changed from which they follow; of a configuration that was restored and then
  * checked, which is where they are found. Statuses as above. */

@@ -3,7 +3,6 @@
 
 #include "config.h"
 #include "foreign/words.h"
-#include "tensor_parallel.h"
 
 static void take_size(uint64_t given, uint32_t *size)
 {
@@ -155,5 +154,5 @@ sl_status sl_config_fit_model(sl_config *config, const sl_model_shape *shape)
     if (config->seq > shape->context && shape->context > 0)
         SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
                 (unsigned long long)config->seq, shape->context);
-    return sl_tensor_parallel_check(config);
+    return SL_OK;
 }

@@ -73,6 +73,11 @@ static sl_status read_numbers(const sl_config *config, numbers *out)
 sl_status sl_stages_check(const sl_config *config)
 {
     numbers it;
+    if (config->pp == SL_CONFIG_UNSET && sl_stages_kind_of(config) != SL_STAGES_UNIFORM)
+        SL_FAIL(SL_ERROR_USAGE, "--stages %s beside --pp auto: give the number of stages",
+                config->stages);
+    if (config->pp == SL_CONFIG_UNSET)
+        return SL_OK;
     if (config->pp > 1 && config->accumulation == SL_ACCUMULATE_LAYER &&
         config->schedule != SL_SCHEDULE_GPIPE)
         SL_FAIL(SL_ERROR_USAGE,

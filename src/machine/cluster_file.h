@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-#include "program/program.h"
+#include "chunk/chunk.h"
 
 /* One way between two places, in each direction. */
 typedef struct sl_cluster_link {
@@ -28,7 +28,15 @@ typedef enum sl_cluster_sums {
     SL_CLUSTER_RING      /* partial sums go round, as NCCL does */
 } sl_cluster_sums;
 
+/* A rank of a machine that is there, as plans know it: no file says it. */
+typedef struct sl_cluster_rank {
+    sl_machine machine;
+    uint64_t budget[SL_TIER_COUNT];
+    uint64_t shared_bytes; /* of device and host together; UINT64_MAX: each has its own */
+} sl_cluster_rank;
+
 typedef struct sl_cluster {
+    const sl_cluster_rank *rank; /* borrowed; stands for the figures of a rank; NULL: these count */
     char name[64];
     uint32_t node_gpus;  /* GPUs of a node, one rank each */
     uint32_t node_cores; /* of its processors, shared by its ranks */

@@ -125,6 +125,8 @@ static void set_copies(const sl_cluster *cluster, sl_machine *machine)
 sl_machine sl_cluster_machine(const sl_cluster *cluster, const sl_comm_layout *layout,
                               uint32_t grad_bytes)
 {
+    if (cluster->rank)
+        return cluster->rank->machine;
     const uint32_t cores = cluster->node_cores / cluster->node_gpus;
     const sl_exchange_cost tensor = sl_exchange_cost_of(cluster, layout, SL_COMM_TENSOR);
     const sl_exchange_cost data = sl_exchange_cost_of(cluster, layout, SL_COMM_DATA);

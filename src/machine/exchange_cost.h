@@ -36,7 +36,8 @@ double sl_exchange_cost_seconds(const sl_exchange_cost *cost, double bytes);
 double sl_exchange_cost_send_seconds(const sl_cluster *cluster, const sl_comm_layout *layout,
                                      double bytes);
 
-/* One rank: the described GPU and its share of the node, with the exchanges of its groups.
+/* One rank: that of a machine that is there, or the described GPU and its share of the node, with
+ * the exchanges of its groups.
  * grad_bytes: of an element of a stored gradient. */
 sl_machine sl_cluster_machine(const sl_cluster *cluster, const sl_comm_layout *layout,
                               uint32_t grad_bytes);

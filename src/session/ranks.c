@@ -283,12 +283,11 @@ static sl_status open_gpus(sl_ranks *ranks, const sl_config *config)
     return sl_gpu_ranks_open(&args, &ranks->gpus);
 }
 
-/* Before groups are formed: ranks that form others than the rest would exchange what nobody else
- * does. */
-static sl_status agree_on_groups(const sl_ranks *ranks, const sl_config *config)
+sl_status sl_ranks_agree_on_groups(const sl_ranks *ranks, const sl_config *config)
 {
-    const uint64_t sizes[] = {config->tp, config->pp, config->dp};
-    static const char *const names[] = {"option --tp", "option --pp", "option --dp"};
+    const uint64_t sizes[] = {config->tp, config->pp, config->dp, config->zero};
+    static const char *const names[] = {"option --tp", "option --pp", "option --dp",
+                                        "option --zero"};
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
     char texts[COUNT][24];
     sl_comm_fact facts[COUNT];
@@ -301,9 +300,21 @@ static sl_status agree_on_groups(const sl_ranks *ranks, const sl_config *config)
     return sl_comm_agree(ranks->world, facts, COUNT);
 }
 
+/* The records are merged in the order of ranks: the first one stays. */
+static void keep_first(void *sum, const void *other)
+{
+    (void)sum;
+    (void)other;
+}
+
+sl_status sl_ranks_take_first(const sl_ranks *ranks, uint64_t *numbers, uint32_t count)
+{
+    const uint32_t bytes = count * (uint32_t)sizeof *numbers;
+    return ranks->world ? sl_comm_merge(ranks->world, bytes, numbers, keep_first) : SL_OK;
+}
+
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
 {
-    SL_TRY(agree_on_groups(ranks, config));
     SL_TRY(check(ranks, config));
     ranks->layout =
         (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, (uint32_t)config->pp};

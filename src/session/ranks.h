@@ -2,10 +2,11 @@
  * what they share of a machine. A process that nobody started as a rank is alone, and everything
  * here does nothing.
  *
- * In the order of a run: sl_ranks_open; sl_ranks_listen; sl_ranks_divide once the options are
- * known; sl_ranks_share before a plan is searched; sl_ranks_agree once it is found; the table goes
- * to sl_runtime_open and to the saves; sl_ranks_begin before the first step; sl_ranks_leave, which
- * tells the others of a failure; and sl_ranks_close after the runtime is closed.
+ * In the order of a run: sl_ranks_open; sl_ranks_listen; once the options are known
+ * sl_ranks_agree_on_groups and sl_ranks_divide; sl_ranks_share before a plan is searched;
+ * sl_ranks_agree once it is found; the table goes to sl_runtime_open and to the saves;
+ * sl_ranks_begin before the first step; sl_ranks_leave, which tells the others of a failure; and
+ * sl_ranks_close after the runtime is closed.
  */
 #ifndef SL_SESSION_RANKS_H
 #define SL_SESSION_RANKS_H
@@ -103,6 +104,13 @@ static inline const sl_engine_ranks *sl_ranks_others(const sl_engine_ranks *tabl
 {
     return table->size > 0 ? table : NULL;
 }
+
+/* Before groups are formed or chosen: ranks that form others than the rest would exchange what
+ * nobody else does. SL_ERROR_USAGE names the option that differs. */
+sl_status sl_ranks_agree_on_groups(const sl_ranks *ranks, const sl_config *config);
+
+/* Makes the numbers of the first rank those of all: numbers [count], others in the end. */
+sl_status sl_ranks_take_first(const sl_ranks *ranks, uint64_t *numbers, uint32_t count);
 
 /* Forms the groups that the options ask for, and fills in --dp. SL_ERROR_USAGE: they ask for
  * another number of ranks than there are, or of GPUs; other failures: as of gpu_ranks.h. */

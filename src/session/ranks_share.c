@@ -22,11 +22,16 @@ sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
     return SL_OK;
 }
 
+static uint64_t one_if_open(uint64_t count)
+{
+    return count == SL_CONFIG_UNSET ? 1 : count;
+}
+
 sl_status sl_ranks_plan_cores(sl_config *config)
 {
-    const uint64_t data = config->dp == SL_CONFIG_UNSET ? 1 : config->dp;
+    const uint64_t model = one_if_open(config->tp) * one_if_open(config->pp);
     const uint64_t count =
-        config->ranks == SL_CONFIG_UNSET ? config->tp * config->pp * data : config->ranks;
+        config->ranks == SL_CONFIG_UNSET ? model * one_if_open(config->dp) : config->ranks;
     sl_binding_share share;
     if (count <= 1 || count > SL_COMM_RANKS_MAX)
         return SL_OK;

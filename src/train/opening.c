@@ -61,6 +61,8 @@ sl_status sl_opening_tell(sl_trainer *trainer)
     if (status == SL_OK && trainer->ranks.layout.stages > 1)
         status = add_step_of_all(trainer, report.plan);
     if (status == SL_OK)
+        status = sl_layout_choice_add(&trainer->layout_choice, report.plan);
+    if (status == SL_OK)
         status = sl_sinks_start(&trainer->sinks, &report);
     json_decref(report.config);
     json_decref(report.plan);

@@ -34,6 +34,7 @@ sl_status sl_outputs_check(const sl_config *config, sl_config_command command)
         {"--json", is_profile ? config->profile_json : NULL},
         {"--timeline", is_train || is_profile ? config->timeline : NULL},
         {"--report", config->report},
+        {"--write-config", config->write_config},
     };
     SL_TRY(check_apart(all, sizeof all / sizeof all[0]));
     if (is_train && config->log_json)

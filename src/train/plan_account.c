@@ -199,6 +199,8 @@ sl_status sl_plan_account_format(const sl_trainer *trainer, const sl_plan_stages
     if (status == SL_OK)
         status = add_ranks(&trainer->ranks.layout, stages, object);
     if (status == SL_OK)
+        status = sl_layout_choice_add(&trainer->layout_choice, object);
+    if (status == SL_OK)
         *out_object = object;
     else
         json_decref(object);

@@ -15,6 +15,7 @@
 #include "config/fine_tuning.h"
 #include "config/lora.h"
 #include "config/stages.h"
+#include "config/tensor_parallel.h"
 #include "schedule.h"
 #include "search/free_memory.h"
 #include "train/data/tokenizer.h"
@@ -51,6 +52,18 @@ static sl_status check_options(sl_trainer *trainer)
     return sl_config_check(trainer->config, trainer->command);
 }
 
+static sl_status agree_on_groups(sl_trainer *trainer)
+{
+    return sl_ranks_agree_on_groups(&trainer->ranks, trainer->config);
+}
+
+/* Of numbers that auto chose, which were not known when options were checked. */
+static sl_status choose_layout(sl_trainer *trainer)
+{
+    SL_TRY(sl_layout_choose(trainer));
+    return trainer->layout_choice.is_made ? sl_stages_check(trainer->config) : SL_OK;
+}
+
 static sl_status divide_ranks(sl_trainer *trainer)
 {
     return sl_ranks_divide(&trainer->ranks, trainer->config);
@@ -60,13 +73,9 @@ static sl_status divide_ranks(sl_trainer *trainer)
 static sl_status settle_batch(sl_trainer *trainer)
 {
     sl_config *config = trainer->config;
-    const sl_resume *resume = &trainer->resume;
-    bool is_free = !config->given[SL_CONFIG_ROW_accumulate];
-    if (resume->checkpoint) /* which gives --accumulate too */
-        is_free =
-            !resume->is_batch_given || (resume->is_total_given && !resume->is_accumulate_given);
     SL_TRY(sl_batch_plan_ranks(config));
-    return sl_batch_settle(config, is_free);
+    SL_TRY(sl_batch_settle(config, sl_resume_frees_accumulate(&trainer->resume, config)));
+    return sl_tensor_parallel_check(config);
 }
 
 static sl_status plan_ranks(sl_trainer *trainer)
@@ -577,23 +586,25 @@ static const struct step {
     {drop_recorded_data, ALL},
     {share_cores, ALL},   /* fills in --threads, which is checked next */
     {check_options, ALL}, /* all that files, command line and checkpoint gave */
-    {divide_ranks, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* by checked --tp, --pp, --zero; fills in
-                                                            --dp */
-    {settle_batch, ALL},          /* of --dp ranks; a plan fills --dp in here */
-    {plan_ranks, SL_CONFIG_PLAN}, /* by --dp */
+    {agree_on_groups, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* all choose the layout, or none */
+    {open_data, ALL},                                       /* text or ids? */
+    {open_source, ALL},     /* weights of --init: their shape and tokenizer */
+    {open_vocabulary, ALL}, /* of the checkpoint, of the weights, else of the options for text */
+    {resolve_shape, ALL},   /* the vocabulary says how many ids; fills in --seq */
+    {check_rules, ALL},     /* of the tensors that the shape has */
+    {choose_layout, ALL},   /* for this shape: fills in --tp, --pp and --zero where they are auto */
+    {divide_ranks,
+     SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* by checked --tp, --pp, --zero; fills in --dp */
+    {settle_batch, ALL},                   /* of --dp ranks; a plan fills --dp in here */
+    {plan_ranks, SL_CONFIG_PLAN},          /* by --dp */
     {check_recorded, SL_CONFIG_TRAIN},
     {lock_save, SL_CONFIG_TRAIN}, /* before anything is written, and before hours of text */
     {settle_logs, ALL},           /* under the lock: no other run has this directory */
     {check_outputs, ALL},
-    {note_followers, ALL},    /* no option follows from another one any more */
-    {open_data, ALL},         /* text or ids? */
-    {open_source, ALL},       /* weights of --init: their shape and tokenizer */
-    {open_vocabulary, ALL},   /* of the checkpoint, of the weights, else of the options for text */
-    {resolve_shape, ALL},     /* the vocabulary says how many ids; fills in --seq */
-    {check_rules, ALL},       /* of the tensors that the shape has */
-    {take_state, ALL},        /* counters and seed of the checkpoint */
-    {resolve_tokenizer, ALL}, /* drops a vocabulary that the shape has too few ids for */
-    {find_end_of_text, ALL},  /* of the vocabulary that is left */
+    {note_followers, ALL},           /* no option follows from another one any more */
+    {take_state, ALL},               /* counters and seed of the checkpoint */
+    {resolve_tokenizer, ALL},        /* drops a vocabulary that the shape has too few ids for */
+    {find_end_of_text, ALL},         /* of the vocabulary that is left */
     {open_samples, SL_CONFIG_TRAIN}, /* of the vocabulary and its end of text */
     {identify_data, ALL},            /* as files: a checkpoint knows the text, not its ids */
     {list_inputs, ALL},              /* likewise, for other ranks */
@@ -636,12 +647,14 @@ sl_status sl_preparation_vary(const sl_trainer *trainer, sl_config *config, sl_t
     *out_trainer = *trainer;
     out_trainer->config = config;
     reopen_ranks(trainer, config);
+    sl_layout_reopen(trainer, config);
     SL_TRY(sl_stages_check(config));
     SL_TRY(sl_ranks_plan_cores(config));
     if (config->threads == SL_CONFIG_UNSET)
         config->threads = sl_workers_usable_cpu_count();
+    SL_TRY(sl_config_fit_model(config, &trainer->shape));
+    SL_TRY(choose_layout(out_trainer));
     SL_TRY(settle_batch(out_trainer));
     sl_ranks_plan(&out_trainer->ranks, config);
-    SL_TRY(sl_config_fit_model(config, &trainer->shape));
     return init_search(out_trainer);
 }

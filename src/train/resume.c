@@ -60,6 +60,22 @@ sl_status sl_resume_recorded_path(const sl_resume *resume, uint32_t row, char **
                                    : status;
 }
 
+sl_status sl_resume_recorded_number(const sl_resume *resume, uint32_t row, uint64_t *out_number)
+{
+    const sl_checkpoint_info *info = sl_checkpoint_describe(resume->checkpoint);
+    const sl_config_record record = find_record(info);
+    sl_status status = sl_config_recorded_number(&record, row, out_number);
+    return status == SL_ERROR_DATA ? sl_status_prefix(status, "%s", sl_files_show(info->path).text)
+                                   : status;
+}
+
+bool sl_resume_frees_accumulate(const sl_resume *resume, const sl_config *config)
+{
+    if (!resume->checkpoint)
+        return !config->given[SL_CONFIG_ROW_accumulate];
+    return !resume->is_batch_given || (resume->is_total_given && !resume->is_accumulate_given);
+}
+
 /* The recorded --save may lead to another directory now, or to none: the checkpoint was copied or
  * moved, perhaps to another machine. */
 static sl_status compare_directories(const char *save, sl_resume *resume)

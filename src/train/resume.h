@@ -31,6 +31,14 @@ void sl_resume_close(sl_resume *resume);
  * it. SL_ERROR_DATA, SL_ERROR_SYSTEM. */
 sl_status sl_resume_recorded_path(const sl_resume *resume, uint32_t row, char **out_path);
 
+/* The number that the checkpoint's run had for the option `row`, given or not; SL_CONFIG_UNSET: it
+ * had none. SL_ERROR_DATA, SL_ERROR_SYSTEM. */
+sl_status sl_resume_recorded_number(const sl_resume *resume, uint32_t row, uint64_t *out_number);
+
+/* Whether --accumulate follows from --global-batch, where that is known: of a run that goes on,
+ * what the checkpoint gives may change. */
+bool sl_resume_frees_accumulate(const sl_resume *resume, const sl_config *config);
+
 /* Closes the checkpoint, once its values are loaded: a file that is held open keeps its space when
  * newer checkpoints replace it. */
 void sl_resume_let_go(sl_resume *resume);

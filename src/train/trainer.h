@@ -13,6 +13,7 @@
 #include "checkpoint/steps.h"
 #include "config/config.h"
 #include "files/tokens.h"
+#include "layout_choice.h"
 #include "logs.h"
 #include "outputs.h"
 #include "resume.h"
@@ -54,6 +55,7 @@ typedef struct sl_trainer {
     sl_ranks ranks; /* alone until sl_trainer_meet_ranks; sl_trainer_leave_ranks tells the others
                        of a failure */
     sl_model_shape shape;
+    sl_layout_choice layout_choice; /* of --tp, --pp and --zero, where they are auto */
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
     sl_data_files files, eval_files; /* of which they are */

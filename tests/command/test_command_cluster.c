@@ -104,7 +104,7 @@ static void options_when_not_searched_are_refused(void **state)
         int code;
     } cases[] = {
         {"--ranks 8", "give --global-batch", 64},
-        {"--global-batch 8", "give --ranks", 64},
+        {"--global-batch 8 --ranks 2 --cluster none", "none: ", 66},
         {"--ranks 8 --global-batch 8 --device-memory 8G", "--device-memory is not known", 64},
         {"--ranks 8 --global-batch 8 --dropout 0.1", "--dropout is not known", 64},
         {"--ranks 8 --global-batch 8 --adapter x", "--adapter is not known", 64},

@@ -632,7 +632,7 @@ static void bash_when_it_completes_then_gives_names_values_and_paths(void **stat
         {"sluice train --precision b", "bf16"},
         {"sluice train --lr-schedule Warmup", "WarmupLR WarmupDecayLR WarmupCosineLR"},
         {"sluice train --model gpt2-1", "gpt2-10b gpt2-12b gpt2-14b gpt2-15b gpt2-18b"},
-        {"sluice train --zero \"\"", "0 1 2 3"},
+        {"sluice train --zero \"\"", "0 1 2 3 auto"},
         {"sluice train --device c", "cpu cuda"},
         {"sluice train --tokenizer by", "byte"},
         {"sluice train --tokenizer tre", "trees"},

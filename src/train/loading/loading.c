@@ -44,10 +44,29 @@ static void tell_alone(const sl_config *config)
                                       : "dp");
 }
 
+/* Only a training chooses its layout. */
+static sl_status settle_auto(sl_config *config, bool is_alone)
+{
+    const struct {
+        const char *name;
+        uint64_t *number;
+    } numbers[] = {{"tp", &config->tp}, {"pp", &config->pp}, {"zero", &config->zero}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (*numbers[i].number != SL_CONFIG_UNSET)
+            continue;
+        if (!is_alone)
+            SL_FAIL(SL_ERROR_USAGE, "--%s auto is for train, plan and profile: give a number here",
+                    numbers[i].name);
+        *numbers[i].number = 1;
+    }
+    return SL_OK;
+}
+
 sl_status sl_loading_meet_ranks(sl_config *config, sl_config_command command,
                                 const volatile sig_atomic_t *stop, sl_ranks *out_ranks)
 {
     SL_TRY(sl_ranks_open(config->rank_timeout, out_ranks));
+    SL_TRY(settle_auto(config, !out_ranks->world));
     if (!out_ranks->world) {
         SL_TRY(sl_config_check(config, command));
         tell_alone(config);
@@ -56,6 +75,7 @@ sl_status sl_loading_meet_ranks(sl_config *config, sl_config_command command,
     sl_ranks_listen(out_ranks, stop);
     SL_TRY(sl_ranks_share_cores(out_ranks, config));
     SL_TRY(sl_config_check(config, command));
+    SL_TRY(sl_ranks_agree_on_groups(out_ranks, config));
     return sl_ranks_divide(out_ranks, config);
 }
 
