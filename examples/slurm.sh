@@ -10,8 +10,10 @@
 # train on rows of their own, with gradients and optimizer states in shards.
 #
 # usage: sbatch slurm.sh SAVE_DIR DATA [OPTION...]
+#        sbatch --nodes=N --ntasks-per-node=M slurm.sh SAVE_DIR --config FILE [OPTION...]
 #   SAVE_DIR  checkpoints, on a file system that all nodes see
 #   DATA      text or tokens, likewise
+#   FILE      of `sluice plan --cluster ... --write-config FILE`, which prints N and M
 #   OPTION    further ones for `sluice train`: --model gpt2-xl, --policy nvme --disk-dir /scratch, ...
 #
 # Five minutes before its time is over Slurm sends USR1 to the ranks: they end their step, save and
@@ -20,17 +22,22 @@
 # rows of a step. Where there is no Slurm the same ranks start on this machine, as many as RANKS says
 # (2).
 #
-# STEPS (1000) and SLUICE, another command than sluice, may be set. srun starts Open MPI's ranks by
-# PMIx; for MPICH set MPI=pmi2.
+# STEPS (those of FILE, else 1000) and SLUICE, another command than sluice, may be set. srun starts
+# Open MPI's ranks by PMIx; for MPICH set MPI=pmi2.
 set -eu
 sluice=${SLUICE:-sluice}
-steps=${STEPS:-1000}
-[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//; 10,25p' "$0"; exit 64; }
+[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//; 10,27p' "$0"; exit 64; }
 save=$1
-data=$2
-shift 2
-set -- --tp 2 --zero 2 --data "$data" --micro-batch 1 --global-batch 64 --steps "$steps" \
-    --save "$save" --save-every 100 --resume "$@"
+if [ "$2" = --config ]; then
+    steps=$(sed -n 's/^ *"steps": *\([0-9]*\),*$/\1/p' "$3")
+    shift
+else
+    data=$2
+    shift 2
+    set -- --tp 2 --zero 2 --data "$data" --micro-batch 1 --global-batch 64 "$@"
+fi
+steps=${STEPS:-${steps:-1000}}
+set -- --steps "$steps" --save "$save" --save-every 100 --resume "$@"
 
 # The newest step that is saved; 0: none.
 saved_step()
