@@ -24,7 +24,7 @@ static sl_status take_options(const sl_options *options, sl_session *session)
 static sl_status open_parts(sl_session *session, const volatile sig_atomic_t *stop)
 {
     sl_trainer *trainer = &session->trainer;
-    SL_TRY(sl_trainer_meet_ranks(trainer, session->config.rank_timeout, stop));
+    SL_TRY(sl_trainer_meet_ranks(trainer, &session->config, stop));
     const sl_engine_progress within = sl_session_progress(session);
     SL_TRY(sl_opening_run(&session->config, trainer, session->event ? &within : NULL));
     sl_training_begin(trainer, &session->stop, &session->training);

@@ -241,7 +241,7 @@ static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_
                        sl_progress *progress)
 {
     const sl_engine_progress within = sl_progress_within_step(progress);
-    SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout, stop));
+    SL_TRY(sl_trainer_meet_ranks(trainer, config, stop));
     SL_TRY(sl_opening_run(config, trainer, &within));
     if (!config->quiet)
         print_plan(trainer, trainer->runtime->blueprint);

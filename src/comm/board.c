@@ -10,9 +10,9 @@
  *   `progress` of the head is the largest progress number of this machine's ranks and of those that
  *     they have heard of; the numbers of the entries are not above it, and never decrease
  *
- * A wait is cut into ticks. At the end of each the sleeper looks whether somebody gave up or died;
- * it counts its own ticks and not the clock, so a job that was suspended and goes on has waited for
- * two ticks.
+ * A wait is cut into ticks. At the end of each the sleeper looks whether the run has ended; it
+ * counts its own ticks and not the clock, so a job that was suspended and goes on has waited for
+ * two ticks. Deaths are noticed by the watch (watch.h).
  */
 #define _GNU_SOURCE
 #include "board.h"
@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,12 +44,14 @@ enum {
     WINDOWS = 16, /* as large as the world's that fit: each rank is in a handful of communicators */
     SPINS = 2000, /* before a sleep: some tens of microseconds */
     NS_A_TICK = 50000000,
-    DEFAULT_TIMEOUT_S = 600
+    DEFAULT_TIMEOUT_S = 600,
+    DEFAULT_HEARTBEAT_S = 60
 };
 
 static const uint64_t board_magic = 0x6472616f62636c73; /* "slcboard", least byte first */
 
-typedef enum rank_state { RANK_ABSENT, RANK_HERE, RANK_LEFT } rank_state;
+/* In the order in which a rank has them. */
+typedef enum rank_state { RANK_ABSENT, RANK_ENTERING, RANK_HERE, RANK_LEFT } rank_state;
 typedef enum verdict_state { VERDICT_NONE, VERDICT_WRITING, VERDICT_GIVEN } verdict_state;
 
 typedef struct board_entry {
@@ -58,7 +59,7 @@ typedef struct board_entry {
     int32_t process;
     uint32_t world_rank;
     uint64_t process_space; /* in which `process` is a number */
-    _Atomic uint64_t progress;
+    _Atomic uint64_t progress, beats;
     _Atomic uint64_t step;
     _Atomic uint64_t op[OP_WORDS];
     char last_words[REASON_BYTES]; /* read only after the rank has ended */
@@ -89,11 +90,10 @@ struct sl_board {
     board_mapping *mapping;
     board_head *head;
     uint32_t local_index, rank_count;
-    _Atomic uint64_t timeout_ns; /* the thread of messages reads it too */
+    _Atomic uint64_t timeout_ns, heartbeat_ns; /* other threads read them, too */
+    _Atomic uint32_t sleep_count;              /* threads in sl_board_sleep */
     uint32_t spins;
-    bool has_entered;
-    struct pollfd *processes; /* [rank_count] pidfds; NULL: ranks are threads */
-    uint32_t gone;            /* a rank whose process had ended before it was watched, or none */
+    bool has_entered, is_of_processes;
 };
 
 /* ---- making ---- */
@@ -213,9 +213,9 @@ static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_boar
     board->head = mapping->head;
     board->rank_count = mapping->head->rank_count;
     board->local_index = local_index;
-    board->gone = board->rank_count;
     board->spins = choose_spins(sl_workers_usable_cpu_count(), board->rank_count);
     sl_board_set_timeout(board, DEFAULT_TIMEOUT_S);
+    sl_board_set_heartbeat(board, DEFAULT_HEARTBEAT_S);
     atomic_fetch_add(&mapping->view_count, 1);
     *out_board = board;
     return SL_OK;
@@ -226,17 +226,6 @@ static uint32_t count_cores(void)
 {
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     return sl_limits_cpu_count("", online > 0 ? (uint32_t)online : 1);
-}
-
-static sl_status make_processes(sl_board *board)
-{
-    board->spins = choose_spins(count_cores(), board->rank_count);
-    board->processes = calloc(board->rank_count, sizeof *board->processes);
-    if (!board->processes)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
-    for (uint32_t i = 0; i < board->rank_count; i++)
-        board->processes[i].fd = -1;
-    return SL_OK;
 }
 
 sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl_board **out_board)
@@ -254,13 +243,11 @@ sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl
         unmap_file(mapping);
         return status;
     }
+    board->is_of_processes = is_of_processes;
     if (is_of_processes)
-        status = make_processes(board);
-    if (status != SL_OK)
-        sl_board_close(board);
-    else
-        *out_board = board;
-    return status;
+        board->spins = choose_spins(count_cores(), board->rank_count);
+    *out_board = board;
+    return SL_OK;
 }
 
 sl_status sl_board_share(sl_board *first, uint32_t local_index, sl_board **out_board)
@@ -284,10 +271,6 @@ void sl_board_close(sl_board *board)
     if (!board)
         return;
     sl_board_leave(board);
-    for (uint32_t i = 0; board->processes && i < board->rank_count; i++)
-        if (board->processes[i].fd >= 0)
-            close(board->processes[i].fd);
-    free(board->processes);
     release_mapping(board->mapping);
     free(board);
 }
@@ -387,14 +370,14 @@ void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_te
     const board_entry *entry = &board->head->entries[local_index];
     char process[64] = "", what[OP_BYTES + 48] = "", op[OP_BYTES];
     uint64_t step;
-    if (atomic_load(&entry->state) == RANK_ABSENT) {
+    if (atomic_load(&entry->state) < RANK_HERE) {
         snprintf(out_text, capacity, "rank %u of this machine, which never started", local_index);
         return;
     }
     read_post(entry, &step, op);
     if (*op)
         snprintf(what, sizeof what, ", last in step %llu at %s", (unsigned long long)step, op);
-    if (board->processes)
+    if (board->is_of_processes)
         snprintf(process, sizeof process, " (process %d%s)", entry->process,
                  describe_process(entry->process));
     snprintf(out_text, capacity, "rank %u%s%s", entry->world_rank, process, what);
@@ -424,6 +407,35 @@ void sl_board_follow(sl_board *board, uint64_t progress)
 uint64_t sl_board_progress(const sl_board *board)
 {
     return atomic_load(&board->head->entries[board->local_index].progress);
+}
+
+/* ---- signs of life ---- */
+
+void sl_board_beat(sl_board *board)
+{
+    atomic_fetch_add(&board->head->entries[board->local_index].beats, 1);
+}
+
+bool sl_board_is_waiting(const sl_board *board)
+{
+    return atomic_load(&board->sleep_count) > 0;
+}
+
+uint64_t sl_board_process_space(void)
+{
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+sl_board_rank sl_board_read_rank(const sl_board *board, uint32_t local_index)
+{
+    const board_entry *entry = &board->head->entries[local_index];
+    if (atomic_load(&entry->state) != RANK_HERE)
+        return (sl_board_rank){0};
+    return (sl_board_rank){.is_here = true,
+                           .process = entry->process,
+                           .process_space = entry->process_space,
+                           .beats = atomic_load(&entry->beats)};
 }
 
 /* ---- ending ---- */
@@ -486,55 +498,14 @@ double sl_board_timeout(const sl_board *board)
     return (double)atomic_load(&board->timeout_ns) * 1e-9;
 }
 
-static bool is_here(const sl_board *board, uint32_t local_index)
+void sl_board_set_heartbeat(sl_board *board, double seconds)
 {
-    return atomic_load(&board->head->entries[local_index].state) == RANK_HERE;
+    atomic_store(&board->heartbeat_ns, (uint64_t)(seconds * 1e9));
 }
 
-/* The first rank that is gone although it has not left; rank_count: none is. */
-static uint32_t find_dead(sl_board *board)
+double sl_board_heartbeat(const sl_board *board)
 {
-    if (board->gone < board->rank_count && is_here(board, board->gone))
-        return board->gone;
-    if (!board->processes || poll(board->processes, board->rank_count, 0) <= 0)
-        return board->rank_count;
-    for (uint32_t i = 0; i < board->rank_count; i++)
-        if (board->processes[i].revents != 0 && is_here(board, i))
-            return i;
-    return board->rank_count;
-}
-
-/* The same in any thread: that array is of those that wait. */
-static uint32_t find_dead_alone(const sl_board *board)
-{
-    for (uint32_t i = 0; board->processes && i < board->rank_count; i++) {
-        struct pollfd process = {.fd = board->processes[i].fd,
-                                 .events = board->processes[i].events};
-        if (poll(&process, 1, 0) > 0 && process.revents != 0 && is_here(board, i))
-            return i;
-    }
-    return board->rank_count;
-}
-
-sl_status sl_board_look(sl_board *board)
-{
-    char who[256], text[REASON_BYTES];
-    SL_TRY(sl_board_poll(board));
-    const uint32_t dead = find_dead_alone(board);
-    if (dead == board->rank_count)
-        return SL_OK;
-    sl_board_describe(board, dead, who, sizeof who);
-    snprintf(text, sizeof text, "a rank has died: %s", who);
-    return end_wait(board, text);
-}
-
-static sl_status fail_of_dead(sl_board *board, const sl_board_wait *wait, uint32_t dead)
-{
-    char who[256], text[REASON_BYTES];
-    sl_board_describe(board, dead, who, sizeof who);
-    snprintf(text, sizeof text, "a rank has died: %s; %s of %s ends there", who, wait->op,
-             wait->comm);
-    return end_wait(board, text);
+    return (double)atomic_load(&board->heartbeat_ns) * 1e-9;
 }
 
 static sl_status fail_of_missing(sl_board *board, const sl_board_wait *wait, bool has_left)
@@ -576,9 +547,6 @@ sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_
     patience->last_ns = now;
     patience->waited_ns += passed < 2ull * NS_A_TICK ? passed : 2ull * NS_A_TICK;
     SL_TRY(sl_board_poll(board));
-    uint32_t dead = find_dead(board);
-    if (dead < board->rank_count)
-        return fail_of_dead(board, wait, dead);
     if (wait->local_index >= board->rank_count)
         return SL_OK;
     heed_progress(board, patience, wait->local_index);
@@ -607,12 +575,14 @@ sl_status sl_board_sleep(sl_board *board, sl_board_patience *patience, const sl_
     SL_TRY(sl_board_poll(board));
     if (patience->last_ns == 0)
         patience->last_ns = sl_clock_now_ns();
+    atomic_fetch_add(&board->sleep_count, 1);
     atomic_fetch_add(wait->sleepers, 1);
     bool is_late = false;
     if (!has_changed(wait))
         is_late = syscall(SYS_futex, wait->word, FUTEX_WAIT, wait->seen, &tick, NULL, 0) != 0 &&
                   errno == ETIMEDOUT;
     atomic_fetch_sub(wait->sleepers, 1);
+    atomic_fetch_sub(&board->sleep_count, 1);
     return is_late ? sl_board_check(board, patience, wait) : SL_OK;
 }
 
@@ -625,47 +595,20 @@ void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
 
 /* ---- joining ---- */
 
-/* Numbers of processes mean nothing in another container: such a rank is not watched. */
-static uint64_t find_process_space(void)
-{
-    struct stat info;
-    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
-}
-
-/* From the moment in which it is here: it may die while others are waited for, and be gone already.
- */
-static void watch_process(sl_board *board, uint32_t local_index)
-{
-    const board_entry *entry = &board->head->entries[local_index];
-    struct pollfd *process = &board->processes[local_index];
-    if (local_index == board->local_index || process->events != 0)
-        return;
-    process->events = POLLIN;
-    if (entry->process_space != find_process_space())
-        return;
-    process->fd = (int)syscall(SYS_pidfd_open, entry->process, 0);
-    if (process->fd < 0 && errno == ESRCH)
-        board->gone = local_index;
-}
-
 /* The first rank that has not come; rank_count: all have. */
-static uint32_t find_absent(sl_board *board)
+static uint32_t find_absent(const sl_board *board)
 {
-    uint32_t absent = board->rank_count;
-    for (uint32_t i = board->rank_count; i-- > 0;) {
-        if (atomic_load(&board->head->entries[i].state) == RANK_ABSENT)
-            absent = i;
-        else if (board->processes)
-            watch_process(board, i);
-    }
-    return absent;
+    uint32_t rank = 0;
+    while (rank < board->rank_count && atomic_load(&board->head->entries[rank].state) >= RANK_HERE)
+        rank++;
+    return rank;
 }
 
 void sl_board_enter(sl_board *board, uint32_t world_rank)
 {
     board_entry *entry = &board->head->entries[board->local_index];
     entry->process = (int32_t)getpid();
-    entry->process_space = find_process_space();
+    entry->process_space = sl_board_process_space();
     entry->world_rank = world_rank;
     board->has_entered = true;
     atomic_store(&entry->state, RANK_HERE);
@@ -677,7 +620,8 @@ sl_status sl_board_join(sl_board *board, uint32_t world_rank)
     sl_board_patience patience = {0};
     board_entry *entry = &board->head->entries[board->local_index];
     uint32_t absent = RANK_ABSENT;
-    if (!board->has_entered && !atomic_compare_exchange_strong(&entry->state, &absent, RANK_HERE))
+    if (!board->has_entered &&
+        !atomic_compare_exchange_strong(&entry->state, &absent, RANK_ENTERING))
         SL_FAIL(SL_ERROR_USAGE,
                 "rank %u has opened the world before: it is opened once in the life of a rank",
                 world_rank);
@@ -755,7 +699,7 @@ sl_status sl_board_lose(int file, uint32_t local_index, const char *how)
     SL_TRY(map_file(file, &mapping));
     board_head *head = mapping->head;
     if (local_index < head->rank_count &&
-        atomic_load(&head->entries[local_index].state) == RANK_ABSENT) {
+        atomic_load(&head->entries[local_index].state) < RANK_HERE) {
         snprintf(text, sizeof text, "rank %u of this machine %s before all ranks had come",
                  local_index, how);
         give_verdict(head, SL_ERROR_RANK, text);

@@ -1,6 +1,7 @@
 /* The board: memory that the ranks of one machine share, and in it what each of them is doing. It
- * ends waits: when a rank died, left, gave up, or did not come in time, it says which one and what
- * it did last. Windows of communicators are carved from the same memory.
+ * ends waits: when a rank left, gave up, or did not come in time, it says which one and what it did
+ * last; the watch (watch.h) finds those that died. Windows of communicators are carved from the
+ * same memory.
  *
  * A view is one rank's handle. Views of processes map the board's file apart; views of threads
  * share one mapping. Ranks are named by their place on this machine, `local_index`; their rank in
@@ -21,8 +22,7 @@ typedef struct sl_board sl_board; /* a view */
  * memfd, closed on exec. Its memory is taken as it is used. */
 sl_status sl_board_create(uint32_t rank_count, uint32_t world_size, int *out_file);
 
-/* Maps the board in `file`, which stays the caller's, as local rank `local_index`. Ranks that are
- * processes are watched for their death. */
+/* Maps the board in `file`, which stays the caller's, as local rank `local_index`. */
 sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl_board **out_board);
 
 /* Another view of the same mapping, for another thread. */
@@ -87,6 +87,33 @@ void sl_board_follow(sl_board *board, uint64_t progress);
 /* The number of this rank, to be sent to other machines. */
 uint64_t sl_board_progress(const sl_board *board);
 
+/* ---- signs of life ----
+ *
+ * A process beats: it raises a number of its entry, as long as it runs (watch.h).
+ */
+
+void sl_board_beat(sl_board *board);
+
+/* Whether a thread of this rank waits for other ranks. */
+bool sl_board_is_waiting(const sl_board *board);
+
+/* What the watch looks at; zero unless the rank is here. */
+typedef struct sl_board_rank {
+    bool is_here;
+    int32_t process;
+    uint64_t process_space; /* in which `process` is a number */
+    uint64_t beats;
+} sl_board_rank;
+
+sl_board_rank sl_board_read_rank(const sl_board *board, uint32_t local_index);
+
+/* Of this process. */
+uint64_t sl_board_process_space(void);
+
+/* How long a process may go without a beat; any thread. */
+void sl_board_set_heartbeat(sl_board *board, double seconds);
+double sl_board_heartbeat(const sl_board *board);
+
 /* ---- waiting ---- */
 
 /* How long a wait has lasted since the awaited rank made progress, in time during which this
@@ -147,9 +174,6 @@ sl_status sl_board_read_remark(int file, uint32_t local_index, uint32_t remark_i
 
 /* SL_OK, or what ended them. */
 sl_status sl_board_poll(const sl_board *board);
-
-/* The same, and looks for a rank that has died, as those that wait do. Any thread. */
-sl_status sl_board_look(sl_board *board);
 
 /* "rank 2 (process 4711, stopped), in step 12 at h.3.attn" of a rank. */
 void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_text,

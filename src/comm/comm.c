@@ -115,6 +115,7 @@ void sl_comm_close(sl_comm *comm)
         return;
     comm->ops->close(comm);
     sl_board *board = comm->world == comm ? comm->board : NULL;
+    sl_watch_close(comm->watch);
     free_end(comm);
     sl_board_close(board);
 }
@@ -187,7 +188,11 @@ static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *en
                 "%s says %u ranks, and the memory that they share is not for as many",
                 SL_ENVIRONMENT_SIZE, environment->size);
     }
-    return make_local_world(ops, board, out_world);
+    SL_TRY(make_local_world(ops, board, out_world));
+    const sl_status status = sl_watch_open(board, &(*out_world)->watch);
+    if (status != SL_OK)
+        sl_comm_close(*out_world);
+    return status;
 }
 
 /* What mpirun or srun started. Ranks of one machine need nothing of MPI. */
@@ -434,6 +439,23 @@ void sl_comm_set_timeout(sl_comm *world, double seconds)
     sl_board_set_timeout(world->board, seconds);
 }
 
+void sl_comm_set_heartbeat(sl_comm *world, double seconds)
+{
+    sl_board_set_heartbeat(world->board, seconds);
+}
+
+void sl_comm_set_work(sl_comm *world, bool is_at_work)
+{
+    if (world->watch)
+        sl_watch_set_work(world->watch, is_at_work);
+}
+
+void sl_comm_listen(sl_comm *world, void (*lost)(void *user), void *user)
+{
+    if (world->watch)
+        sl_watch_listen(world->watch, lost, user);
+}
+
 void sl_comm_abort(sl_comm *comm, const char *reason)
 {
     char who[256], text[SL_STATUS_MESSAGE_BYTES];
@@ -452,9 +474,4 @@ void sl_comm_stop(sl_comm *comm, const char *reason)
 sl_status sl_comm_poll(sl_comm *comm)
 {
     return sl_board_poll(comm->board);
-}
-
-sl_status sl_comm_look(sl_comm *comm)
-{
-    return sl_board_look(comm->board);
 }

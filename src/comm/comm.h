@@ -86,9 +86,17 @@ void sl_comm_stop(sl_comm *comm, const char *reason);
 /* SL_OK, or the failure that the next call would return: never blocks. Any thread. */
 sl_status sl_comm_poll(sl_comm *comm);
 
-/* The same for who does not wait in a call, but wants to hear of a rank of this machine that has
- * died: a few system calls. Any thread. */
-sl_status sl_comm_look(sl_comm *comm);
+/* How long a rank that is a process may give no sign of life (watch.h); 60 s at first. */
+void sl_comm_set_heartbeat(sl_comm *world, double seconds);
+
+/* From now on this rank does, or no longer does, one thing that may take long without a call, such
+ * as a save: others wait for it while its process lives (watch.h). Any thread. */
+void sl_comm_set_work(sl_comm *world, bool is_at_work);
+
+/* `lost` is called once when the run has ended, as soon as a rank of this machine notices it, while
+ * this one may be in no call: not from threads that are ranks. It may call no communicator. NULL:
+ * nobody listens any more; a call of `lost` under way has returned. */
+void sl_comm_listen(sl_comm *world, void (*lost)(void *user), void *user);
 
 /* One thing that must be equal on all ranks: "instruction set", "avx512". */
 typedef struct sl_comm_fact {

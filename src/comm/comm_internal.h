@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "comm.h"
+#include "watch.h"
 #include "window.h"
 
 /* One pass of a call: this rank's pieces lie at sl_window_place. */
@@ -34,6 +35,7 @@ struct sl_comm {
     const sl_comm_ops *ops;
     char name[16];
     sl_board *board; /* the world's */
+    sl_watch *watch; /* of the world, if its ranks are processes; else NULL */
     sl_comm *world;  /* itself, if it is the world */
     sl_comm_group group;
     uint32_t rank, size;

@@ -32,12 +32,12 @@ enum {
     IDLE_NS = 50000000,
     LEFT_NS = 1000000000, /* a message overtakes a farewell by less than this */
     END_S = 5,            /* how long a thread that may hang in MPI is waited for */
-    BEATS = 8             /* notes of progress in the time of a deadline, at most */
+    BEATS = 12            /* signs of life in the time of a deadline, about */
 };
 
 enum { MESSAGE_IDLE, MESSAGE_WAITING, MESSAGE_UNDER_WAY, MESSAGE_DONE };
 
-typedef enum note_kind { NOTE_LEFT = 1, NOTE_ENDED, NOTE_PROGRESS } note_kind;
+typedef enum note_kind { NOTE_LEFT = 1, NOTE_ENDED, NOTE_BEAT } note_kind;
 
 typedef struct note_head {
     uint32_t kind, rank;
@@ -48,7 +48,7 @@ typedef struct note_head {
 
 typedef struct note {
     note_head head;
-    char text[SL_STATUS_MESSAGE_BYTES]; /* NOTE_PROGRESS is sent without it */
+    char text[SL_STATUS_MESSAGE_BYTES]; /* NOTE_BEAT is sent without it */
 } note;
 
 typedef struct peer {
@@ -56,6 +56,8 @@ typedef struct peer {
     uint64_t step;
     _Atomic bool has_left;
     _Atomic uint64_t progress; /* its number (board.h), as far as it has told */
+    bool has_beaten;           /* the thread's, with what follows */
+    uint64_t quiet_ns;         /* since its last beat */
 } peer;
 
 typedef struct adopted {
@@ -88,9 +90,9 @@ struct sl_messages {
     note heard, told;
     sl_message hearing, *telling; /* telling [size] */
     bool has_told;
-    note_head *beats; /* [size] notes of progress */
+    note_head *beats; /* [size] */
     sl_message *beating;
-    uint64_t told_progress, told_progress_ns;
+    uint64_t beat_ns, looked_ns; /* when it told, and looked for, signs of life last */
 };
 
 /* ---- the thread ---- */
@@ -106,6 +108,19 @@ static void describe_host(const sl_messages *it, uint32_t rank, char *text, size
 {
     const char *host = it->peers && rank < it->size ? it->peers[rank].host : "";
     snprintf(text, capacity, "rank %u%s%s", rank, *host ? " on " : "", host);
+}
+
+/* The lock is held. */
+static void describe_peer(const sl_messages *it, uint32_t rank, char *text, size_t capacity)
+{
+    char who[128];
+    const peer *known = &it->peers[rank];
+    describe_host(it, rank, who, sizeof who);
+    if (*known->op)
+        snprintf(text, capacity, "%s, last heard of in step %llu at %s", who,
+                 (unsigned long long)known->step, known->op);
+    else
+        snprintf(text, capacity, "%s", who);
 }
 
 static void fail_message(sl_messages *it, const sl_message *message)
@@ -154,6 +169,13 @@ static bool start_waiting(sl_messages *it)
     return has_started;
 }
 
+static void hear_beat(peer *from, uint64_t progress)
+{
+    atomic_store(&from->progress, progress);
+    from->has_beaten = true;
+    from->quiet_ns = 0;
+}
+
 static void hear(sl_messages *it)
 {
     const note_head *said = &it->heard.head;
@@ -161,8 +183,8 @@ static void hear(sl_messages *it)
     if (it->hearing.bytes >= sizeof *said && said->rank < it->size) {
         if (said->kind == NOTE_LEFT)
             atomic_store(&it->peers[said->rank].has_left, true);
-        else if (said->kind == NOTE_PROGRESS)
-            atomic_store(&it->peers[said->rank].progress, said->progress);
+        else if (said->kind == NOTE_BEAT)
+            hear_beat(&it->peers[said->rank], said->progress);
         else if (said->kind == NOTE_ENDED && is_whole)
             end_board(it, (sl_status)said->status, it->heard.text);
     }
@@ -235,12 +257,12 @@ static void tell_verdict(sl_messages *it)
     tell(it, NOTE_ENDED, status, sl_status_message());
 }
 
-/* Sends a note of progress, unless the rank has not yet taken the one before. */
+/* Sends a sign of life, unless the rank has not yet taken the one before. */
 static void beat(sl_messages *it, uint32_t rank, uint64_t progress)
 {
     if (!sl_message_is_idle(&it->beating[rank]) || it->free_count == 0)
         return;
-    it->beats[rank] = (note_head){.kind = NOTE_PROGRESS, .rank = it->rank, .progress = progress};
+    it->beats[rank] = (note_head){.kind = NOTE_BEAT, .rank = it->rank, .progress = progress};
     it->beating[rank] = (sl_message){.is_send = true,
                                      .peer = rank,
                                      .tag = NOTE_TAG,
@@ -249,20 +271,49 @@ static void beat(sl_messages *it, uint32_t rank, uint64_t progress)
     start_one(it, &it->beating[rank]);
 }
 
-static void tell_progress(sl_messages *it, uint64_t now_ns)
+/* Often enough for both deadlines: a beat carries this rank's progress. */
+static void beat_to_all(sl_messages *it, const sl_board *board, uint64_t now_ns)
 {
-    const sl_board *board = atomic_load(&it->board);
-    if (!board || it->has_told)
+    const double timeout_s = sl_board_timeout(board), heartbeat_s = sl_board_heartbeat(board);
+    const double limit_s = timeout_s < heartbeat_s ? timeout_s : heartbeat_s;
+    if (1e-9 * (double)(now_ns - it->beat_ns) < limit_s / BEATS)
         return;
-    const uint64_t progress = sl_board_progress(board);
-    const double since_s = 1e-9 * (double)(now_ns - it->told_progress_ns);
-    if (progress == it->told_progress || since_s < sl_board_timeout(board) / BEATS)
-        return;
-    it->told_progress = progress;
-    it->told_progress_ns = now_ns;
+    it->beat_ns = now_ns;
     for (uint32_t i = 0; i < it->size; i++)
         if (it->is_elsewhere[i])
-            beat(it, i, progress);
+            beat(it, i, sl_board_progress(board));
+}
+
+/* Ends the run if a rank elsewhere has not beaten in time. A longer pause between two looks than
+ * this thread makes means that this process was stopped: then the others have time to beat. */
+static void look_for_beats(sl_messages *it, const sl_board *board, uint64_t passed_ns)
+{
+    char who[256], text[SL_STATUS_MESSAGE_BYTES];
+    for (uint32_t i = 0; i < it->size; i++) {
+        peer *other = &it->peers[i];
+        if (!it->is_elsewhere[i] || !other->has_beaten || atomic_load(&other->has_left))
+            continue;
+        other->quiet_ns += passed_ns < 2 * IDLE_NS ? passed_ns : 2 * IDLE_NS;
+        if (1e-9 * (double)other->quiet_ns <= sl_board_heartbeat(board))
+            continue;
+        pthread_mutex_lock(&it->lock);
+        describe_peer(it, i, who, sizeof who);
+        pthread_mutex_unlock(&it->lock);
+        snprintf(text, sizeof text, "%s has given no sign of life for %.3g s (--heartbeat-timeout)",
+                 who, sl_board_heartbeat(board));
+        end_board(it, SL_ERROR_RANK, text);
+    }
+}
+
+static void exchange_beats(sl_messages *it, uint64_t now_ns)
+{
+    const sl_board *board = atomic_load(&it->board);
+    const uint64_t passed_ns = now_ns - it->looked_ns;
+    it->looked_ns = now_ns;
+    if (!board || it->has_told)
+        return;
+    beat_to_all(it, board, now_ns);
+    look_for_beats(it, board, passed_ns);
 }
 
 static struct timespec find_time_in(uint64_t ns)
@@ -307,6 +358,7 @@ static void serve(sl_messages *it)
 {
     uint32_t looks = 0;
     uint64_t told_ns = 0;
+    it->looked_ns = sl_clock_now_ns();
     while (atomic_load(&it->ending) == ENDING_NOT) {
         bool has_moved = start_waiting(it);
         has_moved = take_events(it) || has_moved;
@@ -314,7 +366,7 @@ static void serve(sl_messages *it)
         uint64_t now_ns = sl_clock_now_ns();
         if (now_ns - told_ns > IDLE_NS / 2) {
             tell_verdict(it);
-            tell_progress(it, now_ns);
+            exchange_beats(it, now_ns);
             told_ns = now_ns;
         }
         if (!has_moved)
@@ -623,20 +675,6 @@ void sl_messages_note_op(sl_messages *it, uint32_t rank, uint64_t step, const ch
     pthread_mutex_unlock(&it->lock);
 }
 
-static void describe_peer(sl_messages *it, uint32_t rank, char *text, size_t capacity)
-{
-    char who[128];
-    pthread_mutex_lock(&it->lock);
-    const peer *known = &it->peers[rank];
-    describe_host(it, rank, who, sizeof who);
-    if (*known->op)
-        snprintf(text, capacity, "%s, last heard of in step %llu at %s", who,
-                 (unsigned long long)known->step, known->op);
-    else
-        snprintf(text, capacity, "%s", who);
-    pthread_mutex_unlock(&it->lock);
-}
-
 /* If the rank has made progress, the deadline is counted anew. */
 static void heed_progress(const sl_messages *it, sl_board_patience *patience, uint32_t rank)
 {
@@ -658,7 +696,9 @@ sl_status sl_messages_check(sl_messages *it, sl_board_patience *patience, const 
     bool has_left = atomic_load(&it->peers[rank].has_left) && patience->waited_ns > LEFT_NS;
     if (!has_left && (double)patience->waited_ns * 1e-9 <= sl_board_timeout(board))
         return SL_OK;
+    pthread_mutex_lock(&it->lock);
     describe_peer(it, rank, who, sizeof who);
+    pthread_mutex_unlock(&it->lock);
     sl_board_describe(board, sl_board_local_index(board), mine, sizeof mine);
     if (has_left)
         snprintf(text, sizeof text, "%s has ended, but is needed by %s of %s in %s", who, op, comm,

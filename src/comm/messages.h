@@ -3,8 +3,9 @@
  * for shared memory, with the same deadlines.
  *
  * It also carries what ends a run from one machine to another: as soon as the board of this machine
- * has a verdict it tells all ranks elsewhere, and gives theirs to this board. And a few times
- * within a deadline it sends them the progress number of this rank.
+ * has a verdict it tells all ranks elsewhere, and gives theirs to this board. And several times
+ * within a deadline it sends them a beat with the progress number of this rank: a rank elsewhere
+ * that has not beaten for the heartbeat's deadline ends the run.
  */
 #ifndef SL_COMM_MESSAGES_H
 #define SL_COMM_MESSAGES_H

@@ -88,7 +88,7 @@ static sl_status check(const sl_nccl *it, int result, const char *call)
 /* Counted in time that this process ran: a suspended job is not a dead one. */
 static sl_status check_patience(const sl_nccl *it, uint64_t waited_ns, const char *what)
 {
-    SL_TRY(sl_comm_look(it->options.host));
+    SL_TRY(sl_comm_poll(it->options.host));
     if ((double)waited_ns < 1e9 * it->timeout_s)
         return SL_OK;
     SL_FAIL(SL_ERROR_RANK, "%s by NCCL did not end within %.0f s (--rank-timeout)", what,

@@ -488,7 +488,8 @@ static sl_status meet(sl_comm *world, const identity *table, double timeout_s)
     SL_TRY(sl_rendezvous_share(&meeting, timeout_s, &file));
     sl_status status = sl_board_open(file, meeting.rank, true, &world->board);
     close(file);
-    return status;
+    SL_TRY(status);
+    return sl_watch_open(world->board, &world->watch);
 }
 
 static sl_status complete_world(sl_comm *world, sl_messages *messages, identity *table,

@@ -325,6 +325,9 @@
       "seconds without progress after which a rank that does not come to an exchange counts as "   \
       "lost, or one whose lanes do not get on (a GPU that hangs): the run ends, and says which "   \
       "rank on which machine, or which op, it was; at least ten predicted steps")                  \
+    X(REAL, heartbeat_timeout, "heartbeat-timeout", "60", "S", 1, 1e6, T, RANKS, 0,                \
+      "seconds after which a rank whose process does not run (stopped, or its machine is gone) "   \
+      "counts as lost; a rank that works for long, as in a save, lives")                           \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, ADVANCED, 0,                                  \
       "machine profile of sluice bench, or a described GPU (examples/machines/)")                  \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEBK, ADVANCED, K,                         \

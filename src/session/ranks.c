@@ -187,6 +187,8 @@ static sl_status hear(void *user)
     const sl_ranks *ranks = user;
     if (ranks->world)
         sl_comm_advance(ranks->world);
+    if (ranks->is_at_work && ranks->world)
+        SL_TRY(sl_comm_poll(ranks->world));
     return ranks->stop && sl_stop_is_set(ranks->stop) ? fail_stopped() : SL_OK;
 }
 
@@ -213,6 +215,7 @@ void sl_ranks_listen(sl_ranks *ranks, const volatile sig_atomic_t *stop)
         sl_comm_local(ranks->world, &index, &count);
     ranks->asked = stop;
     ranks->stop = count == ranks->table.size ? stop : NULL;
+    sl_ranks_set_work(ranks, true);
     sl_ranks_hear(ranks);
 }
 
@@ -230,6 +233,7 @@ sl_status sl_ranks_begin(sl_ranks *ranks)
         return is_asked ? fail_stopped() : SL_OK;
     }
     SL_TRY(sl_comm_merge(ranks->world, sizeof is_asked, &is_asked, add_flag));
+    sl_ranks_set_work(ranks, false);
     ranks->has_stopped = is_asked != 0;
     return is_asked ? fail_stopped() : SL_OK;
 }
@@ -395,6 +399,19 @@ void sl_ranks_set_patience(const sl_ranks *ranks, double seconds)
         sl_gpu_ranks_set_timeout(ranks->gpus, seconds);
 }
 
+void sl_ranks_set_work(sl_ranks *ranks, bool is_at_work)
+{
+    ranks->is_at_work = is_at_work;
+    if (ranks->world)
+        sl_comm_set_work(ranks->world, is_at_work);
+}
+
+void sl_ranks_set_heartbeat(const sl_ranks *ranks, double seconds)
+{
+    if (ranks->world)
+        sl_comm_set_heartbeat(ranks->world, seconds);
+}
+
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)
 {
     atomic_store(&ranks->step, step);
@@ -469,14 +486,17 @@ enum { OPTION_BYTES = 160 };
  * Budgets are part of the plan, files of data are known by what is in them. */
 static bool may_differ(uint32_t row)
 {
-    static const uint32_t own_rows[] = {
-        SL_CONFIG_ROW_model,         SL_CONFIG_ROW_tokenizer,      SL_CONFIG_ROW_cache_dir,
-        SL_CONFIG_ROW_device_memory, SL_CONFIG_ROW_host_memory,    SL_CONFIG_ROW_disk_space,
-        SL_CONFIG_ROW_disk_dir,      SL_CONFIG_ROW_disk_endurance, SL_CONFIG_ROW_machine,
-        SL_CONFIG_ROW_rank_timeout,  SL_CONFIG_ROW_threads,        SL_CONFIG_ROW_keep,
-        SL_CONFIG_ROW_resume,        SL_CONFIG_ROW_overwrite,      SL_CONFIG_ROW_log_json,
-        SL_CONFIG_ROW_log_csv,       SL_CONFIG_ROW_tensorboard,    SL_CONFIG_ROW_timeline,
-        SL_CONFIG_ROW_report,        SL_CONFIG_ROW_log_every,      SL_CONFIG_ROW_quiet};
+    static const uint32_t own_rows[] = {SL_CONFIG_ROW_model,       SL_CONFIG_ROW_tokenizer,
+                                        SL_CONFIG_ROW_cache_dir,   SL_CONFIG_ROW_device_memory,
+                                        SL_CONFIG_ROW_host_memory, SL_CONFIG_ROW_disk_space,
+                                        SL_CONFIG_ROW_disk_dir,    SL_CONFIG_ROW_disk_endurance,
+                                        SL_CONFIG_ROW_machine,     SL_CONFIG_ROW_rank_timeout,
+                                        SL_CONFIG_ROW_threads,     SL_CONFIG_ROW_keep,
+                                        SL_CONFIG_ROW_resume,      SL_CONFIG_ROW_overwrite,
+                                        SL_CONFIG_ROW_log_json,    SL_CONFIG_ROW_log_csv,
+                                        SL_CONFIG_ROW_tensorboard, SL_CONFIG_ROW_timeline,
+                                        SL_CONFIG_ROW_report,      SL_CONFIG_ROW_log_every,
+                                        SL_CONFIG_ROW_quiet,       SL_CONFIG_ROW_heartbeat_timeout};
     for (size_t i = 0; i < sizeof own_rows / sizeof own_rows[0]; i++)
         if (own_rows[i] == row)
             return true;

@@ -44,6 +44,7 @@ typedef struct sl_ranks {
     _Atomic uint64_t step; /* that is run */
     const volatile sig_atomic_t *asked; /* set: this rank is to end; NULL: nobody asks */
     const volatile sig_atomic_t *stop;  /* the same, as long as it ends long work; else NULL */
+    bool is_at_work;                    /* sl_ranks_set_work */
     bool listens;                       /* to the signs of life of a thread */
     sl_heartbeat heard_before;          /* by that thread */
     bool has_stopped;                   /* the vote of sl_ranks_begin ended all ranks */
@@ -81,6 +82,14 @@ double sl_ranks_find_patience(double timeout_s, double step_seconds);
 
 /* From now on others are waited for so long. */
 void sl_ranks_set_patience(const sl_ranks *ranks, double seconds);
+
+/* While the thread that listens does work between the steps that may take long, such as a save: the
+ * others wait for this rank as long as its process lives, and the work ends when another rank is
+ * lost. So it is from sl_ranks_listen to sl_ranks_begin, too. */
+void sl_ranks_set_work(sl_ranks *ranks, bool is_at_work);
+
+/* How long a rank's process may give no sign of life. */
+void sl_ranks_set_heartbeat(const sl_ranks *ranks, double seconds);
 
 /* What messages of other ranks say of this one from now on. */
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step);

@@ -20,11 +20,12 @@
 #include "search/free_memory.h"
 #include "train/data/tokenizer.h"
 
-sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer, const sl_config *config,
                                 const volatile sig_atomic_t *stop)
 {
     if (!trainer->inputs.is_alone)
-        SL_TRY(sl_ranks_open(timeout_s, &trainer->ranks));
+        SL_TRY(sl_ranks_open(config->rank_timeout, &trainer->ranks));
+    sl_ranks_set_heartbeat(&trainer->ranks, config->heartbeat_timeout);
     sl_ranks_listen(&trainer->ranks, stop);
     return SL_OK;
 }
@@ -168,13 +169,26 @@ static sl_status predict(sl_trainer *trainer, const sl_blueprint *blueprint)
     return predict_stages(trainer, blueprint, simulation.step_seconds, &trainer->step_seconds);
 }
 
-/* On GPUs, NCCL's streams notice a rank that is lost. */
-static sl_status watch_ranks(sl_trainer *trainer)
+static void stop_engine(void *engine)
+{
+    sl_engine_stop(engine);
+}
+
+/* A rank may be lost while this one is in a step that keeps its disk or its kernels busy for
+ * minutes. On GPUs, NCCL's streams notice it. */
+static void watch_ranks(const sl_trainer *trainer)
 {
     const sl_ranks *ranks = &trainer->ranks;
-    if (!ranks->world || ranks->gpus)
-        return SL_OK;
-    return sl_rank_watch_open(ranks->world, trainer->runtime->engine, &trainer->watch);
+    if (ranks->world && !ranks->gpus)
+        sl_comm_listen(ranks->world, stop_engine, trainer->runtime->engine);
+}
+
+/* True if all lanes have ended. */
+static bool close_runtime(const sl_trainer *trainer)
+{
+    if (trainer->ranks.world)
+        sl_comm_listen(trainer->ranks.world, NULL, NULL);
+    return sl_runtime_close(trainer->runtime);
 }
 
 static double find_patience(const sl_trainer *trainer)
@@ -230,7 +244,7 @@ static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
         .paints = hooks->paints,
         .timeout_s = find_patience(trainer)};
     SL_TRY(sl_runtime_open(blueprint, &all, &trainer->runtime));
-    SL_TRY(watch_ranks(trainer));
+    watch_ranks(trainer);
     if (trainer->command == SL_CONFIG_PROFILE)
         return sl_runtime_initialise(trainer->runtime, trainer->config->seed, SL_INITIALISE_ALL);
     SL_TRY(check_space(trainer));
@@ -276,8 +290,7 @@ bool sl_trainer_close(sl_trainer *trainer)
         SL_OK) /* of a run that failed; the plan is open still */
         sl_log_write(SL_LOG_WARNING, "the timeline is lost: %s", sl_status_message());
     sl_sinks_close(&trainer->sinks);
-    sl_rank_watch_close(trainer->watch);
-    const bool have_lanes_ended = sl_runtime_close(trainer->runtime);
+    const bool have_lanes_ended = close_runtime(trainer);
     sl_ranks_close(&trainer->ranks); /* after the runtime, whose lanes exchange with other ranks */
     if (!have_lanes_ended)
         return false; /* a lane may still read what is left here, until the process ends */
@@ -305,8 +318,7 @@ void sl_trainer_start_over(sl_trainer *trainer)
 {
     let_go_of_free_memory(trainer);
     sl_sinks_close(&trainer->sinks);
-    sl_rank_watch_close(trainer->watch);
-    (void)sl_runtime_close(trainer->runtime); /* which has run no step */
+    (void)close_runtime(trainer); /* which has run no step */
     sl_ranks_unite(&trainer->ranks);
     close_files(trainer);
     const sl_ranks ranks = trainer->ranks; /* kept at its address: its tables point there */
@@ -389,7 +401,7 @@ static sl_status remove_old(const sl_trainer *trainer)
     return SL_OK;
 }
 
-sl_status sl_trainer_save(sl_trainer *trainer)
+static sl_status save(sl_trainer *trainer)
 {
     SL_TRY(save_in(trainer, trainer->config->save));
     if (trainer->has_old_checkpoints && sl_ranks_is_first(&trainer->ranks))
@@ -400,7 +412,7 @@ sl_status sl_trainer_save(sl_trainer *trainer)
     return SL_OK;
 }
 
-sl_status sl_trainer_save_best(sl_trainer *trainer)
+static sl_status save_best(sl_trainer *trainer)
 {
     char *directory = NULL;
     SL_TRY(find_best_directory(trainer, &directory));
@@ -410,4 +422,23 @@ sl_status sl_trainer_save_best(sl_trainer *trainer)
     free(directory);
     SL_TRY(status);
     return sl_ranks_meet(&trainer->ranks, "the end of the save");
+}
+
+/* A save may take long, and no step is run meanwhile. */
+static sl_status work_at(sl_trainer *trainer, sl_status (*saving)(sl_trainer *trainer))
+{
+    sl_ranks_set_work(&trainer->ranks, true);
+    const sl_status status = saving(trainer);
+    sl_ranks_set_work(&trainer->ranks, false);
+    return status;
+}
+
+sl_status sl_trainer_save(sl_trainer *trainer)
+{
+    return work_at(trainer, save);
+}
+
+sl_status sl_trainer_save_best(sl_trainer *trainer)
+{
+    return work_at(trainer, save_best);
 }

@@ -19,7 +19,6 @@
 #include "resume.h"
 #include "samples.h"
 #include "search/search.h"
-#include "session/rank_watch.h"
 #include "session/ranks.h"
 #include "session/runtime.h"
 #include "text/vocabulary.h"
@@ -75,7 +74,6 @@ typedef struct sl_trainer {
     sl_model_directory source;                /* empty with --init scratch */
     sl_runtime *runtime;
     sl_samples *samples;        /* NULL without --sample-every */
-    sl_rank_watch *watch;       /* NULL: nobody but this rank is waited for, or GPUs watch */
     sl_data_loader loader;      /* the input lane's while a step runs */
     sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
     sl_data_loader test_loader; /* of its test share; without data row is NULL */
@@ -96,7 +94,7 @@ typedef struct sl_trainer {
  * `trainer` is not moved afterwards. Until sl_ranks_begin, which the same thread calls, setting
  * *stop ends the preparation, that of all ranks: the call that prepares returns SL_ERROR_STOPPED
  * then. */
-sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s,
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer, const sl_config *config,
                                 const volatile sig_atomic_t *stop);
 
 /* If `status` is a failure, tells the other ranks, which stop waiting for this one. To be called

@@ -305,6 +305,32 @@ static void ranks_when_one_works_for_longer_than_the_deadline_wait(void **state)
         run_right(&carriers[on], 3, wait_for_work, NULL);
 }
 
+/* One piece of work takes several deadlines; ranks that are at work and wait for each other make no
+ * progress. */
+static void work_in_one_piece(sl_comm *world, const void *argument, answer *out)
+{
+    const uint32_t rank = sl_comm_rank(world);
+    const bool in_a_circle = *(const bool *)argument;
+    sl_comm_set_timeout(world, 1); /* several beats of a busy machine */
+    sl_comm_set_work(world, true);
+    if (rank == 0 && !in_a_circle)
+        sleep_ms(2500);
+    const sl_status status = in_a_circle ? receive_from(world, 1 - rank) : sl_comm_barrier(world);
+    sl_comm_set_work(world, false);
+    if ((status != SL_OK) != in_a_circle)
+        complain(out, "%s", status == SL_OK ? "waits for ever" : sl_status_message());
+}
+
+static void rank_at_work_when_it_waits_for_nobody_is_waited_for(void **state)
+{
+    (void)state;
+    for (int in_a_circle = 0; in_a_circle < 2; in_a_circle++)
+        for (int on = 1; on < CARRIER_COUNT; on++) { /* threads have no watch */
+            const bool argument = in_a_circle;
+            run_right(&carriers[on], 2, work_in_one_piece, &argument);
+        }
+}
+
 /* Rank 1 hangs, and rank 2 waits for it; rank 0 works meanwhile. */
 static void work_beside_a_hang(sl_comm *world, const void *argument, answer *out)
 {
@@ -355,6 +381,56 @@ static void ranks_when_they_wait_in_a_circle_end(void **state)
         carriers[on].run(4, wait_in_a_circle, NULL, answers);
         for (uint32_t rank = 0; rank < 4; rank++)
             expect_said(answers, rank, "did not come to exchange of world");
+        munmap(answers, RANKS_MAX * sizeof *answers);
+    }
+}
+
+/* ---- ranks that give no sign of life ---- */
+
+/* The last rank is stopped, by threads of several machines only for the others. */
+static void wait_without_a_call(sl_comm *world, const void *argument, answer *out)
+{
+    enum { LOOKS_MOST = 500 };
+    const bool is_of_processes = *(const bool *)argument;
+    const uint32_t rank = sl_comm_rank(world);
+    sl_comm_set_heartbeat(world, 1);
+    sl_comm_post(world, 12, "h.3.mlp sum");
+    sl_status status = sl_comm_barrier(world);
+    if (rank == 2 && is_of_processes)
+        raise(SIGSTOP);
+    if (rank == 2)
+        post_lost_rank = 2;
+    for (int i = 0; i < LOOKS_MOST && status == SL_OK; i++) {
+        sleep_ms(20);
+        status = sl_comm_poll(world);
+    }
+    tell(status, out);
+}
+
+static void rank_when_it_gives_no_sign_of_life_is_named_without_a_call(void **state)
+{
+    (void)state;
+    for (int is_of_processes = 0; is_of_processes < 2; is_of_processes++) {
+        answer *answers = share_answers();
+        pid_t ids[RANKS_MAX];
+        const bool argument = is_of_processes;
+        const rank_run run = {.body = wait_without_a_call, .argument = &argument};
+        int state_of;
+        if (is_of_processes)
+            start_processes(3, &run, answers, ids);
+        else
+            run_machines(3, wait_without_a_call, &argument, answers);
+        for (int i = 0; is_of_processes && i < 3; i++) {
+            if (i == 2)
+                kill(ids[i], SIGKILL);
+            waitpid(ids[i], &state_of, 0);
+        }
+        post_lost_rank = UINT32_MAX;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            expect_said(answers, rank, "-8: rank 2");
+            expect_said(answers, rank, "has given no sign of life for 1 s (--heartbeat-timeout)");
+            expect_said(answers, rank, "h.3.mlp sum");
+        }
         munmap(answers, RANKS_MAX * sizeof *answers);
     }
 }
@@ -677,6 +753,8 @@ int main(void)
         cmocka_unit_test(ranks_when_one_works_for_longer_than_the_deadline_wait),
         cmocka_unit_test(rank_that_hangs_when_another_one_works_is_named),
         cmocka_unit_test(ranks_when_they_wait_in_a_circle_end),
+        cmocka_unit_test(rank_when_it_gives_no_sign_of_life_is_named_without_a_call),
+        cmocka_unit_test(rank_at_work_when_it_waits_for_nobody_is_waited_for),
         cmocka_unit_test(ranks_when_one_dies_before_the_start_end_at_once),
         cmocka_unit_test(process_that_opens_a_world_does_not_end_with_its_parent),
         cmocka_unit_test(ranks_when_the_name_of_user_and_parent_is_taken_meet),

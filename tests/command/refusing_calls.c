@@ -4,7 +4,7 @@
  * that number on; of kind interrupt-file, calls on files with SLOW_PATH in their names: writes that
  * are not at a place, locks and reservations; of kind interrupt-read, reads at a place of such
  * files; of kind slow, reads, writes and syncs of files with SLOW_PATH in their names take SLOW_MS
- * more, as on a slow disk. */
+ * more, as on a slow disk; of kind slow-sync, syncs alone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -46,12 +46,14 @@ static bool has_slow_name(int file, const char *part)
     return strstr(path, part) != NULL;
 }
 
-static void slow_down(int file)
+static void slow_down(int file, bool is_sync)
 {
     const char *part = getenv("SLOW_PATH"), *time = getenv("SLOW_MS");
     if (!is_read)
         read_wishes();
-    if (!wanted || strcmp(wanted, "slow") != 0 || !part || !time || !has_slow_name(file, part))
+    const bool is_slow =
+        wanted && (strcmp(wanted, "slow") == 0 || (is_sync && strcmp(wanted, "slow-sync") == 0));
+    if (!is_slow || !part || !time || !has_slow_name(file, part))
         return;
     const long ms = strtol(time, NULL, 10);
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
@@ -172,7 +174,7 @@ ssize_t read(int file, void *data, size_t bytes)
 ssize_t pread(int file, void *data, size_t bytes, off_t offset)
 {
     FIND_REAL(pread);
-    slow_down(file);
+    slow_down(file, false);
     if (is_interrupted() || is_interrupted_file("interrupt-read", file))
         FAIL_WITH(EINTR, -1);
     if (is_refused("read"))
@@ -193,7 +195,7 @@ ssize_t write(int file, const void *data, size_t bytes)
 ssize_t pwrite(int file, const void *data, size_t bytes, off_t offset)
 {
     FIND_REAL(pwrite);
-    slow_down(file);
+    slow_down(file, false);
     if (is_interrupted())
         FAIL_WITH(EINTR, -1);
     if (is_refused("write"))
@@ -220,7 +222,7 @@ int fallocate(int file, int mode, off_t offset, off_t bytes)
 int fsync(int file)
 {
     FIND_REAL(fsync);
-    slow_down(file);
+    slow_down(file, true);
     if (is_refused("write"))
         FAIL_WITH(EIO, -1);
     return real(file);

@@ -108,49 +108,10 @@ static void calls_of_one_rank_when_refused_then_all_end_at_once(void **state)
     assert_true(refused > 0);
 }
 
-/* ---- ranks that others have to wait for ---- */
-
-enum { DEADLINE_S = 3, SLOW_MS = 700 }; /* a busy machine may take two seconds more for each */
+/* ---- calls that are interrupted ---- */
 
 #define PLAIN                                                                                      \
     TINY "--vocab 300 --lr 0.01 --threads 1 --device-memory 64M --host-memory 64M --quiet "
-
-/* One rank's calls take time where files have `part` in their names: each less than the deadline,
- * all together several of it. */
-static int launch_slowly(int rank, const char *part, const char *words)
-{
-    char number[24];
-    snprintf(number, sizeof number, "%d", SLOW_MS);
-    setenv("SLOW_PATH", part, 1);
-    setenv("SLOW_MS", number, 1);
-    return launch(words, "slow", rank, 0);
-}
-
-static void save_when_it_takes_longer_than_the_deadline_is_waited_for(void **state)
-{
-    (void)state;
-    char words[COMMAND_BYTES];
-    need_preloading();
-    snprintf(words, sizeof words,
-             "-n 2 -- train " PLAIN "--data text --tokenizer byte --steps 1 --save slow-saves "
-             "--save-every 1 --keep 1 --rank-timeout %d",
-             DEADLINE_S);
-    assert_code(launch_slowly(0, "slow-saves", words), 0);
-    assert_int_equal(system("ls slow-saves/step-00000001/manifest.json >/dev/null"), 0);
-}
-
-static void text_when_one_rank_encodes_for_longer_than_the_deadline_is_waited_for(void **state)
-{
-    (void)state;
-    char words[COMMAND_BYTES];
-    need_preloading();
-    assert_code(sluice("tokenize --learn 300 --data text --tokenizer words --output words.bin"), 0);
-    snprintf(words, sizeof words,
-             "-n 2 -- train " PLAIN "--data text --tokenizer words --cache-dir slow-cache "
-             "--steps 1 --rank-timeout %d",
-             DEADLINE_S);
-    assert_code(launch_slowly(1, ".tmp-", words), 0);
-}
 
 static void calls_when_interrupted_for_ever_end_the_run(void **state)
 {
@@ -236,8 +197,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_one_rank_when_refused_then_all_end_at_once),
-        cmocka_unit_test(save_when_it_takes_longer_than_the_deadline_is_waited_for),
-        cmocka_unit_test(text_when_one_rank_encodes_for_longer_than_the_deadline_is_waited_for),
         cmocka_unit_test(calls_when_interrupted_for_ever_end_the_run),
         cmocka_unit_test(files_when_their_calls_are_interrupted_for_ever_end_the_run),
         cmocka_unit_test(page_when_its_reads_are_interrupted_for_ever_stays),

@@ -66,6 +66,7 @@ sl_status sl_loading_meet_ranks(sl_config *config, sl_config_command command,
                                 const volatile sig_atomic_t *stop, sl_ranks *out_ranks)
 {
     SL_TRY(sl_ranks_open(config->rank_timeout, out_ranks));
+    sl_ranks_set_heartbeat(out_ranks, config->heartbeat_timeout);
     SL_TRY(settle_auto(config, !out_ranks->world));
     if (!out_ranks->world) {
         SL_TRY(sl_config_check(config, command));
