@@ -19,16 +19,7 @@ enum {
     ALIGN_ELEMENTS = 32 /* pieces begin on a line of the cache */
 };
 
-typedef enum call_op {
-    CALL_ALL_REDUCE = 1,
-    CALL_REDUCE_SCATTER,
-    CALL_GATHER,
-    CALL_BROADCAST,
-    CALL_MERGE
-} call_op;
-
-static const char *const op_names[] = {"",       "all_reduce", "reduce_scatter",
-                                       "gather", "broadcast",  "merge"};
+static const sl_comm_types bytes_alone = {SL_COMM_FP32, SL_COMM_FP32};
 
 /* ---- a call ----
  *
@@ -40,15 +31,15 @@ typedef struct call {
     sl_comm_pass pass;
 } call;
 
-static call begin(sl_comm *comm, call_op op, sl_comm_types types, uint64_t count, uint64_t detail)
+static call begin(sl_comm *comm, const char *op, sl_comm_types types, uint64_t count,
+                  uint64_t detail)
 {
     call it = {.comm = comm};
-    it.pass.op = op_names[op];
     it.pass.sign = (sl_window_sign){.call = comm->call_count++,
                                     .count = count,
                                     .detail = detail,
-                                    .op = op,
-                                    .types = (uint32_t)types.stored << 4 | (uint32_t)types.wire};
+                                    .types = (uint64_t)types.stored << 4 | (uint64_t)types.wire};
+    snprintf(it.pass.sign.op, sizeof it.pass.sign.op, "%s", op);
     it.pass.send_bytes = comm->send_bytes;
     it.pass.receive_bytes = comm->receive_bytes;
     return it;
@@ -58,7 +49,8 @@ static sl_status run_pass(call *it, bool is_for_all)
 {
     uint64_t sent_bytes = 0;
     it->pass.is_for_all = is_for_all;
-    SL_TRY(it->comm->ops->pass(it->comm, &it->pass));
+    SL_TRY(it->comm->ops->begin(it->comm, &it->pass));
+    SL_TRY(it->comm->ops->finish(it->comm, &it->pass));
     it->pass.sign.pass++;
     for (uint32_t i = 0; i < it->comm->size; i++)
         sent_bytes += i == it->comm->rank ? 0 : it->comm->send_bytes[i];
@@ -195,7 +187,7 @@ sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t
 {
     SL_TRY(check_types(types));
     SL_TRY(sl_comm_poll(comm));
-    call it = begin(comm, CALL_ALL_REDUCE, types, count, 0);
+    call it = begin(comm, "all_reduce", types, count, 0);
     uint64_t wire_bytes = sl_wire_bytes(types.wire), stored_bytes = sl_wire_bytes(types.stored);
     if (count == 0 || comm->size == 1 || count * wire_bytes * comm->size <= SMALL_BYTES)
         return count > 0 ? reduce_small(&it, types, count, data) : sl_comm_poll(comm);
@@ -281,8 +273,8 @@ sl_status sl_comm_reduce_scatter_pieces(sl_comm *comm, sl_comm_types types, cons
     uint64_t longest = longest_piece(starts, comm->size);
     uint64_t each = comm->piece_bytes / sl_wire_bytes(types.wire);
     scatter args = {types, starts, from, to};
-    call it = begin(comm, CALL_REDUCE_SCATTER, types, starts[comm->size],
-                    starts_hash(starts, comm->size));
+    call it =
+        begin(comm, "reduce_scatter", types, starts[comm->size], starts_hash(starts, comm->size));
     for (uint64_t done = 0; done < longest; done += each)
         SL_TRY(scatter_slice(&it, &args, done, each));
     return longest > 0 ? SL_OK : sl_comm_poll(comm);
@@ -330,13 +322,13 @@ static sl_status gather_slice(call *it, const uint64_t *starts, const char *piec
 sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const void *piece,
                                 void *out_whole)
 {
-    static const sl_comm_types bytes = {SL_COMM_FP32, SL_COMM_FP32};
     SL_TRY(check_starts(starts, comm->size));
     SL_TRY(sl_comm_poll(comm));
     uint64_t longest = longest_piece(starts, comm->size), each = comm->all_bytes;
     uint64_t mine = starts[comm->rank + 1] - starts[comm->rank];
     char *place = (char *)out_whole + starts[comm->rank];
-    call it = begin(comm, CALL_GATHER, bytes, starts[comm->size], starts_hash(starts, comm->size));
+    call it =
+        begin(comm, "gather", bytes_alone, starts[comm->size], starts_hash(starts, comm->size));
     if (mine > 0 && place != piece)
         memmove(place, piece, mine);
     for (uint64_t done = 0; comm->size > 1 && done < longest; done += each)
@@ -355,12 +347,11 @@ sl_status sl_comm_all_gather(sl_comm *comm, uint64_t bytes, const void *part, vo
 
 sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *data)
 {
-    static const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
     if (root >= comm->size)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot broadcast", root, comm->size);
     SL_TRY(sl_comm_poll(comm));
     uint64_t each = comm->all_bytes;
-    call it = begin(comm, CALL_BROADCAST, types, bytes, root);
+    call it = begin(comm, "broadcast", bytes_alone, bytes, root);
     for (uint64_t done = 0; comm->size > 1 && done < bytes; done += each) {
         uint64_t count = slice(bytes, done, each);
         bool is_root = comm->rank == root;
@@ -377,11 +368,10 @@ sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *
 
 sl_status sl_comm_merge(sl_comm *comm, uint32_t bytes, void *record, sl_comm_merge_function merge)
 {
-    static const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
     if (bytes > SL_COMM_RECORD_BYTES || bytes > comm->all_bytes)
         SL_FAIL(SL_ERROR_INTERNAL, "a record of %u bytes is too large to be merged", bytes);
     SL_TRY(sl_comm_poll(comm));
-    call it = begin(comm, CALL_MERGE, types, bytes, 0);
+    call it = begin(comm, "merge", bytes_alone, bytes, 0);
     if (comm->size == 1)
         return SL_OK;
     if (bytes > 0)
@@ -408,16 +398,88 @@ sl_status sl_comm_barrier(sl_comm *comm)
     return sl_comm_merge(comm, 0, NULL, merge_nothing);
 }
 
+/* ---- exchanges: passes of pairs ---- */
+
+/* What goes between this rank and one other. */
+typedef struct talk {
+    call call;
+    const char *send;
+    char *receive;
+    uint64_t send_bytes, receive_bytes, pass_count;
+} talk;
+
+static sl_status open_talk(sl_comm *comm, uint32_t other, const sl_comm_exchange_args *args,
+                           talk *out_talk)
+{
+    sl_comm *pair;
+    talk it = {.send = args->send, .receive = args->receive};
+    SL_TRY(sl_comm_find_pair(comm, other, &pair));
+    it.send_bytes = other == args->to ? args->send_bytes : 0;
+    it.receive_bytes = other == args->from ? args->receive_bytes : 0;
+    const uint64_t most = sl_bits_max(it.send_bytes, it.receive_bytes);
+    const uint64_t up = pair->rank == 0 ? it.send_bytes : it.receive_bytes;
+    it.pass_count = most > 0 ? sl_bits_divide_up(most, pair->all_bytes) : 1;
+    it.call = begin(pair, "exchange", bytes_alone, up, it.send_bytes + it.receive_bytes - up);
+    it.call.pass.is_for_all = true;
+    *out_talk = it;
+    return SL_OK;
+}
+
+static sl_status begin_pass(talk *it, uint64_t pass)
+{
+    sl_comm *pair = it->call.comm;
+    const uint64_t done = pass * pair->all_bytes;
+    const uint64_t bytes = slice(it->send_bytes, done, pair->all_bytes);
+    set_bytes_of_all(pair, bytes, slice(it->receive_bytes, done, pair->all_bytes));
+    if (bytes > 0)
+        memcpy(sl_window_place(pair->window, SL_WINDOW_ALL), it->send + done, bytes);
+    return pair->ops->begin(pair, &it->call.pass);
+}
+
+static sl_status finish_pass(talk *it, uint64_t pass)
+{
+    sl_comm *pair = it->call.comm;
+    const uint64_t done = pass * pair->all_bytes;
+    const uint64_t bytes = slice(it->receive_bytes, done, pair->all_bytes);
+    SL_TRY(pair->ops->finish(pair, &it->call.pass));
+    it->call.pass.sign.pass++;
+    if (bytes > 0)
+        memcpy(it->receive + done, pair->received[1 - pair->rank], bytes);
+    return SL_OK;
+}
+
+/* Both ranks are come to before one is waited for: a ring of ranks does not stand still. */
+static sl_status run_talks(talk *talks, uint32_t count)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < count; i++)
+        most = sl_bits_max(most, talks[i].pass_count);
+    for (uint64_t pass = 0; pass < most; pass++) {
+        for (uint32_t i = 0; i < count; i++)
+            if (pass < talks[i].pass_count)
+                SL_TRY(begin_pass(&talks[i], pass));
+        for (uint32_t i = 0; i < count; i++)
+            if (pass < talks[i].pass_count)
+                SL_TRY(finish_pass(&talks[i], pass));
+    }
+    return SL_OK;
+}
+
 sl_status sl_comm_exchange(sl_comm *comm, const sl_comm_exchange_args *args)
 {
+    talk talks[2];
+    uint32_t count = 0;
     bool is_to_all = (args->to >= comm->size && args->to != SL_COMM_NOBODY) ||
                      (args->from >= comm->size && args->from != SL_COMM_NOBODY);
     if (is_to_all || args->to == comm->rank || args->from == comm->rank)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot exchange with %u and %u", comm->rank,
                 comm->size, args->to, args->from);
-    if (comm->size == 1)
-        return sl_comm_poll(comm);
-    SL_TRY(comm->ops->exchange(comm, args));
+    SL_TRY(sl_comm_poll(comm));
+    if (args->to != SL_COMM_NOBODY)
+        SL_TRY(open_talk(comm, args->to, args, &talks[count++]));
+    if (args->from != SL_COMM_NOBODY && args->from != args->to)
+        SL_TRY(open_talk(comm, args->from, args, &talks[count++]));
+    SL_TRY(run_talks(talks, count));
     sl_comm_count_sent(comm, args->to == SL_COMM_NOBODY ? 0 : args->send_bytes);
     return SL_OK;
 }

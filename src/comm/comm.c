@@ -18,20 +18,20 @@ enum { TIMEOUT_S = 600 };
 
 /* ---- carriers of one machine ---- */
 
-sl_status sl_comm_pass_window(sl_comm *comm, const sl_comm_pass *pass)
+static sl_status begin_in_window(sl_comm *comm, const sl_comm_pass *pass)
 {
     SL_TRY(sl_comm_poll(comm)); /* after a failure others may still read what this rank signed */
     sl_window_arrive(comm->window, &pass->sign);
-    SL_TRY(sl_window_wait(comm->window, pass->op));
+    return SL_OK;
+}
+
+static sl_status finish_in_window(sl_comm *comm, const sl_comm_pass *pass)
+{
+    SL_TRY(sl_window_wait(comm->window));
     uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
     for (uint32_t i = 0; i < comm->size; i++)
         comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
     return SL_OK;
-}
-
-static sl_status exchange_by_window(sl_comm *comm, const sl_comm_exchange_args *args)
-{
-    return sl_window_exchange(comm->window, args, NULL);
 }
 
 static sl_status need_nothing(sl_comm *comm)
@@ -47,7 +47,7 @@ static void do_nothing(sl_comm *comm)
 
 #define OPS_OF_WINDOW(name)                                                                        \
     {                                                                                              \
-        name, need_nothing, sl_comm_pass_window, exchange_by_window, do_nothing, do_nothing        \
+        name, need_nothing, begin_in_window, finish_in_window, do_nothing                          \
     }
 
 static const sl_comm_ops self_ops = OPS_OF_WINDOW("self");
@@ -59,7 +59,11 @@ static const sl_comm_ops local_ops = OPS_OF_WINDOW("local");
 
 static void free_end(sl_comm *comm)
 {
+    for (uint32_t i = 0; comm->pairs && i < comm->size; i++)
+        if (comm->pairs[i])
+            free_end(comm->pairs[i]);
     sl_window_close(comm->window);
+    free(comm->pairs);
     free(comm->members);
     free(comm->local);
     free(comm->received);
@@ -82,12 +86,13 @@ sl_status sl_comm_make(const sl_comm_ops *ops, const char *name, uint32_t rank, 
     comm->all_bytes = comm->piece_bytes * size;
     comm->world = comm;
     snprintf(comm->name, sizeof comm->name, "%s", name);
+    comm->pairs = calloc(size, sizeof *comm->pairs);
     comm->members = calloc(size, sizeof *comm->members);
     comm->local = calloc(size, sizeof *comm->local);
     comm->received = calloc(size, sizeof *comm->received);
     comm->send_bytes = calloc(size, sizeof *comm->send_bytes);
     comm->receive_bytes = calloc(size, sizeof *comm->receive_bytes);
-    if (!comm->members || !comm->local || !comm->received || !comm->send_bytes ||
+    if (!comm->pairs || !comm->members || !comm->local || !comm->received || !comm->send_bytes ||
         !comm->receive_bytes) {
         free_end(comm);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator of %u ranks", size);
@@ -105,7 +110,9 @@ sl_status sl_comm_open_window(sl_comm *comm, uint64_t offset)
                                  .offset = offset,
                                  .member_count = comm->size,
                                  .member = comm->rank,
-                                 .local = comm->local};
+                                 .local = comm->local,
+                                 .is_of_pair = comm->of != NULL};
+    comm->offset = offset;
     return sl_window_open(&args, &comm->window);
 }
 
@@ -356,6 +363,40 @@ sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *member
     return status;
 }
 
+/* ---- pairs ---- */
+
+static sl_status open_pair(sl_comm *comm, uint32_t other, sl_comm *pair)
+{
+    const uint32_t ranks[2] = {comm->rank < other ? comm->rank : other,
+                               comm->rank < other ? other : comm->rank};
+    pair->board = comm->board;
+    pair->world = comm->world;
+    pair->of = comm;
+    pair->all_bytes = SL_WINDOW_PAIR_BYTES;
+    pair->piece_bytes = SL_WINDOW_PAIR_BYTES / 2;
+    for (int i = 0; i < 2; i++) {
+        pair->members[i] = comm->members[ranks[i]];
+        pair->local[i] = comm->local[ranks[i]];
+    }
+    SL_TRY(sl_comm_open_window(pair,
+                               sl_window_find_pair(comm->offset, comm->size, comm->rank, other)));
+    return comm->ops->open(pair);
+}
+
+sl_status sl_comm_find_pair(sl_comm *comm, uint32_t other, sl_comm **out_pair)
+{
+    *out_pair = comm->pairs[other];
+    if (*out_pair)
+        return SL_OK;
+    SL_TRY(sl_comm_make(comm->ops, comm->name, comm->rank > other, 2, out_pair));
+    const sl_status status = open_pair(comm, other, *out_pair);
+    if (status != SL_OK)
+        free_end(*out_pair);
+    else
+        comm->pairs[other] = *out_pair;
+    return status;
+}
+
 /* ---- facts ---- */
 
 uint32_t sl_comm_rank(const sl_comm *comm)
@@ -462,13 +503,11 @@ void sl_comm_abort(sl_comm *comm, const char *reason)
     sl_board_describe(comm->board, sl_board_local_index(comm->board), who, sizeof who);
     snprintf(text, sizeof text, "%s gave up%s%s", who, reason ? ": " : "", reason ? reason : "");
     sl_board_end(comm->board, SL_ERROR_RANK, text);
-    comm->ops->abort(comm);
 }
 
 void sl_comm_stop(sl_comm *comm, const char *reason)
 {
     sl_board_end(comm->board, SL_ERROR_STOPPED, reason);
-    comm->ops->abort(comm);
 }
 
 sl_status sl_comm_poll(sl_comm *comm)

@@ -1,4 +1,4 @@
-/* Passes and exchanges of which a part goes by messages; see remote.h.
+/* Passes of which a part goes by messages; see remote.h.
  *
  * In a pass each rank sends every rank of another machine a frame, which says what it calls and
  * carries the piece if it is small, and else the piece as a second message, out of the window where
@@ -7,7 +7,6 @@
  * Invariants, with passes counted from 0:
  *   at the end of pass p, what was sent in pass p - 1 has left: the others have sent theirs of p
  *     after they had received it. So the half that pass p + 1 writes is free
- *   an exchange goes in parts through two buffers each way, as the channels of a window do
  *   nothing that a caller owns is ever under way: after a failure memory may go at once
  */
 #include "remote.h"
@@ -26,18 +25,18 @@
 
 enum {
     INLINE_BYTES = 4096,      /* of a piece in its frame */
-    PART_BYTES = 512 << 10,   /* of an exchange */
     RECEIVED_BYTES = 8 << 20, /* of all pieces that come in a pass, about */
     COMMS = 12,               /* that can have all their messages under way at once */
     TAG_START = 1,            /* the identities of ranks, and the table of all */
     TAG_FIRST = 2             /* of communicators, TAGS each */
 };
 
-enum { TAG_FRAME, TAG_PIECE, TAG_PART, TAGS };
+/* Of a pass of all, and of one of a pair. */
+enum { TAG_FRAME, TAG_PIECE, TAG_PAIR, TAGS = 4 };
 
 typedef struct frame_head {
     sl_window_sign sign;
-    uint64_t bytes; /* of the piece, or of the message whose part it is */
+    uint64_t bytes; /* of the piece */
     uint64_t step;
     char op[SL_BOARD_OP_BYTES];
 } frame_head;
@@ -46,11 +45,6 @@ typedef struct frame {
     frame_head head;
     unsigned char piece[INLINE_BYTES];
 } frame;
-
-typedef struct part {
-    frame_head head;
-    unsigned char data[PART_BYTES];
-} part;
 
 /* What an end has beside its window. */
 typedef struct remote_end {
@@ -63,8 +57,6 @@ typedef struct remote_end {
     unsigned char *pieces;             /* [size][all_bytes] */
     sl_message *receives;              /* [size][2]: frame and piece */
     sl_message *sends;                 /* [2][size][2], by pass */
-    part *in_parts, *out_parts;        /* [2] */
-    sl_message part_receives[2], part_sends[2];
 } remote_end;
 
 static bool is_elsewhere(const sl_comm *comm, uint32_t rank)
@@ -91,13 +83,10 @@ static bool make_arrays(remote_end *it, const sl_comm *comm)
     it->pieces = take_memory(messages, comm->size, comm->all_bytes);
     it->receives = take_memory(messages, 2ull * comm->size, sizeof(sl_message));
     it->sends = take_memory(messages, 4ull * comm->size, sizeof(sl_message));
-    it->in_parts = take_memory(messages, 2, sizeof(part));
-    it->out_parts = take_memory(messages, 2, sizeof(part));
-    return it->in_frames && it->out_frames && it->pieces && it->receives && it->sends &&
-           it->in_parts && it->out_parts;
+    return it->in_frames && it->out_frames && it->pieces && it->receives && it->sends;
 }
 
-static sl_status open_end(sl_comm *comm, sl_messages *messages, uint32_t index)
+static sl_status open_end(sl_comm *comm, sl_messages *messages, uint32_t tag)
 {
     uint64_t share = sl_bits_round_up(RECEIVED_BYTES / comm->size, 64);
     if (share < comm->all_bytes)
@@ -105,21 +94,23 @@ static sl_status open_end(sl_comm *comm, sl_messages *messages, uint32_t index)
     remote_end *it = take_memory(messages, 1, sizeof *it);
     if (it) {
         it->messages = messages;
-        it->tag = TAG_FIRST + index * TAGS;
+        it->tag = tag;
     }
     if (!it || !make_arrays(it, comm))
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for communicator %s", comm->name);
     if (comm->size > 1)
         sl_window_bell(comm->window, &it->word, &it->sleepers);
     comm->carrier = it;
-    comm->carrier_bytes = comm->size * (3 * sizeof(frame) + comm->all_bytes) + 4 * sizeof(part);
+    comm->carrier_bytes = comm->size * (3 * sizeof(frame) + comm->all_bytes);
     return SL_OK;
 }
 
 static sl_status open_split(sl_comm *comm)
 {
     const remote_end *world = comm->world->carrier;
-    return open_end(comm, world->messages, comm->world->split_count);
+    const remote_end *of = comm->of ? comm->of->carrier : NULL;
+    const uint32_t tag = TAG_FIRST + comm->world->split_count * TAGS;
+    return open_end(comm, world->messages, of ? of->tag + TAG_PAIR : tag);
 }
 
 /* ---- passes ---- */
@@ -177,19 +168,10 @@ static void start_sends(const sl_comm *comm, const sl_comm_pass *pass, uint32_t 
 static sl_status refuse_frame(sl_comm *comm, const sl_comm_pass *pass, uint32_t rank,
                               const frame_head *theirs)
 {
-    char text[SL_STATUS_MESSAGE_BYTES];
-    const sl_window_sign *mine = &pass->sign;
-    snprintf(text, sizeof text,
-             "ranks call different things in %s: %s of %llu elements, type %x, as call %llu here, "
-             "but operation %u of %llu elements, type %x, as call %llu in rank %u, last in step "
-             "%llu at %.63s",
-             comm->name, pass->op, (unsigned long long)mine->count, mine->types,
-             (unsigned long long)mine->call, theirs->sign.op,
-             (unsigned long long)theirs->sign.count, theirs->sign.types,
-             (unsigned long long)theirs->sign.call, comm->members[rank],
+    char who[160];
+    snprintf(who, sizeof who, "rank %u, last in step %llu at %.63s", comm->members[rank],
              (unsigned long long)theirs->step, theirs->op);
-    sl_board_end(comm->board, SL_ERROR_INTERNAL, text);
-    return sl_board_poll(comm->board);
+    return sl_window_refuse(comm->board, comm->name, &pass->sign, &theirs->sign, who);
 }
 
 /* Waits for what comes from one rank. */
@@ -200,7 +182,7 @@ static sl_status receive_pass(sl_comm *comm, const sl_comm_pass *pass, uint32_t 
     const sl_message *receives = &it->receives[2 * (size_t)rank];
     const uint64_t bytes = pass->receive_bytes[rank];
     bool is_small = bytes <= INLINE_BYTES;
-    SL_TRY(sl_messages_wait(it->messages, &receives[0], comm->name, pass->op));
+    SL_TRY(sl_messages_wait(it->messages, &receives[0], comm->name, pass->sign.op));
     uint64_t expected = sizeof in->head + (is_small ? bytes : 0);
     if (memcmp(&in->head.sign, &pass->sign, sizeof pass->sign) != 0 || in->head.bytes != bytes ||
         receives[0].bytes != expected)
@@ -209,7 +191,7 @@ static sl_status receive_pass(sl_comm *comm, const sl_comm_pass *pass, uint32_t 
     comm->received[rank] = is_small ? in->piece : it->pieces + rank * comm->all_bytes;
     if (is_small)
         return SL_OK;
-    SL_TRY(sl_messages_wait(it->messages, &receives[1], comm->name, pass->op));
+    SL_TRY(sl_messages_wait(it->messages, &receives[1], comm->name, pass->sign.op));
     return receives[1].bytes == bytes ? SL_OK : refuse_frame(comm, pass, rank, &in->head);
 }
 
@@ -224,9 +206,8 @@ static sl_status await_sends(sl_comm *comm, const char *op)
     return SL_OK;
 }
 
-static sl_status pass_remote(sl_comm *comm, const sl_comm_pass *pass)
+static sl_status begin_remote(sl_comm *comm, const sl_comm_pass *pass)
 {
-    remote_end *it = comm->carrier;
     SL_TRY(sl_comm_poll(comm));
     sl_window_arrive(comm->window, &pass->sign);
     for (uint32_t i = 0; i < comm->size; i++)
@@ -234,151 +215,25 @@ static sl_status pass_remote(sl_comm *comm, const sl_comm_pass *pass)
             start_receives(comm, pass, i);
             start_sends(comm, pass, i);
         }
-    SL_TRY(sl_window_wait(comm->window, pass->op));
+    return SL_OK;
+}
+
+static sl_status finish_remote(sl_comm *comm, const sl_comm_pass *pass)
+{
+    remote_end *it = comm->carrier;
+    SL_TRY(sl_window_wait(comm->window));
     uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
     for (uint32_t i = 0; i < comm->size; i++)
         if (!is_elsewhere(comm, i))
             comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
         else
             SL_TRY(receive_pass(comm, pass, i));
-    SL_TRY(await_sends(comm, pass->op));
+    SL_TRY(await_sends(comm, pass->sign.op));
     it->pass_count++;
     return SL_OK;
 }
 
-/* ---- exchanges ---- */
-
-/* One direction, in parts; an empty message is one empty part. */
-typedef struct flow {
-    uint32_t rank; /* SL_COMM_NOBODY: there is none */
-    uint64_t total_bytes, part_count;
-    uint64_t started, taken; /* parts */
-} flow;
-
-typedef struct exchange {
-    sl_comm *comm;
-    const sl_comm_exchange_args *args;
-    flow out, in;
-} exchange;
-
-static flow open_flow(const sl_comm *comm, uint32_t rank, uint64_t bytes)
-{
-    if (rank == SL_COMM_NOBODY || !is_elsewhere(comm, rank))
-        return (flow){.rank = SL_COMM_NOBODY};
-    uint64_t parts = sl_bits_divide_up(bytes, PART_BYTES);
-    return (flow){.rank = rank, .total_bytes = bytes, .part_count = parts > 0 ? parts : 1};
-}
-
-static uint64_t bytes_of_part(const flow *it, uint64_t index)
-{
-    uint64_t left = it->total_bytes - index * PART_BYTES;
-    return left < PART_BYTES ? left : PART_BYTES;
-}
-
-static bool send_parts(const exchange *it, flow *out)
-{
-    static const sl_window_sign none = {0};
-    remote_end *end = it->comm->carrier;
-    bool has_moved = false;
-    while (out->started < out->part_count &&
-           sl_message_is_idle(&end->part_sends[out->started % 2])) {
-        uint64_t bytes = bytes_of_part(out, out->started);
-        part *place = &end->out_parts[out->started % 2];
-        place->head = make_head(it->comm, &none, out->total_bytes);
-        if (bytes > 0)
-            memcpy(place->data, (const char *)it->args->send + out->started * PART_BYTES, bytes);
-        start(it->comm, out->rank, TAG_PART,
-              (sl_message){.is_send = true, .data = place, .bytes = sizeof place->head + bytes},
-              &end->part_sends[out->started % 2]);
-        out->started++;
-        has_moved = true;
-    }
-    return has_moved;
-}
-
-static sl_status refuse_message(const exchange *it, const flow *in, uint64_t bytes)
-{
-    char text[SL_STATUS_MESSAGE_BYTES];
-    snprintf(text, sizeof text,
-             "ranks exchange different things in %s: %llu bytes are awaited from rank %u, which "
-             "sends %llu",
-             it->comm->name, (unsigned long long)in->total_bytes, it->comm->members[in->rank],
-             (unsigned long long)bytes);
-    sl_board_end(it->comm->board, SL_ERROR_INTERNAL, text);
-    return sl_board_poll(it->comm->board);
-}
-
-static void await_parts(const exchange *it, flow *in)
-{
-    remote_end *end = it->comm->carrier;
-    while (in->started < in->part_count && in->started < in->taken + 2) {
-        uint32_t place = in->started++ % 2;
-        start(it->comm, in->rank, TAG_PART,
-              (sl_message){.data = &end->in_parts[place], .bytes = sizeof(part)},
-              &end->part_receives[place]);
-    }
-}
-
-static sl_status take_parts(const exchange *it, flow *in, bool *out_has_moved)
-{
-    remote_end *end = it->comm->carrier;
-    await_parts(it, in);
-    while (in->taken < in->part_count && sl_message_is_done(&end->part_receives[in->taken % 2])) {
-        const part *came = &end->in_parts[in->taken % 2];
-        uint64_t bytes = bytes_of_part(in, in->taken);
-        if (came->head.bytes != in->total_bytes ||
-            end->part_receives[in->taken % 2].bytes != sizeof came->head + bytes)
-            return refuse_message(it, in, came->head.bytes);
-        sl_messages_note_op(end->messages, it->comm->members[in->rank], came->head.step,
-                            came->head.op);
-        if (bytes > 0)
-            memcpy((char *)it->args->receive + in->taken * PART_BYTES, came->data, bytes);
-        in->taken++;
-        *out_has_moved = true;
-        await_parts(it, in);
-    }
-    return SL_OK;
-}
-
-static sl_status step_exchange(void *user, sl_board_patience *patience, bool *out_has_moved,
-                               bool *out_is_over)
-{
-    exchange *it = user;
-    const remote_end *end = it->comm->carrier;
-    *out_has_moved = send_parts(it, &it->out);
-    SL_TRY(take_parts(it, &it->in, out_has_moved));
-    bool is_in = it->in.taken == it->in.part_count;
-    *out_is_over = is_in && it->out.started == it->out.part_count;
-    if (*out_has_moved || *out_is_over)
-        return SL_OK;
-    const flow *awaited = is_in ? &it->out : &it->in;
-    return sl_messages_check(end->messages, patience, it->comm->name, "exchange",
-                             it->comm->members[awaited->rank]);
-}
-
-static uint32_t only_here(const sl_comm *comm, uint32_t rank)
-{
-    return rank != SL_COMM_NOBODY && is_elsewhere(comm, rank) ? SL_COMM_NOBODY : rank;
-}
-
-static sl_status exchange_remote(sl_comm *comm, const sl_comm_exchange_args *args)
-{
-    sl_comm_exchange_args here = *args;
-    exchange it = {.comm = comm, .args = args};
-    it.out = open_flow(comm, args->to, args->send_bytes);
-    it.in = open_flow(comm, args->from, args->receive_bytes);
-    const sl_window_beside beside = {step_exchange, &it};
-    here.to = only_here(comm, args->to);
-    here.from = only_here(comm, args->from);
-    return sl_window_exchange(comm->window, &here, &beside);
-}
-
 /* ---- ending ---- */
-
-static void abort_remote(sl_comm *comm)
-{
-    (void)comm; /* the thread of messages tells the board's verdict */
-}
 
 static void close_remote(sl_comm *comm)
 {
@@ -390,8 +245,8 @@ static void close_remote(sl_comm *comm)
     sl_messages_close(it->messages, is_whole, sl_board_timeout(comm->board));
 }
 
-static const sl_comm_ops remote_ops = {"mpi",           open_split,   pass_remote,
-                                       exchange_remote, abort_remote, close_remote};
+static const sl_comm_ops remote_ops = {"mpi", open_split, begin_remote, finish_remote,
+                                       close_remote};
 
 /* ---- opening: who is where ---- */
 
@@ -503,7 +358,7 @@ static sl_status complete_world(sl_comm *world, sl_messages *messages, identity 
         sl_messages_name_host(messages, i, table[i].host);
     }
     SL_TRY(sl_comm_open_window(world, sl_board_world_window(world->board)));
-    SL_TRY(open_end(world, messages, 0));
+    SL_TRY(open_end(world, messages, TAG_FIRST));
     sl_messages_watch(messages, world->board, elsewhere);
     return sl_board_join(world->board, world->rank);
 }
@@ -526,7 +381,7 @@ static sl_status make_world(sl_messages *messages, const char *machine, double t
  * to each of them. */
 static uint32_t count_slots(uint32_t size)
 {
-    return COMMS * (6 * size + 4) + 2 * size + 64;
+    return COMMS * (6 * size + 2 * 6) + 2 * size + 64; /* an exchange: two pairs */
 }
 
 sl_status sl_remote_open(const sl_transport_ops *ops, void *self, uint32_t size,
