@@ -28,7 +28,7 @@ enum {
 
 #define MODEL                                                                                      \
     "--layers 1 --width 16 --heads 2 --context 16 --micro-batch 1 --data text --device cpu "       \
-    "--threads 1 --device-memory 64M --host-memory 64M --dp 2 --overwrite --quiet "
+    "--threads 1 --device-memory 64M --host-memory 64M --dp 2 --quiet "
 
 typedef struct place {
     const char *name, *options;
@@ -38,8 +38,8 @@ typedef struct place {
 
 static const place places[] = {
     {"start", "--tokenizer byte --steps 1000000", NULL, NULL},
-    {"encoding", "--tokenizer words --cache-dir cache --steps 1", "/cache/", "cache/.tmp-*"},
-    {"compute", "--tokenizer byte --accumulate 1000000 --steps 2 --log-json there", NULL, "there"},
+    {"encoding", "--tokenizer words --cache-dir cache --steps 1", "/cache/", "cache/*.tmp-*"},
+    {"compute", "--tokenizer byte --accumulate 100000 --steps 2 --log-json there", NULL, "there"},
     {"disk", "--tokenizer byte --steps 1000000 --policy nvme --disk-dir tier --disk-space 64M",
      "/tier/", NULL},
     {"save", "--tokenizer byte --steps 3 --save saved --save-every 1", "/saved/", "saved/*/*"},
@@ -138,8 +138,10 @@ static void await_place(const place *at, started *run)
     await_ranks("SLUICE_RANK", run);
     if (strcmp(at->name, "start") != 0)
         while (!is_there(at, run->ranks[0]) || !has_come(run->ranks[1])) {
-            if (now_s() - start_s > END_S)
+            if (now_s() - start_s > END_S) {
+                kill(run->starter, SIGKILL);
                 fail_msg("the run has not come to %s", at->name);
+            }
             sleep_ms(10);
         }
     sleep_ms(draw_number(300));
