@@ -56,8 +56,8 @@ typedef struct peer {
     uint64_t step;
     _Atomic bool has_left;
     _Atomic uint64_t progress; /* its number (board.h), as far as it has told */
-    bool has_beaten;           /* the thread's, with what follows */
-    uint64_t quiet_ns;         /* since its last beat */
+    _Atomic bool is_there;     /* something has come from it */
+    uint64_t quiet_ns;         /* since its last beat; the thread's */
 } peer;
 
 typedef struct adopted {
@@ -172,7 +172,7 @@ static bool start_waiting(sl_messages *it)
 static void hear_beat(peer *from, uint64_t progress)
 {
     atomic_store(&from->progress, progress);
-    from->has_beaten = true;
+    atomic_store(&from->is_there, true);
     from->quiet_ns = 0;
 }
 
@@ -291,7 +291,7 @@ static void look_for_beats(sl_messages *it, const sl_board *board, uint64_t pass
     char who[256], text[SL_STATUS_MESSAGE_BYTES];
     for (uint32_t i = 0; i < it->size; i++) {
         peer *other = &it->peers[i];
-        if (!it->is_elsewhere[i] || !other->has_beaten || atomic_load(&other->has_left))
+        if (!it->is_elsewhere[i] || !atomic_load(&other->is_there) || atomic_load(&other->has_left))
             continue;
         other->quiet_ns += passed_ns < 2 * IDLE_NS ? passed_ns : 2 * IDLE_NS;
         if (1e-9 * (double)other->quiet_ns <= sl_board_heartbeat(board))
@@ -672,6 +672,7 @@ void sl_messages_note_op(sl_messages *it, uint32_t rank, uint64_t step, const ch
     pthread_mutex_lock(&it->lock);
     it->peers[rank].step = step;
     memcpy(it->peers[rank].op, op, SL_PEER_OP_BYTES - 1);
+    atomic_store(&it->peers[rank].is_there, true);
     pthread_mutex_unlock(&it->lock);
 }
 
