@@ -43,6 +43,7 @@ enum {
     LOCAL_RANKS_MAX = 256,
     WINDOWS = 16, /* as large as the world's that fit: each rank is in a handful of communicators */
     SPINS = 2000, /* before a sleep: some tens of microseconds */
+    SPINS_FEW = 40, /* less than a sleep costs */
     NS_A_TICK = 50000000,
     DEFAULT_TIMEOUT_S = 600,
     DEFAULT_HEARTBEAT_S = 60
@@ -198,10 +199,11 @@ static void unmap_file(board_mapping *mapping)
     release_mapping(mapping);
 }
 
-/* A waiting thread spins only if each rank has two cores: one for it, one for the rank's work. */
+/* A waiting thread spins for long only if each rank has two cores: one for it, one for the rank's
+ * work. */
 static uint32_t choose_spins(uint32_t core_count, uint32_t rank_count)
 {
-    return core_count / 2 >= rank_count ? SPINS : 0;
+    return core_count / 2 >= rank_count ? SPINS : SPINS_FEW;
 }
 
 static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_board **out_board)
