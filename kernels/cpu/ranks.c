@@ -8,6 +8,7 @@
 #include "kernels/rank_stats.h"
 #include "norm_sum.h"
 #include "ops.h"
+#include "simd.h"
 
 static float load(sl_type type, const void *from, uint64_t index)
 {
@@ -31,18 +32,19 @@ sl_status sl_cpu_ranks_convert(const sl_kernel_call *call)
     const sl_op_attrs *attrs = call->attrs;
     const sl_type from = (sl_type)attrs->type, to = (sl_type)attrs->grad_type;
     const uint64_t count = attrs->element_count;
-    float *sums = call->operand[1];
-    if (attrs->adds_gradient && to != SL_TYPE_FP32)
-        SL_FAIL(SL_ERROR_INTERNAL, "a sum of type %u", attrs->grad_type);
-    if (attrs->adds_gradient) {
-        for (uint64_t i = 0; i < count; i++)
-            sums[i] += load(from, call->operand[0], i);
-    } else if (from == to) {
-        memcpy(call->operand[1], call->operand[0], count * sl_type_bytes(to));
-    } else {
-        for (uint64_t i = 0; i < count; i++)
-            store(to, call->operand[1], i, load(from, call->operand[0], i));
-    }
+    const bool narrows = from == SL_TYPE_FP32, widens = to == SL_TYPE_FP32;
+    const void *x = call->operand[0];
+    void *y = call->operand[1];
+    if (attrs->adds_gradient ? !widens : from != to && !narrows && !widens)
+        SL_FAIL(SL_ERROR_INTERNAL, "elements of type %d as type %d", from, to);
+    if (attrs->adds_gradient)
+        sl_simd_current()->add_to_float(x, from, y, count);
+    else if (from == to)
+        memcpy(y, x, count * sl_type_bytes(to));
+    else if (widens)
+        sl_simd_current()->widen(x, from, y, count);
+    else
+        sl_simd_current()->round(x, y, to, count);
     return SL_OK;
 }
 

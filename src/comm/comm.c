@@ -206,7 +206,7 @@ static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *en
 static sl_status open_met(const sl_environment *environment, double timeout_s, sl_comm **out_world)
 {
     int file;
-    const sl_transport_ops *ops;
+    const sl_mail_ops *ops;
     const sl_meeting meeting = {
         .rank = environment->rank, .size = environment->size, .world_size = environment->size};
     if (environment->local_size != environment->size) {

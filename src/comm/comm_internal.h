@@ -19,7 +19,7 @@ typedef struct sl_comm_pass {
 /* A carrier. Every call is made in the same order by all ranks concerned, and blocks. */
 typedef struct sl_comm_ops {
     const char *name;
-    /* What an end that was split off, or that of a pair, needs of its carrier; its board and window
+    /* Prepares an end that was split off, or that of a pair, for this carrier; its board and window
      * are there. */
     sl_status (*open)(sl_comm *comm);
     /* Hands the pieces out, without waiting for others. */

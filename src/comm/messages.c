@@ -68,7 +68,7 @@ typedef struct adopted {
 typedef enum ending { ENDING_NOT, ENDING_WHOLE, ENDING_BROKEN } ending;
 
 struct sl_messages {
-    const sl_transport_ops *ops;
+    const sl_mail_ops *ops;
     void *self;
     uint32_t rank, size, slot_count;
     pthread_t thread;
@@ -77,7 +77,7 @@ struct sl_messages {
     sl_message *first, *last; /* handed over */
     enum { PHASE_OPENING, PHASE_OPEN, PHASE_FAILED, PHASE_OVER } phase;
     _Atomic int ending;
-    char error[SL_TRANSPORT_ERROR_BYTES];
+    char error[SL_MAIL_ERROR_BYTES];
     peer *peers;       /* [size] */
     adopted *memories; /* of the thread that opens and closes */
     _Atomic(sl_board *) board;
@@ -85,7 +85,7 @@ struct sl_messages {
     /* the thread's */
     sl_message **slots; /* [slot_count]; NULL: free */
     uint32_t *free_slots, free_count;
-    sl_transport_event *events;
+    sl_mail_event *events;
     uint32_t under_way; /* without the receive of notes */
     note heard, told;
     sl_message hearing, *telling; /* telling [size] */
@@ -140,7 +140,7 @@ static bool start_one(sl_messages *it, sl_message *message)
     it->slots[slot] = message;
     atomic_store(&message->state, MESSAGE_UNDER_WAY);
     it->under_way += message != &it->hearing;
-    const sl_transport_letter letter = {message->peer, message->tag, message->data, message->bytes};
+    const sl_mail_letter letter = {message->peer, message->tag, message->data, message->bytes};
     bool is_started =
         (message->is_send ? it->ops->send : it->ops->receive)(it->self, slot, &letter, it->error);
     if (!is_started)
@@ -192,7 +192,7 @@ static void hear(sl_messages *it)
     start_one(it, &it->hearing);
 }
 
-static void complete(sl_messages *it, const sl_transport_event *event)
+static void complete(sl_messages *it, const sl_mail_event *event)
 {
     sl_message *message = it->slots[event->slot];
     it->slots[event->slot] = NULL;
@@ -408,10 +408,8 @@ static void *run(void *argument)
         set_phase(it, PHASE_FAILED);
         return NULL;
     }
-    it->hearing = (sl_message){.peer = SL_TRANSPORT_ANYBODY,
-                               .tag = NOTE_TAG,
-                               .data = &it->heard,
-                               .bytes = sizeof it->heard};
+    it->hearing = (sl_message){
+        .peer = SL_MAIL_ANYBODY, .tag = NOTE_TAG, .data = &it->heard, .bytes = sizeof it->heard};
     start_one(it, &it->hearing);
     set_phase(it, PHASE_OPEN);
     serve(it);
@@ -441,7 +439,7 @@ static void free_messages(sl_messages *it)
     free(it);
 }
 
-static sl_status make_messages(const sl_transport_ops *ops, void *self, uint32_t slot_count,
+static sl_status make_messages(const sl_mail_ops *ops, void *self, uint32_t slot_count,
                                sl_messages **out_messages)
 {
     pthread_condattr_t monotonic;
@@ -483,7 +481,7 @@ static int await_opening(sl_messages *it, double timeout_s)
     return phase;
 }
 
-sl_status sl_messages_open(const sl_transport_ops *ops, void *self, uint32_t slot_count,
+sl_status sl_messages_open(const sl_mail_ops *ops, void *self, uint32_t slot_count,
                            double timeout_s, sl_messages **out_messages)
 {
     sl_messages *it;
@@ -513,7 +511,7 @@ sl_status sl_messages_open(const sl_transport_ops *ops, void *self, uint32_t slo
 /* MPI would leave the other ranks, and one that is stopped, to whoever started them: srun does not
  * end them by itself. Abort may hang: after some seconds the process ends without it. */
 typedef struct last_words {
-    const sl_transport_ops *ops;
+    const sl_mail_ops *ops;
     void *self;
     int code;
 } last_words;

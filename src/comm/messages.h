@@ -11,7 +11,7 @@
 #define SL_COMM_MESSAGES_H
 
 #include "board.h"
-#include "transport.h"
+#include "mail.h"
 
 typedef struct sl_messages sl_messages;
 
@@ -27,7 +27,7 @@ typedef struct sl_message {
 } sl_message;
 
 /* Starts the thread, and opens the transport in it; `self` is the transport's. */
-sl_status sl_messages_open(const sl_transport_ops *ops, void *self, uint32_t slot_count,
+sl_status sl_messages_open(const sl_mail_ops *ops, void *self, uint32_t slot_count,
                            double timeout_s, sl_messages **out_messages);
 
 /* With `is_whole` it says farewell to the others and waits for them, as MPI wants it. Else, and if

@@ -38,7 +38,7 @@ static bool find_plugin(const char *library, char *path)
     return false;
 }
 
-sl_status sl_mpi_load(const char *library, const sl_transport_ops **out_ops)
+sl_status sl_mpi_load(const char *library, const sl_mail_ops **out_ops)
 {
     char path[PATH_BYTES];
     if (!find_plugin(library, path))
@@ -50,10 +50,10 @@ sl_status sl_mpi_load(const char *library, const sl_transport_ops **out_ops)
     void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL); /* MPI loads parts that look for it */
     if (!handle)
         SL_FAIL(SL_ERROR_SYSTEM, "cannot load the plug-in for MPI: %s", dlerror());
-    sl_transport_plugin plugin;
-    *(void **)&plugin = dlsym(handle, SL_TRANSPORT_PLUGIN);
-    const sl_transport_ops *ops = plugin ? plugin() : NULL;
-    if (!ops || ops->version != SL_TRANSPORT_VERSION)
+    sl_mail_plugin plugin;
+    *(void **)&plugin = dlsym(handle, SL_MAIL_PLUGIN);
+    const sl_mail_ops *ops = plugin ? plugin() : NULL;
+    if (!ops || ops->version != SL_MAIL_VERSION)
         SL_FAIL(SL_ERROR_SYSTEM, "%s is no plug-in of this sluice: build both together", path);
     *out_ops = ops;
     return SL_OK;

@@ -384,8 +384,8 @@ static uint32_t count_slots(uint32_t size)
     return COMMS * (6 * size + 2 * 6) + 2 * size + 64; /* an exchange: two pairs */
 }
 
-sl_status sl_remote_open(const sl_transport_ops *ops, void *self, uint32_t size,
-                         const char *machine, double timeout_s, sl_comm **out_world)
+sl_status sl_remote_open(const sl_mail_ops *ops, void *self, uint32_t size, const char *machine,
+                         double timeout_s, sl_comm **out_world)
 {
     sl_messages *messages;
     sl_comm *world = NULL;

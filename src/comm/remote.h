@@ -4,16 +4,16 @@
 #define SL_COMM_REMOTE_H
 
 #include "comm_internal.h"
-#include "transport.h"
+#include "mail.h"
 
 /* Opens this rank's end of the world of `size` ranks that the transport spans: which of them share
  * a machine is found out; `machine` is a name by which this one counts as another one than it is,
  * or NULL. */
-sl_status sl_remote_open(const sl_transport_ops *ops, void *self, uint32_t size,
-                         const char *machine, double timeout_s, sl_comm **out_world);
+sl_status sl_remote_open(const sl_mail_ops *ops, void *self, uint32_t size, const char *machine,
+                         double timeout_s, sl_comm **out_world);
 
 /* The transport of the plug-in for an MPI library, "openmpi" or "mpich". SL_ERROR_SYSTEM says which
  * plug-in is missing. */
-sl_status sl_mpi_load(const char *library, const sl_transport_ops **out_ops);
+sl_status sl_mpi_load(const char *library, const sl_mail_ops **out_ops);
 
 #endif

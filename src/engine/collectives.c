@@ -12,6 +12,8 @@
 
 #include "base/bits.h"
 
+enum { RANK_SETS = 3 };
+
 static bool has_collectives(const sl_engine_options *options)
 {
     for (uint32_t i = 0; i < options->plan_count; i++) {
@@ -37,43 +39,22 @@ static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
     return SL_OK;
 }
 
-/* The collectives that run on a device with streams; the others need an exchange that moves host
- * memory.
- */
-static bool is_native(sl_op_kind kind)
+/* Those that share tensors, rows and layers with this one; size 0: there are none. */
+static void list_ranks(const sl_engine *engine, const sl_engine_ranks *out_all[RANK_SETS])
 {
-    static const bool native[SL_OP_COUNT] = {
-        [SL_OP_ALL_REDUCE] = true,          [SL_OP_ALL_REDUCE_STATS] = true,
-        [SL_OP_ALL_REDUCE_NORM] = true,     [SL_OP_ALL_REDUCE_TENSOR] = true,
-        [SL_OP_ALL_REDUCE_GRADIENT] = true, [SL_OP_REDUCE_SCATTER_GRADIENT] = true,
-        [SL_OP_ALL_GATHER_CHUNK] = true,    [SL_OP_GATHER_ROWS] = true,
-        [SL_OP_SCATTER_ROWS] = true,        [SL_OP_TAKE_ROWS] = true,
-        [SL_OP_GATHER_COLUMNS] = true,      [SL_OP_SCATTER_COLUMNS] = true,
-        [SL_OP_TAKE_COLUMNS] = true,        [SL_OP_REDUCE_SCATTER_SHARD] = true,
-        [SL_OP_ALL_GATHER_SHARD] = true,    [SL_OP_EXCHANGE] = true,
-        [SL_OP_TAKE_SHARD] = true,
-    };
-    return native[kind];
+    out_all[0] = &engine->ranks;
+    out_all[1] = &engine->data_ranks;
+    out_all[2] = &engine->stage_ranks;
 }
 
-static sl_status check_native_plan(const sl_program *program)
+/* On a device with streams an exchange of host memory does not do. */
+static sl_status check_native(const sl_engine *engine)
 {
-    for (uint32_t o = 0; o < program->op_count; o++) {
-        const sl_op_info *info = sl_op_info_of(program->ops[o].kind);
-        if (info->is_collective && !is_native(program->ops[o].kind))
-            SL_FAIL(SL_ERROR_USAGE, "%s is on the cpu device alone, in this version", info->name);
-    }
-    return SL_OK;
-}
-
-static sl_status check_native(const sl_engine *engine, const sl_engine_options *options)
-{
-    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks, &engine->stage_ranks};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    const sl_engine_ranks *all[RANK_SETS];
+    list_ranks(engine, all);
+    for (int i = 0; i < RANK_SETS; i++)
         if (all[i]->size > 0 && !all[i]->use)
             SL_FAIL(SL_ERROR_USAGE, "the ranks exchange what is in memory of the host alone");
-    for (uint32_t i = 0; i < options->plan_count; i++)
-        SL_TRY(check_native_plan(options->plans[i].program));
     return SL_OK;
 }
 
@@ -94,13 +75,14 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
         SL_FAIL(SL_ERROR_USAGE, "the stages cannot exchange activations");
     if (data->size > 0 && (!data->all_reduce_stored || !data->sum_shard || !data->gather_shards))
         SL_FAIL(SL_ERROR_USAGE, "the data-parallel ranks cannot add up gradients");
-    return target->device == SL_DEVICE_CPU ? SL_OK : check_native(engine, options);
+    return target->device == SL_DEVICE_CPU ? SL_OK : check_native(engine);
 }
 
 sl_status sl_collectives_poll(const sl_engine *engine)
 {
-    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks, &engine->stage_ranks};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    const sl_engine_ranks *all[RANK_SETS];
+    list_ranks(engine, all);
+    for (int i = 0; i < RANK_SETS; i++)
         if (all[i]->size > 0 && all[i]->poll)
             SL_TRY(all[i]->poll(all[i]->user));
     return SL_OK;
@@ -247,32 +229,33 @@ _Static_assert(sizeof(collective_args) <= SL_QUEUE_ARGUMENT_BYTES,
 
 static void post(const collective_args *args)
 {
-    const sl_engine_ranks *ranks = args->ranks->size > 0        ? args->ranks
-                                   : args->data_ranks->size > 0 ? args->data_ranks
-                                                                : &args->engine->stage_ranks;
+    const sl_engine_ranks *all[RANK_SETS];
     char text[80];
-    if (!ranks->post)
+    int first = 0;
+    list_ranks(args->engine, all);
+    while (first < RANK_SETS - 1 && all[first]->size == 0)
+        first++;
+    if (!all[first]->post)
         return;
     snprintf(text, sizeof text, "%s of %.32s, op %u", sl_op_info_of(args->kind)->name, args->name,
              args->tick);
-    ranks->post(ranks->user, text);
+    all[first]->post(all[first]->user, text);
 }
 
 /* Sets the queue of a native exchange; scratch is the end of the workspace. */
 static sl_status begin(const collective_args *args)
 {
     const sl_engine_target *target = &args->engine->options.target;
+    const sl_engine_ranks *all[RANK_SETS];
     if (!args->stream)
         return SL_OK;
     const uint64_t offset = find_scratch_offset(args->kind, args->attrs, target);
     const uint64_t bytes = count_scratch_bytes(args->kind, args->attrs, target);
     const sl_engine_queue queue = {args->stream, (char *)args->workspace + offset, bytes};
-    if (args->ranks->size > 0)
-        args->ranks->use(args->ranks->user, &queue);
-    if (args->data_ranks->size > 0)
-        args->data_ranks->use(args->data_ranks->user, &queue);
-    if (args->engine->stage_ranks.size > 0)
-        args->engine->stage_ranks.use(args->engine->stage_ranks.user, &queue);
+    list_ranks(args->engine, all);
+    for (int i = 0; i < RANK_SETS; i++)
+        if (all[i]->size > 0)
+            all[i]->use(all[i]->user, &queue);
     return SL_OK;
 }
 

@@ -1,4 +1,4 @@
-/* A transport (src/comm/transport.h) between threads of one process, for tests: what ranks of
+/* A transport (src/comm/mail.h) between threads of one process, for tests: what ranks of
  * different machines send each other goes through its boxes. Small messages are copied when they
  * are sent, as an MPI does; large ones stay with the sender until they are received, so that memory
  * which is given back too early is noticed. With `delays` a poll finds nothing now and then. */
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/transport.h"
+#include "comm/mail.h"
 
 /* Notes of failures are copied: who sent one may have ended when it is read. */
 enum { POST_RANKS = 8, POST_EAGER_BYTES = 2000 };
@@ -35,7 +35,7 @@ typedef struct post_box {
     bool delays;
     uint32_t poll_count;
     post_list letters, receives; /* that came, and that are awaited, in order */
-    sl_transport_event *events;  /* [slot_count] not yet told */
+    sl_mail_event *events;       /* [slot_count] not yet told */
     uint32_t event_count;
 } post_box;
 
@@ -70,16 +70,16 @@ static inline void post_remove(post_list *list, post_item **link)
 
 static inline void post_tell(post_box *box, uint32_t slot, bool has_failed, uint64_t bytes)
 {
-    box->events[box->event_count++] = (sl_transport_event){slot, has_failed, bytes};
+    box->events[box->event_count++] = (sl_mail_event){slot, has_failed, bytes};
 }
 
 static inline bool post_open(void *self, uint32_t slot_count, uint32_t *out_rank,
                              uint32_t *out_size, char *error)
 {
     post_box *box = self;
-    sl_transport_event *events = calloc(slot_count, sizeof *events);
+    sl_mail_event *events = calloc(slot_count, sizeof *events);
     if (!events) {
-        snprintf(error, SL_TRANSPORT_ERROR_BYTES, "no memory");
+        snprintf(error, SL_MAIL_ERROR_BYTES, "no memory");
         return false;
     }
     pthread_mutex_lock(&box->office->lock);
@@ -90,8 +90,7 @@ static inline bool post_open(void *self, uint32_t slot_count, uint32_t *out_rank
     return true;
 }
 
-static inline bool post_send(void *self, uint32_t slot, const sl_transport_letter *letter,
-                             char *error)
+static inline bool post_send(void *self, uint32_t slot, const sl_mail_letter *letter, char *error)
 {
     post_box *box = self;
     const uint32_t to = letter->peer;
@@ -123,7 +122,7 @@ static inline bool post_send(void *self, uint32_t slot, const sl_transport_lette
     return true;
 }
 
-static inline bool post_receive(void *self, uint32_t slot, const sl_transport_letter *letter,
+static inline bool post_receive(void *self, uint32_t slot, const sl_mail_letter *letter,
                                 char *error)
 {
     post_box *box = self;
@@ -143,7 +142,7 @@ static inline post_item **post_find(post_box *box, const post_item *receive)
 {
     post_item **link = &box->letters.first;
     while (*link && ((*link)->tag != receive->tag ||
-                     (receive->peer != SL_TRANSPORT_ANYBODY && (*link)->peer != receive->peer)))
+                     (receive->peer != SL_MAIL_ANYBODY && (*link)->peer != receive->peer)))
         link = &(*link)->next;
     return link;
 }
@@ -160,7 +159,7 @@ static inline void post_deliver(post_box *box, const post_item *receive, post_it
         post_tell(box->office->boxes[letter->peer], letter->slot, false, letter->bytes);
 }
 
-static inline bool post_poll(void *self, sl_transport_event *out_events, uint32_t capacity,
+static inline bool post_poll(void *self, sl_mail_event *out_events, uint32_t capacity,
                              uint32_t *out_count, char *error)
 {
     post_box *box = self;
@@ -219,7 +218,7 @@ static inline void post_empty(post_box *box)
 }
 
 /* No abort: these are no processes. */
-static const sl_transport_ops post_ops = {
-    SL_TRANSPORT_VERSION, post_open, post_send, post_receive, post_poll, post_close, NULL};
+static const sl_mail_ops post_ops = {SL_MAIL_VERSION, post_open,  post_send, post_receive,
+                                     post_poll,       post_close, NULL};
 
 #endif

@@ -1,4 +1,4 @@
-/* MPI as a transport (transport.h). This file is compiled once for each MPI library that is there,
+/* MPI as a transport (mail.h). This file is compiled once for each MPI library that is there,
  * with that library's own header, into a plug-in which sluice loads when ranks are on several
  * machines: nothing else of sluice is linked with MPI.
  *
@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "comm/transport.h"
+#include "comm/mail.h"
 
-const sl_transport_ops *sl_transport_of_mpi(void);
+const sl_mail_ops *sl_mail_of_mpi(void);
 
 static struct {
     MPI_Comm comm; /* a copy of the world, whose errors come back */
@@ -28,7 +28,7 @@ static bool is_fine(int code, const char *call, char *error)
     if (code == MPI_SUCCESS)
         return true;
     MPI_Error_string(code, text, &length);
-    snprintf(error, SL_TRANSPORT_ERROR_BYTES, "%s: %.400s", call, text);
+    snprintf(error, SL_MAIL_ERROR_BYTES, "%s: %.400s", call, text);
     return false;
 }
 
@@ -39,7 +39,7 @@ static bool make_slots(uint32_t slot_count, char *error)
     it.statuses = calloc(slot_count, sizeof *it.statuses);
     it.done = calloc(slot_count, sizeof *it.done);
     if (!it.requests || !it.statuses || !it.done) {
-        snprintf(error, SL_TRANSPORT_ERROR_BYTES, "no memory for %u messages", slot_count);
+        snprintf(error, SL_MAIL_ERROR_BYTES, "no memory for %u messages", slot_count);
         return false;
     }
     for (uint32_t i = 0; i < slot_count; i++)
@@ -57,7 +57,7 @@ static bool open_mpi(void *self, uint32_t slot_count, uint32_t *out_rank, uint32
                  error))
         return false;
     if (provided < MPI_THREAD_FUNNELED) {
-        snprintf(error, SL_TRANSPORT_ERROR_BYTES, "this MPI allows no thread beside its own");
+        snprintf(error, SL_MAIL_ERROR_BYTES, "this MPI allows no thread beside its own");
         return false;
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -76,7 +76,7 @@ static void note_used(uint32_t slot)
     it.used = slot >= it.used ? slot + 1 : it.used;
 }
 
-static bool send_message(void *self, uint32_t slot, const sl_transport_letter *letter, char *error)
+static bool send_message(void *self, uint32_t slot, const sl_mail_letter *letter, char *error)
 {
     (void)self;
     note_used(slot);
@@ -85,10 +85,10 @@ static bool send_message(void *self, uint32_t slot, const sl_transport_letter *l
                    "MPI_Isend", error);
 }
 
-static bool receive_message(void *self, uint32_t slot, const sl_transport_letter *letter,
+static bool receive_message(void *self, uint32_t slot, const sl_mail_letter *letter,
                             char *error)
 {
-    int source = letter->peer == SL_TRANSPORT_ANYBODY ? MPI_ANY_SOURCE : (int)letter->peer;
+    int source = letter->peer == SL_MAIL_ANYBODY ? MPI_ANY_SOURCE : (int)letter->peer;
     (void)self;
     note_used(slot);
     return is_fine(MPI_Irecv(letter->data, (int)letter->bytes, MPI_BYTE, source, (int)letter->tag,
@@ -98,24 +98,24 @@ static bool receive_message(void *self, uint32_t slot, const sl_transport_letter
 
 /* An error of one message stands in its status, and the call says no more than that there is one.
  */
-static sl_transport_event read_status(int slot, MPI_Status *status, bool has_errors, char *error)
+static sl_mail_event read_status(int slot, MPI_Status *status, bool has_errors, char *error)
 {
     int bytes = 0;
-    sl_transport_event event = {.slot = (uint32_t)slot};
+    sl_mail_event event = {.slot = (uint32_t)slot};
     event.has_failed = has_errors && !is_fine(status->MPI_ERROR, "a message", error);
     if (!event.has_failed && MPI_Get_count(status, MPI_BYTE, &bytes) == MPI_SUCCESS && bytes > 0)
         event.bytes = (uint64_t)bytes;
     return event;
 }
 
-static bool poll_messages(void *self, sl_transport_event *out_events, uint32_t capacity,
+static bool poll_messages(void *self, sl_mail_event *out_events, uint32_t capacity,
                           uint32_t *out_count, char *error)
 {
     int done = 0;
     (void)self;
     *out_count = 0;
     if (capacity < it.slot_count) { /* else all that has come fits */
-        snprintf(error, SL_TRANSPORT_ERROR_BYTES, "room for %u events of %u", capacity,
+        snprintf(error, SL_MAIL_ERROR_BYTES, "room for %u events of %u", capacity,
                  it.slot_count);
         return false;
     }
@@ -150,10 +150,10 @@ static void abort_job(void *self, int code)
     MPI_Abort(it.comm, code);
 }
 
-__attribute__((visibility("default"))) const sl_transport_ops *sl_transport_of_mpi(void)
+__attribute__((visibility("default"))) const sl_mail_ops *sl_mail_of_mpi(void)
 {
-    static const sl_transport_ops ops = {
-        SL_TRANSPORT_VERSION, open_mpi,  send_message, receive_message,
+    static const sl_mail_ops ops = {
+        SL_MAIL_VERSION, open_mpi,  send_message, receive_message,
         poll_messages,        close_mpi, abort_job};
     return &ops;
 }

@@ -12,47 +12,47 @@
 #include <stdint.h>
 
 enum {
-    SL_TRANSPORT_VERSION = 1, /* of this table: plug-ins of another one are refused */
-    SL_TRANSPORT_ERROR_BYTES = 512
+    SL_MAIL_VERSION = 1, /* of this table: plug-ins of another one are refused */
+    SL_MAIL_ERROR_BYTES = 512
 };
 
-#define SL_TRANSPORT_ANYBODY UINT32_MAX
+#define SL_MAIL_ANYBODY UINT32_MAX
 
 /* What is sent, or where what comes is to lie. */
-typedef struct sl_transport_letter {
-    uint32_t peer, tag; /* to or from whom; SL_TRANSPORT_ANYBODY, too, where it comes from */
+typedef struct sl_mail_letter {
+    uint32_t peer, tag; /* to or from whom; SL_MAIL_ANYBODY, too, where it comes from */
     void *data;         /* not written by send */
     uint64_t bytes;     /* that are sent; that may come, at most */
-} sl_transport_letter;
+} sl_mail_letter;
 
 /* A message that has left or come. */
-typedef struct sl_transport_event {
+typedef struct sl_mail_event {
     uint32_t slot;
     bool has_failed;
     uint64_t bytes; /* that came */
-} sl_transport_event;
+} sl_mail_event;
 
-typedef struct sl_transport_ops {
+typedef struct sl_mail_ops {
     uint32_t version;
     /* Which rank of how many this is. */
     bool (*open)(void *self, uint32_t slot_count, uint32_t *out_rank, uint32_t *out_size,
                  char *error);
     /* The data stay the caller's, and as they are, until the event. */
-    bool (*send)(void *self, uint32_t slot, const sl_transport_letter *letter, char *error);
-    bool (*receive)(void *self, uint32_t slot, const sl_transport_letter *letter, char *error);
+    bool (*send)(void *self, uint32_t slot, const sl_mail_letter *letter, char *error);
+    bool (*receive)(void *self, uint32_t slot, const sl_mail_letter *letter, char *error);
     /* What has left or come since: out_events [capacity]. `error` is about the last one that
      * failed. */
-    bool (*poll)(void *self, sl_transport_event *out_events, uint32_t capacity, uint32_t *out_count,
+    bool (*poll)(void *self, sl_mail_event *out_events, uint32_t capacity, uint32_t *out_count,
                  char *error);
     /* Blocks until all ranks are here. What has not come is given up. */
     void (*close)(void *self);
     /* Ends all processes of the job, this one included. */
     void (*abort)(void *self, int code);
-} sl_transport_ops;
+} sl_mail_ops;
 
-/* What a plug-in exports under the name SL_TRANSPORT_PLUGIN: it has no `self`. */
-typedef const sl_transport_ops *(*sl_transport_plugin)(void);
+/* What a plug-in exports under the name SL_MAIL_PLUGIN: it has no `self`. */
+typedef const sl_mail_ops *(*sl_mail_plugin)(void);
 
-#define SL_TRANSPORT_PLUGIN "sl_transport_of_mpi"
+#define SL_MAIL_PLUGIN "sl_mail_of_mpi"
 
 #endif
