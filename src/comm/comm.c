@@ -425,6 +425,14 @@ void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count
     *out_count = sl_board_rank_count(comm->board);
 }
 
+uint32_t sl_comm_first_local(const sl_comm *world)
+{
+    uint32_t rank = 0;
+    while (world->local[rank] == UINT32_MAX)
+        rank++;
+    return rank;
+}
+
 static uint32_t count_local(const sl_comm *comm)
 {
     uint32_t local_count = 0;

@@ -37,6 +37,9 @@ const char *sl_comm_carrier(const sl_comm *comm);
 /* Which of the ranks on this machine this one is, and how many there are. */
 void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count);
 
+/* The first rank of the world that is on this machine. */
+uint32_t sl_comm_first_local(const sl_comm *world);
+
 /* Bytes of memory that its windows take of this machine, over all ranks. */
 uint64_t sl_comm_window_bytes(const sl_comm *comm);
 

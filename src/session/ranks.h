@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
+#include "base/hash.h"
 #include "base/heartbeat.h"
 #include "comm/comm.h"
 #include "comm/groups.h"
@@ -144,6 +145,15 @@ sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
  * the communicators, is shared among the ranks of a machine, and all plan with what the poorest of
  * them has. */
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);
+
+/* Which rank does something once for all ranks of its machine that give the same key: the first of
+ * them. All ranks call it. */
+sl_status sl_ranks_choose_one(const sl_ranks *ranks, sl_hash_value key, uint32_t *out_rank);
+
+/* All ranks call it, each with a text of its own or none (0 bytes), and get that of rank `from`;
+ * the caller frees it. */
+sl_status sl_ranks_give_text(const sl_ranks *ranks, const char *text, uint64_t bytes, uint32_t from,
+                             char **out_text, uint64_t *out_bytes);
 
 /* To be called by all ranks after a load, with its status. Returns SL_ERROR_DAMAGED on all ranks if
  * one of them found damage, whose message the others name; else returns `status`. A rank with

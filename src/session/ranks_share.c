@@ -1,4 +1,7 @@
 /* What the ranks of one machine share: its cores, memory and drive; see ranks.h. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/bits.h"
 #include "base/log.h"
 #include "binding.h"
@@ -138,5 +141,44 @@ sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search)
     SL_TRY(find_least(ranks, &part));
     set_place(ranks, &search->task);
     set_part(search, &part);
+    return SL_OK;
+}
+
+/* ---- work that one rank of a machine does for the others ---- */
+
+typedef struct errand {
+    sl_hash_value key;
+    uint64_t machine; /* the first rank there */
+} errand;
+
+sl_status sl_ranks_choose_one(const sl_ranks *ranks, sl_hash_value key, uint32_t *out_rank)
+{
+    errand all[SL_COMM_RANKS_MAX];
+    const errand mine = {key, sl_comm_first_local(ranks->world)};
+    SL_TRY(sl_comm_all_gather(ranks->world, sizeof mine, &mine, all));
+    *out_rank = 0;
+    while (memcmp(&all[*out_rank], &mine, sizeof mine) != 0)
+        ++*out_rank;
+    return SL_OK;
+}
+
+sl_status sl_ranks_give_text(const sl_ranks *ranks, const char *text, uint64_t bytes, uint32_t from,
+                             char **out_text, uint64_t *out_bytes)
+{
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
+    SL_TRY(sl_comm_all_gather(ranks->world, sizeof bytes, &bytes, starts + 1));
+    for (uint32_t i = 0; i < ranks->table.size; i++)
+        SL_TRY(sl_bits_add(starts[i], starts[i + 1], "the texts of ranks", &starts[i + 1]));
+    char *all = malloc(starts[ranks->table.size] + 1);
+    if (!all)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the texts of ranks");
+    const sl_status status = sl_comm_gather_pieces(ranks->world, starts, text, all);
+    if (status != SL_OK) {
+        free(all);
+        return status;
+    }
+    *out_bytes = starts[from + 1] - starts[from];
+    memmove(all, all + starts[from], *out_bytes);
+    *out_text = all;
     return SL_OK;
 }

@@ -16,6 +16,7 @@
 #include "config/lora.h"
 #include "config/stages.h"
 #include "config/tensor_parallel.h"
+#include "encoding.h"
 #include "schedule.h"
 #include "search/free_memory.h"
 #include "train/data/tokenizer.h"
@@ -419,9 +420,7 @@ static sl_status encode_text(sl_trainer *trainer)
         sl_tokens_close(trainer->tokens);
         trainer->tokens = NULL;
     }
-    const sl_vocabulary *vocabulary = trainer->vocabulary;
-    SL_TRY(sl_data_files_encode(config, vocabulary, &trainer->files, &trainer->tokens));
-    return sl_data_files_encode(config, vocabulary, &trainer->eval_files, &trainer->eval_tokens);
+    return sl_encoding_run(trainer);
 }
 
 /* Another template makes other ids of the same files. */

@@ -108,10 +108,38 @@ static void calls_of_one_rank_when_refused_then_all_end_at_once(void **state)
     assert_true(refused > 0);
 }
 
-/* ---- calls that are interrupted ---- */
+/* ---- what one rank of a machine does for the others ---- */
 
 #define PLAIN                                                                                      \
     TINY "--vocab 300 --lr 0.01 --threads 1 --device-memory 64M --host-memory 64M --quiet "
+
+/* Reads of a rank that would have to read MIBS of text, a MiB at a time; from an empty cache. */
+static long count_reads(int rank, bool is_cold)
+{
+    if (is_cold)
+        assert_int_equal(system("rm -rf ids"), 0);
+    return count_calls("-n 2 -- train " PLAIN "--data large --document-per line --tokenizer byte "
+                       "--cache-dir ids --steps 1",
+                       "read", rank);
+}
+
+static void text_when_ranks_share_a_machine_is_read_by_one(void **state)
+{
+    (void)state;
+    enum { MIBS = 12 };
+    need_preloading();
+    char command[COMMAND_BYTES];
+    snprintf(command, sizeof command, "yes the lock of a gate | head -c %dM > large", MIBS);
+    assert_int_equal(system(command), 0);
+    for (int is_cold = 1; is_cold >= 0; is_cold--) {
+        const long maker = count_reads(0, is_cold), other = count_reads(1, is_cold);
+        print_message("%s: %ld reads and %ld\n", is_cold ? "made" : "found", maker, other);
+        assert_true(other + MIBS <= maker);
+    }
+    assert_int_equal(unlink("large"), 0);
+}
+
+/* ---- calls that are interrupted ---- */
 
 static void calls_when_interrupted_for_ever_end_the_run(void **state)
 {
@@ -197,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_one_rank_when_refused_then_all_end_at_once),
+        cmocka_unit_test(text_when_ranks_share_a_machine_is_read_by_one),
         cmocka_unit_test(calls_when_interrupted_for_ever_end_the_run),
         cmocka_unit_test(files_when_their_calls_are_interrupted_for_ever_end_the_run),
         cmocka_unit_test(page_when_its_reads_are_interrupted_for_ever_stays),

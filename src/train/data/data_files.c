@@ -256,13 +256,26 @@ static uint32_t count_neighbours(const encoding *self, uint32_t first)
     return end - first;
 }
 
+static sl_status add_made(encoding *self)
+{
+    const sl_file_list *made = self->from->made;
+    const uint32_t next = self->to->paths.count;
+    if (next >= made->count)
+        SL_FAIL(SL_ERROR_INTERNAL, "another rank made %u files of the same ones", made->count);
+    return sl_file_list_append(&self->to->paths, made->items[next]);
+}
+
 static sl_status add_all(encoding *self)
 {
     const sl_data_files *from = self->from;
     for (uint32_t i = 0, count; i < from->paths.count; i += count) {
         count = count_neighbours(self, i);
-        SL_TRY(self->is_text[i] ? add_text(self, i, count)
-                                : sl_file_list_append(&self->to->paths, from->paths.items[i]));
+        if (from->made)
+            SL_TRY(add_made(self));
+        else if (self->is_text[i])
+            SL_TRY(add_text(self, i, count));
+        else
+            SL_TRY(sl_file_list_append(&self->to->paths, from->paths.items[i]));
         self->to->items[self->to->paths.count - 1] = from->items[i];
     }
     return SL_OK;

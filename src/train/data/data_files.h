@@ -14,7 +14,9 @@ typedef struct sl_data_files {
     const sl_config_list *given; /* borrowed */
     const sl_example_form *form; /* what the files' objects hold; NULL: they are no examples */
     sl_file_list paths;
-    uint32_t *items; /* [paths.count]: the index of the item that a file is of */
+    uint32_t *items;          /* [paths.count]: the index of the item that a file is of */
+    const sl_file_list *made; /* what sl_data_files_encode gave another rank for the same files, to
+                                 be taken by this one; borrowed. NULL: ids are made or found here */
 } sl_data_files;
 
 /* Opens the files of a list, those below its directories too (file_list.h); an empty list gives
