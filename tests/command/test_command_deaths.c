@@ -5,7 +5,7 @@
  * tier, shared memory.
  *
  * Rank 0 is brought to each place by a disk made slow or a long step; then rank 1 is lost. With
- * SL_TEST_FULL every place is visited twenty times with each signal. */
+ * SL_TEST_FULL every place is visited 23 times with each signal. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <linux/filter.h>
@@ -23,7 +23,7 @@ enum {
     SLOW_MS = 1000,   /* a call of the slow disk */
     DEADLINE_S = 3,   /* in which the ranks of a busy machine meet */
     LONGER_MS = 4000, /* a call that takes longer */
-    ROUNDS_FULL = 20
+    ROUNDS_FULL = 23
 };
 
 #define MODEL                                                                                      \
