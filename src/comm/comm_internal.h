@@ -38,6 +38,8 @@ struct sl_comm {
     sl_comm *world;  /* itself, if it is the world */
     sl_comm *of;     /* whose pair it is; NULL: of none */
     sl_comm **pairs; /* [size] with which this rank has exchanged data; NULL: it has not */
+    bool is_behind;  /* of a pair: `last` is not finished yet, and is before the next begins */
+    sl_comm_pass last;
     sl_comm_group group;
     uint32_t rank, size;
     uint32_t *members;     /* [size] ranks in the world */
