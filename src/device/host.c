@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/heartbeat.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "device.h"
@@ -66,6 +67,8 @@ sl_host_lock sl_host_lock_open(const char *name, uint32_t wait_s, const char *no
             break;
         if (waits == NOTE_AFTER_WAITS)
             sl_log_write(SL_LOG_NOTE, "%s", note);
+        if (sl_heartbeat_give() != SL_OK)
+            break; /* nobody wants it any more: the next sign of life says why */
         nanosleep(&pause, NULL);
     }
     if (file >= 0)
@@ -105,7 +108,9 @@ sl_status sl_host_claim_open(const sl_host_need *need, sl_host_claim *out_claim)
     sl_host_claim claim = {sl_host_lock_open(
         "memory", MEMORY_WAIT_S,
         "another run, or rank of this one, is taking its memory: waiting for it, 30 s at most")};
-    sl_status status = check_need(need);
+    sl_status status = sl_heartbeat_give();
+    if (status == SL_OK)
+        status = check_need(need);
     if (status != SL_OK) {
         sl_host_lock_close(&claim.lock);
         return status;

@@ -1,16 +1,19 @@
 /* What could be wrong when a rank dies or is stopped: the others notice it only where they wait for
- * it, and not in a kernel, on a slow disk, in a save, while text is encoded or at the start; then
- * the launcher has to kill them. Or long work is taken for a death: one call of a save or of
- * encoding that takes longer than the deadline. Or something stays: a process (and with it the memory
- * that ranks share, which has no name), a file of the disk tier.
+ * it, and not in a kernel, on a slow disk, in a save, while it waits for another run to take
+ * memory, while text is encoded or at the start; then the launcher has to kill them. Or long work
+ * is taken for a death: one call of a save or of encoding that takes longer than the deadline. Or
+ * something stays: a process (and with it the memory that ranks share, which has no name), a file
+ * of the disk tier.
  *
  * Rank 0 is brought to each place by a disk made slow or a long step; then rank 1 is lost. With
  * SL_TEST_FULL every place is visited 23 times with each signal. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
@@ -43,6 +46,7 @@ static const place places[] = {
     {"disk", "--tokenizer byte --steps 1000000 --policy nvme --disk-dir tier --disk-space 64M",
      "/tier/", NULL},
     {"save", "--tokenizer byte --steps 3 --save saved --save-every 1", "/saved/", "saved/*/*"},
+    {"memory", "--tokenizer byte --steps 1000000", NULL, NULL},
 };
 
 enum { PLACE_COUNT = sizeof places / sizeof places[0] };
@@ -147,6 +151,16 @@ static void await_place(const place *at, started *run)
     sleep_ms(draw_number(300));
 }
 
+/* Keeps all runs of this user from taking memory; a descriptor to be closed. */
+static int hold_memory(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/sluice-memory-%u", (unsigned)geteuid());
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    assert_true(file >= 0 && flock(file, LOCK_EX) == 0);
+    return file;
+}
+
 /* ---- the end ---- */
 
 static uint32_t count_entries(const char *directory_name)
@@ -185,10 +199,13 @@ static void lose_at(const place *at, int number)
         "has given no sign of life for 2 s (--heartbeat-timeout)", "stopped by a signal"};
     if (at->slow_path && !can_slow_down())
         return;
+    const int held = strcmp(at->name, "memory") == 0 ? hold_memory() : -1;
     started run = start(at, number == SIGSTOP ? "--heartbeat-timeout 2" : "");
     await_place(at, &run);
     kill(run.ranks[1], number);
     expect_end(at, &run, number == SIGSTOP ? words_of_stop : words_of_death);
+    if (held >= 0)
+        close(held);
 }
 
 static void rank_when_killed_is_missed_wherever_the_others_are(void **state)
