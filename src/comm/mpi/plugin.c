@@ -85,8 +85,7 @@ static bool send_message(void *self, uint32_t slot, const sl_mail_letter *letter
                    "MPI_Isend", error);
 }
 
-static bool receive_message(void *self, uint32_t slot, const sl_mail_letter *letter,
-                            char *error)
+static bool receive_message(void *self, uint32_t slot, const sl_mail_letter *letter, char *error)
 {
     int source = letter->peer == SL_MAIL_ANYBODY ? MPI_ANY_SOURCE : (int)letter->peer;
     (void)self;
@@ -115,8 +114,7 @@ static bool poll_messages(void *self, sl_mail_event *out_events, uint32_t capaci
     (void)self;
     *out_count = 0;
     if (capacity < it.slot_count) { /* else all that has come fits */
-        snprintf(error, SL_MAIL_ERROR_BYTES, "room for %u events of %u", capacity,
-                 it.slot_count);
+        snprintf(error, SL_MAIL_ERROR_BYTES, "room for %u events of %u", capacity, it.slot_count);
         return false;
     }
     int code = MPI_Testsome((int)it.used, it.requests, &done, it.done, it.statuses);
@@ -152,8 +150,7 @@ static void abort_job(void *self, int code)
 
 __attribute__((visibility("default"))) const sl_mail_ops *sl_mail_of_mpi(void)
 {
-    static const sl_mail_ops ops = {
-        SL_MAIL_VERSION, open_mpi,  send_message, receive_message,
-        poll_messages,        close_mpi, abort_job};
+    static const sl_mail_ops ops = {SL_MAIL_VERSION, open_mpi,  send_message, receive_message,
+                                    poll_messages,   close_mpi, abort_job};
     return &ops;
 }
