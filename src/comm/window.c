@@ -63,7 +63,7 @@ uint64_t sl_window_taken_bytes(uint32_t member_count, uint32_t local_count)
 
 static uint64_t pair_bytes(void)
 {
-    return slots_bytes_of(2) + 2 * 2 * SL_WINDOW_PAIR_BYTES;
+    return slots_bytes_of(2) + 4ull * SL_WINDOW_PAIR_BYTES;
 }
 
 uint64_t sl_window_bytes(uint32_t member_count)
