@@ -293,7 +293,7 @@ static void look_for_beats(sl_messages *it, const sl_board *board, uint64_t pass
         peer *other = &it->peers[i];
         if (!it->is_elsewhere[i] || !atomic_load(&other->is_there) || atomic_load(&other->has_left))
             continue;
-        other->quiet_ns += passed_ns < 2 * IDLE_NS ? passed_ns : 2 * IDLE_NS;
+        other->quiet_ns += passed_ns < 2ull * IDLE_NS ? passed_ns : 2ull * IDLE_NS;
         if (1e-9 * (double)other->quiet_ns <= sl_board_heartbeat(board))
             continue;
         pthread_mutex_lock(&it->lock);

@@ -147,7 +147,7 @@ static void *keep_watch(void *argument)
     watch->last_ns = sl_clock_now_ns();
     while (bell->revents == 0) {
         const uint64_t now_ns = sl_clock_now_ns(), passed_ns = now_ns - watch->last_ns;
-        const uint64_t counted_ns = passed_ns < 2 * TICK_NS ? passed_ns : 2 * TICK_NS;
+        const uint64_t counted_ns = passed_ns < 2ull * TICK_NS ? passed_ns : 2ull * TICK_NS;
         watch->last_ns = now_ns;
         beat(watch, counted_ns);
         look_at_others(watch, counted_ns);
