@@ -241,7 +241,7 @@ static void tell_step(void *user, uint32_t step, double seconds)
 
 static sl_status profile(sl_config *config, const volatile sig_atomic_t *stop, sl_trainer *trainer)
 {
-    SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout, stop));
+    SL_TRY(sl_trainer_meet_ranks(trainer, config, stop));
     const bool is_first = sl_ranks_is_first(&trainer->ranks);
     SL_TRY(sl_preparation_run(config, SL_CONFIG_PROFILE, trainer));
     if (is_first)
