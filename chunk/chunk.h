@@ -82,6 +82,7 @@ typedef struct sl_layout {
     sl_type group_type[SL_GROUP_COUNT]; /* of the group's elements */
     sl_states states;                   /* how states are stored */
     sl_frozen frozen;                   /* how matrices of SL_RULE_SMALL are stored */
+    sl_master master;                   /* what is kept beside parameters in half precision */
     /* A chunk of a group is divided into so many shards of equal size, each of whole blocks; this
      * rank stores shard `shard_index`. 0, like 1: the rank stores whole chunks. */
     uint32_t shard_count[SL_GROUP_COUNT];

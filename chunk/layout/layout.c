@@ -254,6 +254,7 @@ static void divide_chunks(const sl_program *program, sl_layout *layout)
     }
     layout->states = program->states;
     layout->frozen = program->frozen;
+    layout->master = program->master;
     if (sl_program_has_shards(program))
         layout->shard_index = program->dp_rank;
 }
@@ -534,7 +535,7 @@ uint64_t sl_layout_block_bytes(const sl_layout *layout, sl_group group, uint32_t
 {
     const sl_stored_types types = {layout->group_type[SL_GROUP_PARAM],
                                    layout->group_type[SL_GROUP_GRAD], layout->states,
-                                   layout->frozen};
+                                   layout->frozen, layout->master};
     return sl_rule_block_bytes(layout->chunks[chunk_index].rule, group, &types);
 }
 

@@ -198,8 +198,8 @@ typedef struct sl_tensor_view {
  * the next call that trains or writes. A step returns while updates still run: after one, its
  * elements are undefined until the tensor is viewed again, which gives the same address.
  * SL_ERROR_USAGE: no such tensor or state; or the tensor does not lie in one piece in memory that
- * the processor reads, but on disk, on a GPU, in several parts, or spread over ranks. The message
- * says which, and sl_session_read reads a copy.
+ * the processor reads, but on disk, on a GPU, in several parts, in two halves, or spread over
+ * ranks. The message says which, and sl_session_read reads a copy.
  */
 SL_API sl_status sl_session_view(sl_session *session, const char *tensor, sl_tensor_state state,
                                  sl_tensor_view *out_view);

@@ -144,8 +144,10 @@ typedef struct sl_gradient_blocks {
 typedef struct sl_update_blocks {
     sl_gradient_blocks gradient;
     void *state[2];               /* of the rule, by `states`; NULL where it has fewer */
-    float *weights;               /* what is updated: parameters in fp32, or their master copy */
+    float *weights;               /* what is updated: parameters in fp32, or their master copy;
+                                     NULL: that is `param` and `low` together */
     void *param;                  /* the parameters in half precision; NULL in fp32 */
+    uint16_t *low;                /* their low halves (base/low_half.h); NULL: `weights` is there */
     const uint8_t *rate_of_block; /* into `rates` */
     sl_states states;             /* how states are stored */
     const float *shares[2];       /* INT8: of the codes of each state, [256]; the second state has

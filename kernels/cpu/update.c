@@ -35,7 +35,10 @@ static sl_update_blocks cut_tile(const sl_update_blocks *all, uint64_t tile_inde
                 (char *)blocks.state[i] + span.first * sl_states_block_bytes(blocks.states);
     if (blocks.keys != NULL)
         blocks.keys += span.first;
-    blocks.weights += first;
+    if (blocks.low != NULL)
+        blocks.low += first;
+    else
+        blocks.weights += first;
     if (blocks.param != NULL)
         blocks.param = (char *)blocks.param + first * sl_type_bytes(blocks.gradient.type);
     blocks.rate_of_block += span.first;
@@ -51,7 +54,7 @@ static void update_tile(void *argument, uint64_t tile_index, uint32_t worker_ind
     job->kernel(&blocks);
 }
 
-/* A skipped step still writes the parameters from their master copy. */
+/* A skipped step still writes the parameters from their master copy in fp32. */
 static void round_params_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
@@ -72,6 +75,10 @@ static sl_status check_update(const sl_kernel_call *call, uint32_t state_count)
                 attrs->grad_type, attrs->type);
     if (attrs->type != SL_TYPE_FP32 && call->operand[2 + state_count + MASTER] == NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "an update in half precision without a master copy");
+    if (attrs->master_type >= SL_MASTER_COUNT ||
+        (attrs->master_type == SL_MASTER_LOW && attrs->type != SL_TYPE_BF16))
+        SL_FAIL(SL_ERROR_INTERNAL, "a master of type %u beside parameters of type %u",
+                attrs->master_type, attrs->type);
     if (attrs->state_type >= SL_STATES_COUNT ||
         (attrs->state_type == SL_STATES_BF16 && call->block_keys == NULL))
         SL_FAIL(SL_ERROR_INTERNAL, "states of type %u, or without the keys of blocks",
@@ -99,13 +106,15 @@ static sl_status open_job(const sl_kernel_call *call, uint32_t state_count, upda
 {
     const sl_op_attrs *attrs = call->attrs;
     const bool half = attrs->type != SL_TYPE_FP32;
+    const bool has_low = attrs->master_type == SL_MASTER_LOW;
     void *const *behind = call->operand + 2 + state_count;
     SL_TRY(check_update(call, state_count));
     job->rate_count = sl_rates_of_step(call, job->rates);
     job->blocks = (sl_update_blocks){
         .gradient = {call->operand[1], (sl_type)attrs->grad_type, (sl_type)attrs->type},
-        .weights = behind[half ? MASTER : PARAM],
+        .weights = has_low ? NULL : behind[half ? MASTER : PARAM],
         .param = half ? behind[PARAM] : NULL,
+        .low = has_low ? behind[MASTER] : NULL,
         .rate_of_block = call->block_flags + attrs->first_block,
         .rates = job->rates,
         .block_count = attrs->element_count / SL_BLOCK_ELEMENTS,
@@ -122,7 +131,7 @@ static sl_status run_job(const sl_kernel_call *call, update_kernel *kernel, upda
     job->kernel = kernel;
     if (!control->skip)
         sl_workers_run(call->workers, tiles, update_tile, job);
-    else if (job->blocks.param != NULL)
+    else if (job->blocks.param != NULL && job->blocks.low == NULL)
         sl_workers_run(call->workers, tiles, round_params_tile, job);
     return SL_OK;
 }

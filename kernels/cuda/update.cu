@@ -94,6 +94,10 @@ static sl_status check_update(const sl_kernel_call *call, uint32_t state_count)
                 attrs->grad_type, attrs->type);
     if (attrs->type != SL_TYPE_FP32 && call->operand[2 + state_count + MASTER] == NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "an update in half precision without a master copy");
+    if (attrs->master_type >= SL_MASTER_COUNT ||
+        (attrs->master_type == SL_MASTER_LOW && attrs->type != SL_TYPE_BF16))
+        SL_FAIL(SL_ERROR_INTERNAL, "a master of type %u beside parameters of type %u",
+                attrs->master_type, attrs->type);
     if (attrs->state_type >= SL_STATES_COUNT ||
         (attrs->state_type == SL_STATES_BF16 && call->block_keys == NULL))
         SL_FAIL(SL_ERROR_INTERNAL, "states of type %u, or without the keys of blocks",
@@ -113,7 +117,10 @@ static sl_status open_args(const sl_kernel_call *call, uint32_t state_count, upd
     a->gradient = call->operand[1];
     for (uint32_t i = 0; i < state_count; i++)
         a->state[i] = call->operand[2 + i];
-    a->weights = (float *)call->operand[2 + state_count + (half ? MASTER : PARAM)];
+    if (call->attrs->master_type == SL_MASTER_LOW)
+        a->low = (uint16_t *)call->operand[2 + state_count + MASTER];
+    else
+        a->weights = (float *)call->operand[2 + state_count + (half ? MASTER : PARAM)];
     a->param = half ? call->operand[2 + state_count + PARAM] : NULL;
     a->rate_of_block = call->block_flags + call->attrs->first_block;
     if (call->attrs->state_type == SL_STATES_BF16)

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "base/low_half.h"
 #include "launch.cuh"
 #include "typed.cuh"
 
@@ -27,6 +28,8 @@ typedef struct update_args {
     void *state[STATES_MOST];     /* of the rule */
     float *weights;               /* what is updated: parameters in fp32, or their master copy */
     void *param;                  /* in half precision the parameters, made from it */
+    uint16_t *low;                /* not NULL: low halves of what is updated, beside `param`, and
+                                     there is no `weights` */
     const uint8_t *rate_of_block; /* into `rates` */
     float beta1, beta2, rest1, rest2;
     float inverse_root; /* 1 / sqrt(1 - beta2^t) */
@@ -140,12 +143,63 @@ static __device__ __forceinline__ void update_element(const update_args &a, sl_b
         *weight = fmaf(-rate.step, g, *weight * rate.decay);
 }
 
+/* Two halves of a number as one (base/low_half.h). */
+static __device__ __forceinline__ void join_quad(const void *high, const uint16_t *low,
+                                                 uint64_t first, float *out)
+{
+    const uint2 raw_high = *(const uint2 *)((const uint16_t *)high + first);
+    const uint2 raw_low = *(const uint2 *)(low + first);
+    const uint32_t highs[2] = {raw_high.x, raw_high.y}, lows[2] = {raw_low.x, raw_low.y};
+#pragma unroll
+    for (int i = 0; i < QUAD; i++)
+        out[i] = __uint_as_float(sl_low_half_join(highs[i / 2] >> (i % 2 * 16) & 0xffffu,
+                                                  lows[i / 2] >> (i % 2 * 16) & 0xffffu));
+}
+
+static __device__ __forceinline__ void split_quad(void *high, uint16_t *low, uint64_t first,
+                                                  const float *values)
+{
+    uint32_t highs[2] = {0, 0}, lows[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < QUAD; i++) {
+        const uint32_t kept = sl_low_half_keep(__float_as_uint(values[i]));
+        highs[i / 2] |= sl_low_half_high(kept) << (i % 2 * 16);
+        lows[i / 2] |= (kept & 0xffffu) << (i % 2 * 16);
+    }
+    *(uint2 *)((uint16_t *)high + first) = make_uint2(highs[0], highs[1]);
+    *(uint2 *)(low + first) = make_uint2(lows[0], lows[1]);
+}
+
+/* What is updated, and in half precision the parameters of it. */
+template <sl_type TYPE>
+static __device__ __forceinline__ void load_weights(const update_args &a, uint64_t first,
+                                                    float *out)
+{
+    if (TYPE == SL_TYPE_BF16 && a.low != NULL)
+        join_quad(a.param, a.low, first, out);
+    else
+        load_quad<SL_TYPE_FP32>(a.weights, first, out);
+}
+
+template <sl_type TYPE>
+static __device__ __forceinline__ void store_weights(const update_args &a, uint64_t first,
+                                                     const float *values)
+{
+    if (TYPE == SL_TYPE_BF16 && a.low != NULL) {
+        split_quad(a.param, a.low, first, values);
+        return;
+    }
+    store_quad<SL_TYPE_FP32>(a.weights, first, values);
+    if constexpr (TYPE != SL_TYPE_FP32)
+        store_quad<TYPE>(a.param, first, values);
+}
+
 /* Quads of a thread's pass, a block of threads apart: so many bytes are on their way. */
 template <sl_type TYPE> struct quads {
     enum { COUNT = TYPE == SL_TYPE_FP32 ? 1 : 2, STEP = THREADS * QUAD };
 };
 
-/* What a skipped step still owes: the parameters are made from their master copy. */
+/* What a skipped step still owes: the parameters are made from their master copy in fp32. */
 template <sl_type TYPE>
 static __device__ __forceinline__ void round_quads(const update_args &a, uint64_t first)
 {
@@ -159,10 +213,12 @@ static __device__ __forceinline__ void round_quads(const update_args &a, uint64_
         store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
 }
 
-/* The same of a whole block. In fp32 nothing is owed. */
+/* The same of a whole block. In fp32, and beside low halves, nothing is owed. */
 template <sl_type TYPE> static __device__ __forceinline__ void skip_block(const update_args &a)
 {
     enum { PASS = quads<TYPE>::COUNT * quads<TYPE>::STEP };
+    if (TYPE == SL_TYPE_BF16 && a.low != NULL)
+        return;
     if constexpr (TYPE != SL_TYPE_FP32) {
 #pragma unroll
         for (int i = 0; i < BLOCK; i += PASS)
@@ -191,7 +247,7 @@ static __device__ __forceinline__ void load_quads(const update_args &a, uint64_t
 #pragma unroll
     for (int q = 0; q < COUNT; q++) {
         load_gradient<TYPE, GRADIENT>(a.gradient, first + q * STEP, gradient[q]);
-        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+        load_weights<TYPE>(a, first + q * STEP, weights[q]);
     }
 }
 
@@ -200,11 +256,8 @@ static __device__ __forceinline__ void store_quads(const update_args &a, uint64_
                                                    const float weights[COUNT][QUAD])
 {
 #pragma unroll
-    for (int q = 0; q < COUNT; q++) {
-        store_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
-        if constexpr (TYPE != SL_TYPE_FP32)
-            store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
-    }
+    for (int q = 0; q < COUNT; q++)
+        store_weights<TYPE>(a, first + q * STEP, weights[q]);
 }
 
 template <update_rule RULE, int COUNT>

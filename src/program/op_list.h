@@ -17,20 +17,21 @@
  *
  * how: OPTIONAL: may be absent (NULL). SEPARATE: there with attrs.is_separate, else absent.
  * IF_NEEDED: absent (NULL) only if no trained tensor needs it; the op then leaves out the work for
- * it. MASTER: absent in fp32. FROM_MASTER: updated in fp32; in half precision written and not read.
- * AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows only the R rows from first_row on;
- * ranges of one value are written in row order, the one at row 0 defines the value, and no row is
- * read before a range has written it (sl_plan_verify). LOOKUP: the op touches at most as many bytes
- * of it as its smallest LOOKUP operand has, unless it writes the operand whole. PADDING: of a
- * chunk's E elements only those R that belong to no tensor; each tensor of the chunk is undefined
- * until an op writes all of it (sl_plan_verify).
+ * it. MASTER: absent in fp32. FROM_MASTER: updated in fp32 and beside a master of low halves;
+ * beside one in fp32 written and not read. AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows
+ * only the R rows from first_row on; ranges of one value are written in row order, the one at row 0
+ * defines the value, and no row is read before a range has written it (sl_plan_verify). LOOKUP: the
+ * op touches at most as many bytes of it as its smallest LOOKUP operand has, unless it writes the
+ * operand whole. PADDING: of a chunk's E elements only those R that belong to no tensor; each
+ * tensor of the chunk is undefined until an op writes all of it (sl_plan_verify).
  *
  * element: TYPE: attrs.type, the compute type of parameters and activations. GRAD:
  * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,
  * so both ways of storing it give the same bits. F32, I32, F64: fixed types.
  * NORM_SUM, CONTROL: an sl_norm_sum, an sl_step_control. STATE: the states of a rule as
  * attrs.state_type stores them (sl_states_bytes), in whole blocks. FROZEN: of a frozen matrix as
- * attrs.frozen_type stores it (sl_frozen_block_bytes), likewise.
+ * attrs.frozen_type stores it (sl_frozen_block_bytes), likewise. KEPT: of a master, as
+ * attrs.master_type stores it (sl_master_bytes).
  *
  * dimensions: numbers, or fields of sl_op_attrs: B = batch, T = seq, R = row_count, I = in, O =
  * out, H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count, K =
@@ -261,7 +262,7 @@
       OP(UPDATE, moment1, 0, STATE, E), \
       OP(UPDATE, moment2, 0, STATE, E), \
       OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
-      OP(UPDATE, master, MASTER, F32, E)) \
+      OP(UPDATE, master, MASTER, KEPT, E)) \
     /* The same by stochastic gradient descent, as torch.optim.SGD computes it: weight decay is a */ \
     /* part of the gradient. momentum: the sum that scalars.momentum decays. */ \
     X(SGD, sgd, UPDATES, NO_FLOPS, \
@@ -269,14 +270,14 @@
       OP(READ, gradient, AT_LEAST, GRAD, E), \
       OP(UPDATE, momentum, OPTIONAL, STATE, E), \
       OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
-      OP(UPDATE, master, MASTER, F32, E)) \
+      OP(UPDATE, master, MASTER, KEPT, E)) \
     /* The same by Lion (Chen et al. 2023): by the sign of a mean of moment and gradient. */ \
     X(LION, lion, UPDATES, NO_FLOPS, \
       OP(READ, control, 0, CONTROL, 1), \
       OP(READ, gradient, AT_LEAST, GRAD, E), \
       OP(UPDATE, moment, 0, STATE, E), \
       OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
-      OP(UPDATE, master, MASTER, F32, E)) \
+      OP(UPDATE, master, MASTER, KEPT, E)) \
     /* cache: keys and values of K tokens. Writes T of each at scalars.position; a token */ \
     /* attends to itself and all before it. FLOPS: two products with a full cache. */ \
     X(ATTENTION_CACHED, attention_cached, 0, FLOPS(4, B, T, K, I), \
@@ -388,7 +389,7 @@
       OP(READ, control, 0, CONTROL, 1), \
       OP(READ, direction, AT_LEAST, GRAD, E), \
       OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
-      OP(UPDATE, master, MASTER, F32, E)) \
+      OP(UPDATE, master, MASTER, KEPT, E)) \
     /* shard: this data-parallel rank's R elements of a chunk that all ranks have. Exchanges */ \
     /* nothing. */ \
     X(TAKE_SHARD, take_shard, ON_COMM, NO_FLOPS, \
@@ -435,6 +436,16 @@ static inline uint64_t sl_states_block_bytes(sl_states states)
     static const uint16_t bytes[] = {4 * SL_BLOCK_ELEMENTS, 2 * SL_BLOCK_ELEMENTS,
                                      SL_BLOCK_ELEMENTS + SL_BLOCK_ELEMENTS / 256 * 4};
     return bytes[states];
+}
+
+/* What is kept of a parameter in half precision, to be updated. LOW: the low halves of numbers
+ * whose high halves are the parameters, in bf16 alone (base/low_half.h). */
+typedef enum sl_master { SL_MASTER_FP32, SL_MASTER_LOW, SL_MASTER_COUNT } sl_master;
+
+/* Bytes of an element. */
+static inline uint64_t sl_master_bytes(sl_master master)
+{
+    return master == SL_MASTER_LOW ? 2 : 4;
 }
 
 /* How frozen matrices are stored: as all parameters, in bf16, or in codes of 8 bits. INT8: a block
@@ -510,7 +521,8 @@ typedef struct sl_op_attrs { /* no padding: attributes are compared by their byt
          * is dropped depends on scalars.dropout_seed, dropout_site, the element's row among all
          * rows of the run, and its position in the row (kernels/dropout.h). */
         float dropout;
-        float gamma_offset; /* RMSNORM */
+        float gamma_offset;   /* RMSNORM */
+        uint32_t master_type; /* updates: an sl_master */
     };
     union {
         uint32_t dropout_site;

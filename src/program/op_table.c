@@ -17,6 +17,7 @@ enum {
     GRAD = UINT16_MAX,
     STATE = UINT16_MAX - 1,
     FROZEN = UINT16_MAX - 2,
+    KEPT = UINT16_MAX - 3,
     F32 = 4,
     I32 = 4,
     F64 = 8,
@@ -29,7 +30,7 @@ enum { DIMENSION_MAX = 5 };
 
 typedef struct operand {
     uint16_t how;
-    uint16_t element;                 /* bytes of an element, or TYPE, GRAD, STATE or FROZEN */
+    uint16_t element;                 /* bytes of an element, or a word such as TYPE */
     uint8_t dimension[DIMENSION_MAX]; /* up to the first 0 */
 } operand;
 
@@ -84,7 +85,8 @@ bool sl_op_reads(const sl_op *op, uint32_t operand_index)
     case SL_MODE_WRITE:
         return false;
     case SL_MODE_UPDATE:
-        return !(how & FROM_MASTER) || op->attrs.type == SL_TYPE_FP32;
+        return !(how & FROM_MASTER) || op->attrs.type == SL_TYPE_FP32 ||
+               op->attrs.master_type == SL_MASTER_LOW;
     case SL_MODE_GRADIENT:
         return op->attrs.adds_gradient;
     case SL_MODE_ADD:
@@ -177,6 +179,8 @@ static uint64_t find_element_bytes(uint16_t element, const sl_op_attrs *attrs)
 {
     if (element == TYPE)
         return sl_type_bytes((sl_type)attrs->type);
+    if (element == KEPT)
+        return sl_master_bytes((sl_master)attrs->master_type);
     return element == GRAD ? sl_type_bytes((sl_type)attrs->grad_type) : element;
 }
 

@@ -184,6 +184,7 @@ typedef struct sl_program {
     sl_type grad_type; /* of the grad group: fp32, or `type`; likewise */
     sl_states states;  /* how the states of rules are stored, of a forward program */
     sl_frozen frozen;  /* how matrices of SL_RULE_SMALL are stored; OWN: there are none */
+    sl_master master;  /* what is kept beside parameters in half precision */
     /* Tensor-parallel ranks, and the rank of this program; size 0 or 1: tensors are not split. The
      * programs of the ranks differ only in attributes and specs. */
     uint32_t tp_size, tp_rank;
@@ -274,17 +275,21 @@ static inline sl_section sl_program_section(const sl_program *program, uint32_t 
 
 static inline sl_stored_types sl_program_stored_types(const sl_program *program)
 {
-    return (sl_stored_types){program->type, program->grad_type, program->states, program->frozen};
+    return (sl_stored_types){program->type, program->grad_type, program->states, program->frozen,
+                             program->master};
 }
 
 /* How elements of a group are stored: parameters in the compute type, master weights in fp32. What
- * the codes of states stand for is fp32. */
+ * the codes of states stand for is fp32. Low halves of master weights have the size of bf16, and
+ * are no numbers of their own. */
 static inline sl_type sl_program_group_type(const sl_program *program, sl_group group)
 {
     if (group == SL_GROUP_PARAM)
         return program->type;
     if (group == SL_GROUP_STATE1 || group == SL_GROUP_STATE2)
         return program->states == SL_STATES_BF16 ? SL_TYPE_BF16 : SL_TYPE_FP32;
+    if (group == SL_GROUP_MASTER)
+        return program->master == SL_MASTER_LOW ? SL_TYPE_BF16 : SL_TYPE_FP32;
     return group == SL_GROUP_GRAD ? program->grad_type : SL_TYPE_FP32;
 }
 

@@ -469,6 +469,7 @@ static sl_status copy_frame(sl_step *step)
     to->grad_type = forward->grad_type;
     to->states = forward->states;
     to->frozen = forward->frozen;
+    to->master = forward->master;
     to->tp_size = forward->tp_size;
     to->tp_rank = forward->tp_rank;
     to->dp_size = forward->dp_size;

@@ -147,6 +147,7 @@ static sl_status emit_update(sl_step *step, uint32_t chunk_index, uint32_t contr
     cut_shard(step, &attrs);
     if (sl_rule_direction_of(chunk->rule) != NULL)
         SL_TRY(sl_direction_emit(step, chunk_index, control, &attrs));
+    attrs.master_type = step->program->master;
     sl_update_list_operands(rule->operand, &step->chunks[chunk_index], control, operands);
     SL_TRY(sl_step_emit(step, rule->update, &attrs, operands));
     return emit_gather(step, chunk_index);

@@ -17,7 +17,8 @@
 typedef enum sl_group {
     SL_GROUP_PARAM,  /* what the model computes with, in the compute type */
     SL_GROUP_GRAD,   /* the gradient of a step */
-    SL_GROUP_MASTER, /* the parameter in fp32, if the compute type is half precision */
+    SL_GROUP_MASTER, /* if the compute type is half precision: the parameter in fp32, by sl_master
+                      */
     SL_GROUP_STATE1, /* the states of the rule, by sl_states; named "moment1" and "moment2" */
     SL_GROUP_STATE2,
     SL_GROUP_COUNT
@@ -79,6 +80,7 @@ typedef struct sl_stored_types {
     sl_type param, grad; /* the compute type; that of gradients */
     sl_states states;
     sl_frozen frozen; /* of SL_RULE_SMALL */
+    sl_master master;
 } sl_stored_types;
 
 /* The row of a rule; valid for ever. */

@@ -66,6 +66,8 @@ uint64_t sl_rule_block_bytes(sl_rule_id rule, sl_group group, const sl_stored_ty
         return sl_states_block_bytes(types->states);
     if (rule == SL_RULE_SMALL)
         return sl_frozen_block_bytes(types->frozen);
+    if (group == SL_GROUP_MASTER)
+        return SL_BLOCK_ELEMENTS * sl_master_bytes(types->master);
     if (group == SL_GROUP_PARAM)
         stored = types->param;
     if (group == SL_GROUP_GRAD)

@@ -94,7 +94,9 @@ static number number_of(const lockstep *self, const sl_op *op, uint32_t i)
 {
     const char *name = sl_op_info_of(op->kind)->operand[i].name;
     const bool is_codes = op->attrs.state_type == SL_STATES_INT8 && strncmp(name, "mom", 3) == 0;
-    return (number){.is_raw = is_codes || strcmp(name, "norm") == 0 || strcmp(name, "control") == 0,
+    const bool is_low = op->attrs.master_type == SL_MASTER_LOW && strcmp(name, "master") == 0;
+    return (number){.is_raw = is_codes || is_low || strcmp(name, "norm") == 0 ||
+                              strcmp(name, "control") == 0,
                     .is_double = strcmp(name, "loss") == 0 || strcmp(name, "counted") == 0,
                     .type = self->args->program->values[op->operand[i]].type};
 }

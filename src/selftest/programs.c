@@ -106,6 +106,8 @@ static void share_rules(const proof_case *it, sl_program *forward)
         forward->frozen = forward->type == SL_TYPE_FP32 ? SL_FROZEN_BF16 : SL_FROZEN_INT8;
     if (it->has_small_states)
         forward->states = forward->type == SL_TYPE_FP32 ? SL_STATES_INT8 : SL_STATES_BF16;
+    if (it->has_small_states && forward->type == SL_TYPE_BF16)
+        forward->master = SL_MASTER_LOW;
 }
 
 static sl_status derive_step(const sl_program *forward, const sl_layout *layout,

@@ -5,6 +5,7 @@
 
 #include "base/bits.h"
 #include "base/half.h"
+#include "base/low_half.h"
 #include "base/rng.h"
 
 enum { STREAM_PARAMETERS = 1, STREAM_IDS };
@@ -35,6 +36,13 @@ static void store(sl_type type, void *to, uint64_t index, float value)
             type == SL_TYPE_BF16 ? sl_half_to_bf16(value) : sl_half_to_fp16(value);
 }
 
+static void store_halves(uint16_t *param, uint16_t *low, uint64_t index, float value)
+{
+    const uint32_t kept = sl_low_half_keep(sl_bits_of_float(value));
+    param[index] = (uint16_t)sl_low_half_high(kept);
+    low[index] = (uint16_t)kept;
+}
+
 /* A tensor as a new model has it, but wider apart, so that no op sees almost equal numbers. */
 static void draw_tensor(const sl_values *self, uint32_t tensor, uint64_t seed)
 {
@@ -43,13 +51,15 @@ static void draw_tensor(const sl_values *self, uint32_t tensor, uint64_t seed)
     const uint64_t first = self->layout->first_element[tensor];
     const float deviation = spec->dim_count > 1 ? 0.1f : 0.2f;
     void *param = *chunk_of(self, SL_GROUP_PARAM, chunk);
-    float *master = (float *)(void *)*chunk_of(self, SL_GROUP_MASTER, chunk);
+    void *master = *chunk_of(self, SL_GROUP_MASTER, chunk);
     for (uint64_t i = 0; i < spec->element_count; i++) {
         const float drawn = sl_rng_normal(seed + tensor, STREAM_PARAMETERS, i);
         const float value = spec->init_mean + deviation * drawn;
         store(self->program->type, param, first + i, value);
-        if (master != NULL && self->program->type != SL_TYPE_FP32)
-            master[first + i] = value;
+        if (self->program->master == SL_MASTER_LOW)
+            store_halves(param, master, first + i, value);
+        else if (self->program->type != SL_TYPE_FP32)
+            store(SL_TYPE_FP32, master, first + i, value);
     }
 }
 

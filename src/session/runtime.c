@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/low_half.h"
 #include "codes.h"
 #include "device/device.h"
 #include "machine/proof_record.h"
@@ -89,6 +90,57 @@ static sl_codes_run make_codes_run(const sl_runtime *runtime, sl_group group, co
                           .buffer = runtime->half};
 }
 
+static bool is_stored(const sl_runtime *runtime, sl_group group, uint32_t chunk_index)
+{
+    return runtime->blueprint->homes->tier[group] != NULL &&
+           sl_layout_chunk_bytes(runtime->blueprint->layout, group, chunk_index) > 0;
+}
+
+/* True if the chunk's parameters are high halves, and their master is low halves. */
+static bool has_low_halves(const sl_runtime *runtime, uint32_t chunk_index)
+{
+    return runtime->blueprint->layout->master == SL_MASTER_LOW &&
+           is_stored(runtime, SL_GROUP_MASTER, chunk_index);
+}
+
+/* Numbers of which the low halves stand at `low`. This rank stores the parameters of at least the
+ * same elements. */
+static sl_status read_joined(const sl_runtime *runtime, const run *low, uint64_t count, float *data)
+{
+    enum { MOST = BUFFER_ELEMENTS / 2, SIZE = 2 };
+    const sl_layout *layout = runtime->blueprint->layout;
+    const uint32_t chunk = low->chunk_index;
+    uint16_t *lows = runtime->half, *highs = lows + MOST;
+    const uint64_t first_high = low->first_element +
+                                sl_layout_stored(layout, SL_GROUP_MASTER, chunk).first -
+                                sl_layout_stored(layout, SL_GROUP_PARAM, chunk).first;
+    for (uint64_t done = 0; done < count; done += MOST) {
+        const uint64_t part = sl_bits_min(count - done, MOST);
+        SL_TRY(sl_engine_read_chunk(runtime->engine, SL_GROUP_MASTER, chunk,
+                                    (low->first_element + done) * SIZE, part * SIZE, lows));
+        SL_TRY(sl_engine_read_chunk(runtime->engine, SL_GROUP_PARAM, chunk,
+                                    (first_high + done) * SIZE, part * SIZE, highs));
+        for (uint64_t i = 0; i < part; i++)
+            data[done + i] = sl_bits_to_float(sl_low_half_join(highs[i], lows[i]));
+    }
+    return SL_OK;
+}
+
+/* Numbers as the group stores them, in two bytes each. */
+static void round_part(const sl_runtime *runtime, sl_group group, uint32_t chunk_index,
+                       const float *data, uint64_t count)
+{
+    const bool is_half = group == SL_GROUP_PARAM || group == SL_GROUP_MASTER;
+    if (!is_half || !has_low_halves(runtime, chunk_index)) {
+        sl_elements_round(find_type(runtime, group, chunk_index), data, count, runtime->half);
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const uint32_t kept = sl_low_half_keep(sl_bits_of_float(data[i]));
+        runtime->half[i] = (uint16_t)(group == SL_GROUP_MASTER ? kept : sl_low_half_high(kept));
+    }
+}
+
 static sl_status read_run(const sl_runtime *runtime, sl_group group, const run *from,
                           uint64_t count, float *data)
 {
@@ -97,6 +149,8 @@ static sl_status read_run(const sl_runtime *runtime, sl_group group, const run *
     const sl_codes_run codes = make_codes_run(runtime, group, from, count);
     if (has_codes(runtime, group, from->chunk_index))
         return sl_codes_read(&codes, data);
+    if (group == SL_GROUP_MASTER && has_low_halves(runtime, from->chunk_index))
+        return read_joined(runtime, from, count, data);
     if (type == SL_TYPE_FP32)
         return sl_engine_read_chunk(runtime->engine, group, from->chunk_index,
                                     from->first_element * size, count * size, data);
@@ -123,7 +177,7 @@ static sl_status write_run(const sl_runtime *runtime, sl_group group, const run 
                                      to->first_element * size, count * size, data);
     for (uint64_t done = 0; done < count; done += BUFFER_ELEMENTS) {
         uint64_t part = next_part(count, done);
-        sl_elements_round(type, data + done, part, runtime->half);
+        round_part(runtime, group, to->chunk_index, data + done, part);
         SL_TRY(sl_engine_write_chunk(runtime->engine, group, to->chunk_index,
                                      (to->first_element + done) * size, part * size,
                                      runtime->half));
@@ -152,12 +206,6 @@ static own_run cut_to_stored(const sl_runtime *runtime, sl_group group, const ru
         return (own_run){*all, 0, 0};
     return (own_run){
         {all->chunk_index, first - stored.first}, first - all->first_element, end - first};
-}
-
-static bool is_stored(const sl_runtime *runtime, sl_group group, uint32_t chunk_index)
-{
-    return runtime->blueprint->homes->tier[group] != NULL &&
-           sl_layout_chunk_bytes(runtime->blueprint->layout, group, chunk_index) > 0;
 }
 
 /* Where parameters are as exact as they are kept. */
@@ -230,6 +278,8 @@ sl_status sl_runtime_view_elements(sl_runtime *runtime, sl_group group, uint32_t
         SL_FAIL(SL_ERROR_USAGE, "is spread over ranks");
     if (has_codes(runtime, exact, from.chunk_index))
         SL_FAIL(SL_ERROR_USAGE, "is stored in codes of 8 bits");
+    if (exact == SL_GROUP_MASTER && has_low_halves(runtime, from.chunk_index))
+        SL_FAIL(SL_ERROR_USAGE, "is stored in two halves");
     out_view->type = type;
     return sl_engine_map_chunk(runtime->engine, exact, own.run.chunk_index,
                                own.run.first_element * size, element_count * size,

@@ -2,9 +2,10 @@
  * through sl_tensor_io, whatever chunk and tier they are in and whatever type they are stored in.
  *
  * In half precision a parameter is two numbers: an fp32 master and what the program computes with,
- * the master rounded. Writing group PARAM sets both, and reading it gives the master; so whoever
- * reads and writes parameters sees fp32 numbers and nothing is lost on the way. A program without
- * master weights (evaluation, generation) keeps the rounded number alone.
+ * the master rounded. Of a master of low halves (sl_master) both are made of one number. Writing
+ * group PARAM sets both, and reading it gives the master; so whoever reads and writes parameters
+ * sees fp32 numbers and nothing is lost on the way. A program without master weights (evaluation,
+ * generation) keeps the rounded number alone.
  */
 #ifndef SL_SESSION_RUNTIME_H
 #define SL_SESSION_RUNTIME_H

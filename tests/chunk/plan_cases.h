@@ -37,6 +37,7 @@ typedef struct plan_case {
     bool mixes_rules;          /* they have all rules in turn, and rates of their own */
     bool has_muon;             /* matrices of blocks have it, in the place of these */
     sl_states states;          /* fp32 unless a test says so, and with muon */
+    sl_master master;          /* fp32 unless a test says so; low halves in bf16 alone */
     sl_machine machine;
     sl_program *forward, *program;
     sl_layout *layout;
@@ -143,6 +144,7 @@ static inline void plan_case_give_rules(plan_case *c)
     static const sl_rate rates[] = {{1, 0}, {1, SL_RATE_DECAY_OF_STEP}, {0.5f, 0.3f}, {2, 0}};
     memcpy(c->forward->rates, rates, sizeof rates);
     c->forward->states = c->states;
+    c->forward->master = c->forward->type == SL_TYPE_BF16 ? c->master : SL_MASTER_FP32;
     c->forward->rate_count = c->mixes_rules ? sizeof rates / sizeof *rates : 0;
     c->forward->frozen = c->small;
     for (uint32_t t = 0; t < c->forward->tensor_count; t++) {

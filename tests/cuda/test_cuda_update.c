@@ -127,6 +127,21 @@ static void draw_state(cuda_case *c, int operand, uint64_t count, bool is_signed
         case_store(type, values, i, (double)draw_of(&state, is_signed));
 }
 
+/* Masters of which the parameters are the high halves, or in fp32, which parameters follow from. */
+static void draw_masters(cuda_case *c, int operand, uint64_t count)
+{
+    case_random(c, operand, (int)c->type, count, 1.0f);
+    if (c->type == SL_TYPE_FP32)
+        return;
+    if (c->attrs.master_type == SL_MASTER_FP32) {
+        case_random(c, operand + 1, SL_TYPE_FP32, count, 1.0f);
+        return;
+    }
+    uint16_t *low = case_room(c, operand + 1, CASE_BYTES, count * sizeof *low);
+    for (uint64_t i = 0; i < count; i++)
+        low[i] = (uint16_t)sl_rng_below(test_seed, 6, draw_count++, 65536);
+}
+
 /* The states of the op that is drawn. */
 static void draw_states(cuda_case *c, uint64_t count)
 {
@@ -155,10 +170,10 @@ static void draw_update(cuda_case *c, uint64_t blocks, bool skips)
     draw_control(c, skips);
     case_random(c, 1, c->attrs.grad_type, count, 1e-2f);
     draw_states(c, count);
+    if (c->type != SL_TYPE_BF16)
+        c->attrs.master_type = SL_MASTER_FP32;
     if (c->kind != SL_OP_MOMENTUM)
-        case_random(c, param, (int)c->type, count, 1.0f);
-    if (c->kind != SL_OP_MOMENTUM && c->type != SL_TYPE_FP32)
-        case_random(c, param + 1, SL_TYPE_FP32, count, 1.0f);
+        draw_masters(c, param, count);
     for (int operand = 1; operand <= param + 1; operand++) {
         if (c->operand[operand].input == NULL || c->operand[operand].element == CASE_BYTES)
             continue;
@@ -172,6 +187,7 @@ static void draw_any(cuda_case *c, int round)
 {
     draw_grad_type(c);
     c->attrs.state_type = (uint32_t)draw_below(SL_STATES_COUNT);
+    c->attrs.master_type = (uint32_t)draw_below(SL_MASTER_COUNT);
     draw_update(c, draw_blocks(round), round % 5 == 4);
 }
 
@@ -179,6 +195,7 @@ static void draw_large(cuda_case *c, int round)
 {
     draw_grad_type(c);
     c->attrs.state_type = (uint32_t)round % SL_STATES_COUNT;
+    c->attrs.master_type = (uint32_t)draw_below(SL_MASTER_COUNT);
     draw_update(c, 1100, false);
 }
 
@@ -187,6 +204,7 @@ static void draw_small(cuda_case *c, int round)
 {
     c->attrs.grad_type = (uint16_t)(round % 2 ? c->type : SL_TYPE_FP32);
     c->attrs.state_type = (uint32_t)round / 2 % SL_STATES_COUNT;
+    c->attrs.master_type = (uint32_t)round / 2 / SL_STATES_COUNT % SL_MASTER_COUNT;
     draw_update(c, 1 + (uint64_t)round / 2 % 4, round % 10 == 9);
 }
 
@@ -247,6 +265,13 @@ static void update_when_misused_says_so(void **state)
         if (updates[i].master > 0) { /* parameters without a master copy */
             call.operand[updates[i].master - 1] = &attrs;
             assert_int_equal(run(&call), SL_ERROR_INTERNAL);
+        }
+        if (updates[i].master > 0) { /* low halves beside others than bf16 */
+            attrs = (sl_op_attrs){.element_count = BLOCK, .type = SL_TYPE_FP16};
+            attrs.master_type = SL_MASTER_LOW;
+            call.operand[updates[i].master] = &attrs;
+            assert_int_equal(run(&call), SL_ERROR_INTERNAL);
+            call.operand[updates[i].master] = NULL;
         }
         if (updates[i].kind != SL_OP_MOMENTUM) {
             attrs = (sl_op_attrs){.element_count = BLOCK, .state_type = SL_STATES_BF16};

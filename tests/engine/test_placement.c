@@ -66,6 +66,7 @@ typedef struct numbers {
     bool mixes_rules; /* adamw, lion and both of sgd, beside what is frozen */
     bool has_muon;    /* half of GPT-2's matrices are of muon */
     sl_states states; /* fp32 with muon */
+    sl_master master; /* low halves in bf16 alone */
     bool is_llama;    /* the layers of Llama and Qwen instead of GPT-2's */
 } numbers;
 
@@ -106,6 +107,7 @@ static void fix_model(plan_case *c, numbers it)
     c->mixes_rules = it.mixes_rules;
     c->has_muon = it.has_muon;
     c->states = it.states;
+    c->master = it.master;
     c->step.micro_batch_count = it.micro_batches;
     c->step.update_early = c->step.update_early && !it.clips && !it.masks;
     bool may_round = it.micro_batches == 1 || c->step.accumulation == SL_ACCUMULATE_LAYER;
@@ -182,10 +184,10 @@ static void compare(numbers it, sl_hash_value expected, uint64_t seed, uint32_t 
     sl_hash_value found = train(&c, worker_count, it.clips ? 0.25f : 0.0f, seed);
     if (compares_numbers() && (found.high != expected.high || found.low != expected.low))
         fail_msg("seed %llu: policy %d, adam %d, accumulation %d, recompute %d, early %d, types %d "
-                 "and %d, states %d, %u workers: other bits",
+                 "and %d, states %d, master %d, %u workers: other bits",
                  (unsigned long long)seed, (int)c.policy.policy, (int)c.policy.update,
                  (int)c.step.accumulation, (int)c.step.recompute, (int)c.step.update_early,
-                 (int)it.type, (int)c.emit.grad_type, (int)it.states, worker_count);
+                 (int)it.type, (int)c.emit.grad_type, (int)it.states, (int)it.master, worker_count);
 }
 
 /* Types, sizes and numbers of micro-batches in turn, each with the plainest run of its own. With
@@ -213,6 +215,7 @@ static void compare_combinations(bool clips, uint64_t first, uint64_t count)
                       .has_muon = has_muon,
                       .states = has_muon ? SL_STATES_FP32
                                          : (sl_states)((i + i / 3 + clips) % SL_STATES_COUNT),
+                      .master = (sl_master)(i % 2 != clips),
                       .dropout = i % 4 / 2 ? 0.2f : 0.0f,
                       .is_llama = i % 4 == (i / 4 + 1) % 4};
         if (compares_numbers())
@@ -256,7 +259,9 @@ static void bits_when_numbers_differ_then_differ(void **state)
         {.is_llama = true, .micro_batches = 3},
         {.frozen = PLAN_CASE_FROZEN_FIRST, .small = SL_FROZEN_INT8, .micro_batches = 3},
         {.states = SL_STATES_BF16, .micro_batches = 3},
-        {.states = SL_STATES_INT8, .micro_batches = 3}};
+        {.states = SL_STATES_INT8, .micro_batches = 3},
+        {.type = SL_TYPE_BF16, .micro_batches = 3},
+        {.type = SL_TYPE_BF16, .master = SL_MASTER_LOW, .micro_batches = 3}};
     if (!compares_numbers()) {
         skip_because("sanitizers compare no numbers");
     }

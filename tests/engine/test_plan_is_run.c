@@ -55,6 +55,7 @@ static sl_plan *open_random_plan(uint64_t seed, plan_case *c)
     c->mixes_rules = seed % 4 == 1;
     c->has_muon = seed % 5 == 2;
     c->states = seed % 5 == 3 ? SL_STATES_INT8 : SL_STATES_FP32;
+    c->master = (sl_master)(seed / 2 % 2);
     c->request.workspace = sl_engine_workspace_bytes;
     c->request.workspace_context = &target;
     assert_ok(plan_case_build(c), seed);

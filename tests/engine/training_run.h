@@ -120,6 +120,8 @@ static inline sl_status training_run_initialise(training_run *run)
         for (uint64_t i = 0; i < spec->element_count; i++)
             data[i] = training_run_initial(spec, t, i);
         status = training_run_visit(run, SL_GROUP_PARAM, t, data, true);
+        for (uint64_t i = 0; i < spec->element_count && program->master == SL_MASTER_LOW; i++)
+            data[i] = sl_half_from_bf16((uint16_t)sl_bits_of_float(data[i])); /* what is stored */
         if (status == SL_OK && training_run_stores(run, SL_GROUP_MASTER, t))
             status = training_run_visit(run, SL_GROUP_MASTER, t, data, true);
     }

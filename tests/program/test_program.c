@@ -432,6 +432,12 @@ static void op_table_when_asked_then_counts_by_hand_agree(void **state)
     assert_int_equal(sl_op_flops(SL_OP_ATTENTION_BACKWARD, &attention), 10 * 2 * 8 * 8 * 6 / 2);
     const sl_op_attrs chunk = {.element_count = 4096};
     assert_int_equal(sl_op_traffic_bytes(SL_OP_ADAMW, &chunk), 4 * 4096 * 7 + 16);
+    const sl_op_attrs bf16 = {
+        .element_count = 4096, .type = SL_TYPE_BF16, .grad_type = SL_TYPE_BF16};
+    sl_op_attrs low = bf16; /* beside low halves the parameters are read, too */
+    low.master_type = SL_MASTER_LOW;
+    assert_int_equal(sl_op_traffic_bytes(SL_OP_SGD, &bf16), 4096 * (2 + 2 + 2 * 4) + 16);
+    assert_int_equal(sl_op_traffic_bytes(SL_OP_SGD, &low), 4096 * (2 + 2 * 2 + 2 * 2) + 16);
     assert_int_equal(sl_op_traffic_bytes(SL_OP_CLEAR, &chunk), 4 * 4096);
     assert_int_equal(sl_op_flops(SL_OP_ADAMW, &chunk), 0);
     assert_int_equal(sl_op_operand_bytes(SL_OP_BLOCK_NORM, &chunk, 1), sizeof(sl_norm_sum));
@@ -470,6 +476,11 @@ static void op_reads_when_mode_accumulates_then_depends_on_attrs(void **state)
     op.attrs.adds_output = 1;
     assert_true(sl_op_reads(&op, 2));
     assert_false(sl_op_writes(&op, 0));
+    /* Parameters follow from a master in fp32, and are one number with low halves. */
+    sl_op update = {.kind = SL_OP_APPLY, .attrs = {.type = SL_TYPE_BF16}};
+    assert_false(sl_op_reads(&update, 2));
+    update.attrs.master_type = SL_MASTER_LOW;
+    assert_true(sl_op_reads(&update, 2));
     /* A later row range writes its rows only: the others must last. */
     sl_op later = {.kind = SL_OP_HEAD_INPUT_BACKWARD, .attrs = {.first_row = 128}};
     assert_true(sl_op_reads(&later, 2));

@@ -4,7 +4,9 @@
  * (-ffp-contract=off), and division and square root are correctly rounded everywhere. */
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
+#include "base/low_half.h"
 #include "gradient.h"
 
 /* The numbers of one block; `state` is NULL where the rule has fewer. */
@@ -17,16 +19,54 @@ typedef struct block_numbers {
 typedef void block_update(const sl_update_blocks *s, const block_numbers *block,
                           sl_block_rate rate);
 
+static inline __attribute__((always_inline)) void join_halves(const uint16_t *restrict high,
+                                                              const uint16_t *restrict low,
+                                                              float *restrict weights)
+{
+    uint32_t bits[SL_BLOCK_ELEMENTS];
+    for (uint32_t i = 0; i < SL_BLOCK_ELEMENTS; i++)
+        bits[i] = sl_low_half_join(high[i], low[i]);
+    memcpy(weights, bits, sizeof bits);
+}
+
+static inline __attribute__((always_inline)) void split_halves(const float *restrict weights,
+                                                               uint16_t *restrict high,
+                                                               uint16_t *restrict low)
+{
+    uint32_t bits[SL_BLOCK_ELEMENTS];
+    memcpy(bits, weights, sizeof bits);
+    for (uint32_t i = 0; i < SL_BLOCK_ELEMENTS; i++) {
+        const uint32_t kept = sl_low_half_keep(bits[i]);
+        high[i] = (uint16_t)sl_low_half_high(kept);
+        low[i] = (uint16_t)kept;
+    }
+}
+
+/* In half precision the parameters follow from what was updated. */
+static inline __attribute__((always_inline)) void store_params(const sl_update_blocks *blocks,
+                                                               uint64_t index, const float *weights)
+{
+    const uint64_t first = index * SL_BLOCK_ELEMENTS;
+    uint16_t *param = blocks->param == NULL ? NULL : (uint16_t *)blocks->param + first;
+    if (blocks->low != NULL)
+        split_halves(weights, param, blocks->low + first);
+    else if (param != NULL)
+        SL_SIMD(round)(weights, param, blocks->gradient.type, SL_BLOCK_ELEMENTS);
+}
+
 static inline __attribute__((always_inline)) void update_blocks(const sl_update_blocks *blocks,
                                                                 block_update *update_block)
 {
-    const sl_type type = blocks->gradient.type;
     const uint64_t state_bytes = sl_states_block_bytes(blocks->states);
-    float buffer[SL_BLOCK_ELEMENTS], states[2][SL_BLOCK_ELEMENTS];
+    float buffer[SL_BLOCK_ELEMENTS], states[2][SL_BLOCK_ELEMENTS], joined[SL_BLOCK_ELEMENTS];
     for (uint64_t index = 0; index < blocks->block_count; index++) {
         const uint64_t first = index * SL_BLOCK_ELEMENTS;
         block_numbers block = {.gradient = read_gradient(&blocks->gradient, index, buffer),
-                               .weights = blocks->weights + first};
+                               .weights = joined};
+        if (blocks->low == NULL)
+            block.weights = blocks->weights + first;
+        else
+            join_halves((const uint16_t *)blocks->param + first, blocks->low + first, joined);
         for (int i = 0; i < 2 && blocks->state[i] != NULL; i++) {
             char *stored = (char *)blocks->state[i] + index * state_bytes;
             block.state[i] = (float *)(void *)stored;
@@ -38,10 +78,7 @@ static inline __attribute__((always_inline)) void update_blocks(const sl_update_
         update_block(blocks, &block, blocks->rates[blocks->rate_of_block[index]]);
         if (blocks->states != SL_STATES_FP32)
             SL_SIMD(store_states)(blocks, index, states);
-        if (blocks->param != NULL) {
-            char *param = (char *)blocks->param + first * sl_type_bytes(type);
-            SL_SIMD(round)(block.weights, param, type, SL_BLOCK_ELEMENTS);
-        }
+        store_params(blocks, index, block.weights);
     }
 }
 
