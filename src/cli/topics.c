@@ -32,7 +32,9 @@ static const sl_topic_row memory_rows[] = {
     {"param", "the weights: 2 bytes each in bf16 and fp16, 4 in fp32"},
     {"grad",
      "their gradients: as many; 4 bytes each where several micro-batches are added up one by one"},
-    {"master", "the weights in fp32, which updates change: 4 bytes each; none in fp32"},
+    {"master",
+     "the weights in fp32, which updates change: 4 bytes each, or 2 with --master-type low; "
+     "none in fp32"},
     {"moment1, moment2", "what the update rule remembers of the gradients, 4 bytes each: both of "
                          "adamw, the first of lion, of muon and of sgd with --momentum"},
     {"activation", "what the forward pass keeps for the backward pass: grows with --micro-batch "
@@ -195,8 +197,9 @@ static const sl_topic topics[] = {
     {.name = "precision",
      .summary = "fp32, bf16, fp16",
      .text = "--precision is the type that is computed in. Sums, norms, and master weights "
-             "are fp32 always, and moments unless --state-type says otherwise. A checkpoint is "
-             "fp32 too: a run goes on in another precision.",
+             "are fp32 always, and moments unless --state-type says otherwise; --master-type low "
+             "stores a master in two halves. A checkpoint is fp32 too: a run goes on in another "
+             "precision.",
      .rows = precision_rows,
      .lines = precision_lines,
      .page = "docs/numbers.md"},

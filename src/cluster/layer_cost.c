@@ -102,7 +102,8 @@ static double find_op_seconds(const sl_layer_cost_args *sample, const sl_machine
     const sl_op_attrs attrs = {.element_count = elements,
                                .type = (uint16_t)sample->type,
                                .grad_type = (uint16_t)grad,
-                               .state_type = sample->rules.states};
+                               .state_type = sample->rules.states,
+                               .master_type = sample->rules.master};
     return sl_machine_op_seconds(machine, kind, &attrs, on_host);
 }
 
@@ -133,7 +134,7 @@ static void add_tensor(const sl_blueprint *blueprint, const update_rates *rates,
 {
     static const sl_group groups[] = {SL_GROUP_MASTER, SL_GROUP_STATE1, SL_GROUP_STATE2};
     const sl_program *program = blueprint->programs[0];
-    const sl_stored_types types = {program->type, program->grad_type, blueprint->layout->states};
+    const sl_stored_types types = sl_program_stored_types(program);
     const double elements = (double)spec->element_count;
     part->elements += elements;
     if (!sl_rule_stores(spec->rule, SL_GROUP_GRAD))

@@ -615,6 +615,7 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     SL_TRY(sl_optimizer_check_loss_scale(config));
     SL_TRY(sl_update_rules_check_options(config));
     SL_TRY(sl_update_rules_check_frozen_type(config, SL_CONFIG_ROW_frozen_type));
+    SL_TRY(sl_update_rules_check_master_type(config));
     SL_TRY(check_saving(config));
     SL_TRY(check_own_rows(config));
     SL_TRY(sl_fine_tuning_check(config));

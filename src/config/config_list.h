@@ -190,6 +190,9 @@
       "serves both; original: the square root of columns / rows, at least 1")                      \
     X(CHOICE, state_type, "state-type", "fp32", "fp32|bf16|int8", 0, 0, T, LEARNING, T & ~P,       \
       "how states of the optimizer are stored: bf16 takes half, int8 a quarter")                   \
+    X(CHOICE, master_type, "master-type", "fp32", "fp32|low", 0, 0, T, LEARNING, 0,                \
+      "what is kept beside a parameter in bf16 to be updated: the number in fp32, or its low 16 "  \
+      "bits, half as much")                                                                        \
     X(LIST, rule, "rule", "", "PATTERN=RULE...", 0, 0, T, LEARNING, 0,                             \
       "another rule for tensors, by names as --freeze has them: 'h.*.attn.*=lion' 'wte.*=sgd'; "   \
       "none freezes; the last that matches decides")                                               \

@@ -46,6 +46,17 @@ sl_status sl_update_rules_check_frozen_type(const sl_config *config, uint32_t ro
     return SL_OK;
 }
 
+sl_status sl_update_rules_check_master_type(const sl_config *config)
+{
+    if (config->master_type == SL_MASTER_LOW && config->precision != SL_CONFIG_BF16)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--master-type low: it keeps the low 16 bits of a number whose high 16 bits are a "
+                "parameter in bf16, and --precision is %s: give --precision bf16, or leave "
+                "--master-type out",
+                config->precision == SL_CONFIG_FP32 ? "fp32" : "fp16");
+    return SL_OK;
+}
+
 sl_update_rules sl_update_rules_of(const sl_config *config)
 {
     return (sl_update_rules){.optimizer = config->optimizer,
@@ -56,6 +67,7 @@ sl_update_rules sl_update_rules_of(const sl_config *config)
                                                : SL_MUON_MATCH_RMS,
                              .states = config->state_type,
                              .frozen = find_frozen(config, config->frozen_type),
+                             .master = config->master_type,
                              .has_adapters = config->lora_rank > 0,
                              .rule = config->rule,
                              .lr_of = config->lr_of,
@@ -194,6 +206,7 @@ static void store_frozen(const sl_update_rules *rules, sl_program *program)
 sl_status sl_update_rules_apply(const sl_update_rules *rules, sl_program *program)
 {
     program->states = (sl_states)rules->states;
+    program->master = (sl_master)rules->master;
     for (uint32_t t = 0; t < program->tensor_count; t++)
         SL_TRY(choose_rule(rules, program, t));
     program->muon_scale = rules->muon_scale;

@@ -15,6 +15,7 @@ typedef struct sl_update_rules {
     sl_muon_scale muon_scale;
     uint32_t states;   /* --state-type */
     sl_frozen frozen;  /* how frozen matrices are stored */
+    uint32_t master;   /* --master-type */
     bool freezes_all;  /* nothing is trained */
     bool has_adapters; /* the model has; then no rule is given to the other tensors */
     sl_config_list rule, lr_of, decay_of, freeze;
@@ -28,6 +29,10 @@ sl_update_rules sl_update_rules_of_weights(const sl_config *config);
 /* Of --frozen-type or --weights. SL_ERROR_USAGE: the type saves nothing. A step of
  * sl_config_check, when the precision is known. */
 sl_status sl_update_rules_check_frozen_type(const sl_config *config, uint32_t row);
+
+/* Of --master-type. SL_ERROR_USAGE: the precision is not bf16. A step of sl_config_check, when the
+ * precision is known. */
+sl_status sl_update_rules_check_master_type(const sl_config *config);
 
 /* True if --freeze, --rule or adapters may freeze a tensor. */
 bool sl_update_rules_freeze(const sl_update_rules *rules);

@@ -67,6 +67,7 @@ static void bytes_when_planned_as_a_whole_are_those_of_plan(void **state)
         "",
         "--optimizer lion --state-type int8",
         "--optimizer muon",
+        "--master-type low --state-type bf16",
         "--rule 'h.*.mlp.*.weight=muon' 'h.*.attn.*=none' 'wte.*=sgd'",
         "--state-type bf16 --freeze 'h.*.mlp.*'",
         "--lora-rank 4 --lora-targets all-linear --state-type int8"};

@@ -85,7 +85,7 @@ typedef struct workload {
     "--self-test off --data text --threads 1 --micro-batch 1 --steps 2 --quiet "                   \
     "--warmup 0 --lr-schedule constant --log-json log "
 #define HALF "--precision fp16 " /* with a loss scale, which is saved */
-#define BF16_INT8 "--precision bf16 --state-type int8 "
+#define BF16_INT8 "--precision bf16 --state-type int8 --master-type low "
 #define DISK "--disk-dir . --disk-space 64M "
 #define RULES                                                                                      \
     "--rule *attn*=lion,wte*=sgd,ln_f*=none,*mlp*ht=muon --momentum 0.5 --lr-of *.bias=0.5 "

@@ -3,7 +3,8 @@
  * anew; what lay on disk is forgotten; a checkpoint of another precision is not taken; after some
  * step something is not at its home yet. A run in one piece is compared, log and files, with ones
  * that were cut after a step under one policy and went on under another: after every step of fifty,
- * for six placements, three types, several rules at once and small states, in the full run. Every
+ * for six placements, three types, several rules at once, small states and masters in two
+ * halves, in the full run. Every
  * case runs the built command.
  */
 #define _GNU_SOURCE
@@ -12,12 +13,16 @@
 
 static char memory_directory[64];
 
-/* --precision, and what else changes the numbers: three types, rules, small states. */
+/* --precision, and what else changes the numbers: three types, rules, small states, masters in two
+ * halves. */
 static const char *const kinds[] = {
-    "fp32", "bf16", "fp16",
+    "fp32",
+    "bf16",
+    "fp16",
     ("fp32 --rule 'h.*.attn.*=lion' 'wte.*=sgd' 'h.0.mlp.*.weight=muon' 'h.1.ln_2.*=none' "
      "--momentum 0.9 --nesterov --lr-of 'h.*.attn.*=0.1'"),
-    "bf16 --rule 'h.0.*=lion' --state-type int8"};
+    "bf16 --rule 'h.0.*=lion' --state-type int8",
+    "bf16 --rule 'h.1.mlp.*.weight=muon' 'wpe.*=sgd' --master-type low"};
 
 static const char *const ways[] = {
     "--policy device",

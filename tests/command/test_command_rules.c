@@ -2,11 +2,13 @@
  * other numbers, or takes more memory than was planned; files of a checkpoint lack a state or hold
  * one that no rule has; a run that is stopped and goes on has other numbers; one that goes on by
  * another rule takes a state for something else, in silence; a program before there were rules
- * would read such a checkpoint; weights of it are not evaluated or begun with; learning rates of
- * patterns are missing in the log. Every case runs the built command and reads the files that it
- * saved. */
+ * would read such a checkpoint; masters in two halves have other numbers than masters in fp32, or
+ * lose them on the way from one to the other; weights of it are not evaluated or begun with;
+ * learning rates of patterns are missing in the log. Every case runs the built command and reads
+ * the files that it saved. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <math.h>
 
 #include "command_run.h"
 
@@ -23,6 +25,8 @@
     "--momentum 0.9 --nesterov "                                                                   \
     "--lr-of 'h.*.attn.*=0.1' 'wte.*=3' --decay-of '*.bias=0.2' "
 
+#define HALVES "--precision bf16 --master-type low "
+
 /* Behind it: rules whose states may be small. */
 #define SMALL "--rule 'h.0.mlp.*=lion' "
 
@@ -32,14 +36,21 @@ static void shell(const char *command)
         fail_msg("%s", command);
 }
 
+static void assert_same_bytes(const char *left, const char *right)
+{
+    char command[COMMAND_BYTES];
+    snprintf(command, sizeof command, "cmp %s %s >&2", left, right);
+    shell(command);
+}
+
 static void assert_same_files(const char *left, const char *right)
 {
     static const char *const names[] = {"model", "moment1", "moment2"};
     for (int i = 0; i < 3; i++) {
-        char command[COMMAND_BYTES];
-        snprintf(command, sizeof command, "cmp %s/%s.safetensors %s/%s.safetensors >&2", left,
-                 names[i], right, names[i]);
-        shell(command);
+        char paths[2][PATH_BYTES];
+        snprintf(paths[0], sizeof paths[0], "%s/%s.safetensors", left, names[i]);
+        snprintf(paths[1], sizeof paths[1], "%s/%s.safetensors", right, names[i]);
+        assert_same_bytes(paths[0], paths[1]);
     }
 }
 
@@ -238,6 +249,104 @@ static void train_when_states_are_small_then_has_the_same_numbers(void **state)
     shell("rmdir disk");
 }
 
+/* Bytes of a kind of memory that a plan has on the host. */
+static json_int_t read_planned(const char *options, const char *kind)
+{
+    assert_code(sluice("plan " TINY "--seq 16 --device cpu --device-memory 64M --host-memory 64M "
+                       "--policy host --precision bf16 --chunk-size 8192 --json %s",
+                       options),
+                0);
+    json_t *object = json_loads(output, 0, NULL);
+    const json_t *host = json_object_get(json_object_get(object, "tiers"), "host");
+    const json_t *bytes = json_object_get(host, kind);
+    assert_true(json_is_integer(bytes));
+    const json_int_t count = json_integer_value(bytes);
+    json_decref(object);
+    return count;
+}
+
+static void plan_when_masters_are_halves_then_has_half_the_bytes(void **state)
+{
+    (void)state;
+    const json_int_t fp32 = read_planned("", "master");
+    assert_true(fp32 > 0);
+    assert_int_equal(2 * read_planned("--master-type low", "master"), fp32);
+    assert_int_equal(read_planned("--master-type low", "param"), read_planned("", "param"));
+}
+
+/* Masters are the same numbers. A parameter that lies exactly between two of bf16 may be the other
+ * one: a unit, of at most 2^-7 of the parameter, in one of 65,536. A loss that changes by as much
+ * as one of them, and by more in few steps, has other masters. */
+static void train_when_masters_are_halves_then_learns_as_beside_fp32(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " RUN MIXED HALVES "--steps 8 --log-json halves.json"), 0);
+    assert_code(sluice("train " RUN MIXED "--precision bf16 --steps 8 --log-json whole16.json"), 0);
+    json_t *halves = read_log("halves.json"), *whole = read_log("whole16.json");
+    for (json_int_t step = 1; step <= 8; step++) {
+        const double loss = find_step(halves, step).loss, expected = find_step(whole, step).loss;
+        assert_true(fabs(loss - expected) <= 0x1p-8 * expected);
+    }
+    assert_true(find_step(halves, 8).loss < find_step(halves, 1).loss);
+    json_decref(halves);
+    json_decref(whole);
+}
+
+/* The master is the number, the parameter what is computed with: both in every placement, in a run
+ * that goes on, and beside another type of the master. */
+static void train_when_masters_are_halves_then_has_the_same_numbers(void **state)
+{
+    (void)state;
+    shell("rm -rf one way cut && mkdir -m 700 -p disk");
+    assert_code(sluice("train " RUN MIXED HALVES "--steps 4 --save one --save-every 2 --keep 0 "
+                       "--policy device --log-json one.json"),
+                0);
+    assert_code(sluice("train " RUN MIXED HALVES "--steps 4 --save way --policy nvme --disk-dir "
+                       "disk --nvme-params 1 --adam device --chunk-size 8192 --log-json way.json"),
+                0);
+    json_t *log = read_log("way.json");
+    assert_peaks_as_planned(log);
+    json_decref(log);
+    assert_same_files("one/step-00000004", "way/step-00000004");
+    shell("mkdir cut && cp -r one/step-00000002 cut/");
+    assert_code(sluice("train --resume --save cut --steps 4 --quiet --policy host"), 0);
+    assert_same_files("one/step-00000004", "cut/step-00000004");
+    shell("rmdir disk");
+}
+
+/* A checkpoint holds the masters: another type takes them as they are, and gives them back. Steps
+ * of a rate of 0 leave them alone. */
+static void resume_when_masters_are_of_another_type_then_keeps_the_numbers(void **state)
+{
+    (void)state;
+    static const char *const types[] = {"low", "fp32", "low"};
+    shell("rm -rf cut");
+    assert_code(sluice("train " RUN MIXED "--precision bf16 --steps 2 --save cut --keep 0"), 0);
+    for (int i = 0; i < 3; i++) {
+        char next[PATH_BYTES];
+        snprintf(next, sizeof next, "cut/step-%08d/model.safetensors", 3 + i);
+        assert_code(sluice("train --resume --save cut --keep 0 --steps %d --lr 0 --min-lr 0 "
+                           "--master-type %s",
+                           3 + i, types[i]),
+                    0);
+        assert_has(complaint, "--master-type");
+        assert_same_bytes("cut/step-00000002/model.safetensors", next);
+    }
+}
+
+static void train_when_masters_cannot_be_halves_then_refuses_by_name(void **state)
+{
+    (void)state;
+    static const char *const precisions[] = {"fp32", "fp16"};
+    for (int i = 0; i < 2; i++) {
+        assert_code(
+            sluice("train " RUN "--steps 1 --master-type low --precision %s", precisions[i]), 64);
+        assert_one_complaint("give --precision bf16, or leave --master-type out");
+    }
+    assert_code(sluice("train " RUN "--steps 1 --master-type low"), 64); /* on the cpu fp32 */
+    assert_code(sluice("plan " TINY "--device cpu --master-type bf16"), 64);
+}
+
 /* Six steps that other cases are compared with. */
 static int set_up_runs(void **state)
 {
@@ -260,6 +369,11 @@ int main(void)
         cmocka_unit_test(log_when_rates_differ_then_names_them),
         cmocka_unit_test(train_when_steps_are_skipped_then_goes_on_bit_for_bit),
         cmocka_unit_test(train_when_states_are_small_then_has_the_same_numbers),
+        cmocka_unit_test(plan_when_masters_are_halves_then_has_half_the_bytes),
+        cmocka_unit_test(train_when_masters_are_halves_then_learns_as_beside_fp32),
+        cmocka_unit_test(train_when_masters_are_halves_then_has_the_same_numbers),
+        cmocka_unit_test(resume_when_masters_are_of_another_type_then_keeps_the_numbers),
+        cmocka_unit_test(train_when_masters_cannot_be_halves_then_refuses_by_name),
         cmocka_unit_test(train_when_all_tensors_have_a_rate_then_is_that_of_the_run),
     };
     return cmocka_run_group_tests(tests, set_up_runs, tear_down);

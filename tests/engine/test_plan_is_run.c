@@ -80,6 +80,7 @@ static void initialise_walk(serial_walk *walk)
         for (uint64_t i = 0; i < program->tensors[t].element_count; i++)
             data[i] = training_run_initial(&program->tensors[t], t, i);
         serial_walk_set_tensor(walk, SL_GROUP_PARAM, t, data);
+        training_run_keep_master(program, data, program->tensors[t].element_count);
         if (program->has_state[SL_GROUP_MASTER])
             serial_walk_set_tensor(walk, SL_GROUP_MASTER, t, data);
     }

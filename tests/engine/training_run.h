@@ -110,6 +110,13 @@ static inline float training_run_initial(const sl_tensor_spec *spec, uint32_t te
     return spec->init_mean + 5 * spec->init_deviation * sl_rng_normal(3, tensor, i);
 }
 
+/* Parameters become what the master beside them stores, as elements of the group. */
+static inline void training_run_keep_master(const sl_program *program, float *data, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && program->master == SL_MASTER_LOW; i++)
+        data[i] = sl_half_from_bf16((uint16_t)sl_bits_of_float(data[i]));
+}
+
 static inline sl_status training_run_initialise(training_run *run)
 {
     const sl_program *program = run->c->program;
@@ -120,8 +127,7 @@ static inline sl_status training_run_initialise(training_run *run)
         for (uint64_t i = 0; i < spec->element_count; i++)
             data[i] = training_run_initial(spec, t, i);
         status = training_run_visit(run, SL_GROUP_PARAM, t, data, true);
-        for (uint64_t i = 0; i < spec->element_count && program->master == SL_MASTER_LOW; i++)
-            data[i] = sl_half_from_bf16((uint16_t)sl_bits_of_float(data[i])); /* what is stored */
+        training_run_keep_master(program, data, spec->element_count);
         if (status == SL_OK && training_run_stores(run, SL_GROUP_MASTER, t))
             status = training_run_visit(run, SL_GROUP_MASTER, t, data, true);
     }

@@ -214,7 +214,7 @@ static ranks_run *open_topology(const struct topology *it, const drawn *run)
 /* By patterns that match in each architecture. Muon's states are fp32, and it updates no columns
  * that several tensor ranks have, as those of key heads may be. Draws of their own leave the others
  * to seeds as they were. */
-static void draw_rules(uint64_t seed, drawn *it)
+static void draw_rules(uint64_t seed, const char *precision, drawn *it)
 {
     static const char *const rules[] = {"optimizer=adamw",
                                         "optimizer=lion",
@@ -234,6 +234,7 @@ static void draw_rules(uint64_t seed, drawn *it)
     add(it,
         has_keys && strcmp(rule, "optimizer=muon") == 0 ? "rule=*.[kv]_proj.weight=adamw" : NULL);
     add(it, strstr(rule, "muon") ? NULL : type);
+    add(it, strstr(precision, "bf16") && draw(seed, &at, 2) ? "master-type=low" : NULL);
 }
 
 /* What defines the numbers, apart from the model. */
@@ -243,7 +244,8 @@ static void draw_numbers(uint64_t seed, uint64_t *at, drawn *it)
                                              NULL};
     static const char *const counts[] = {"accumulate=1", "accumulate=2", "accumulate=3",
                                          "accumulate=5", NULL};
-    add(it, pick(seed, at, precisions));
+    const char *precision = pick(seed, at, precisions);
+    add(it, precision);
     add(it, pick(seed, at, counts));
     if (draw(seed, at, 3) == 0) {
         add(it, "prompt-key=p");
@@ -251,7 +253,7 @@ static void draw_numbers(uint64_t seed, uint64_t *at, drawn *it)
     }
     add(it, draw(seed, at, 3) == 0 ? "documents=reset" : NULL);
     add(it, draw(seed, at, 4) == 0 ? "dropout=0.2" : NULL);
-    draw_rules(seed, it);
+    draw_rules(seed, precision, it);
 }
 
 /* Saves a run, and goes on from the checkpoint in one that is placed in another way. */
