@@ -170,28 +170,10 @@ static __device__ __forceinline__ void split_quad(void *high, uint16_t *low, uin
     *(uint2 *)(low + first) = make_uint2(lows[0], lows[1]);
 }
 
-/* What is updated, and in half precision the parameters of it. */
-template <sl_type TYPE>
-static __device__ __forceinline__ void load_weights(const update_args &a, uint64_t first,
-                                                    float *out)
+/* True if what is updated is two halves. */
+template <sl_type TYPE> static __device__ __forceinline__ bool has_low(const update_args &a)
 {
-    if (TYPE == SL_TYPE_BF16 && a.low != NULL)
-        join_quad(a.param, a.low, first, out);
-    else
-        load_quad<SL_TYPE_FP32>(a.weights, first, out);
-}
-
-template <sl_type TYPE>
-static __device__ __forceinline__ void store_weights(const update_args &a, uint64_t first,
-                                                     const float *values)
-{
-    if (TYPE == SL_TYPE_BF16 && a.low != NULL) {
-        split_quad(a.param, a.low, first, values);
-        return;
-    }
-    store_quad<SL_TYPE_FP32>(a.weights, first, values);
-    if constexpr (TYPE != SL_TYPE_FP32)
-        store_quad<TYPE>(a.param, first, values);
+    return TYPE == SL_TYPE_BF16 && a.low != NULL;
 }
 
 /* Quads of a thread's pass, a block of threads apart: so many bytes are on their way. */
@@ -217,7 +199,7 @@ static __device__ __forceinline__ void round_quads(const update_args &a, uint64_
 template <sl_type TYPE> static __device__ __forceinline__ void skip_block(const update_args &a)
 {
     enum { PASS = quads<TYPE>::COUNT * quads<TYPE>::STEP };
-    if (TYPE == SL_TYPE_BF16 && a.low != NULL)
+    if (has_low<TYPE>(a))
         return;
     if constexpr (TYPE != SL_TYPE_FP32) {
 #pragma unroll
@@ -245,19 +227,35 @@ static __device__ __forceinline__ void load_quads(const update_args &a, uint64_t
                                                   float weights[COUNT][QUAD])
 {
 #pragma unroll
-    for (int q = 0; q < COUNT; q++) {
+    for (int q = 0; q < COUNT; q++)
         load_gradient<TYPE, GRADIENT>(a.gradient, first + q * STEP, gradient[q]);
-        load_weights<TYPE>(a, first + q * STEP, weights[q]);
+    if (has_low<TYPE>(a)) {
+#pragma unroll
+        for (int q = 0; q < COUNT; q++)
+            join_quad(a.param, a.low, first + q * STEP, weights[q]);
+        return;
     }
+#pragma unroll
+    for (int q = 0; q < COUNT; q++)
+        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
 }
 
 template <sl_type TYPE, int COUNT, int STEP>
 static __device__ __forceinline__ void store_quads(const update_args &a, uint64_t first,
                                                    const float weights[COUNT][QUAD])
 {
+    if (has_low<TYPE>(a)) {
 #pragma unroll
-    for (int q = 0; q < COUNT; q++)
-        store_weights<TYPE>(a, first + q * STEP, weights[q]);
+        for (int q = 0; q < COUNT; q++)
+            split_quad(a.param, a.low, first + q * STEP, weights[q]);
+        return;
+    }
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        store_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+        if constexpr (TYPE != SL_TYPE_FP32)
+            store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
+    }
 }
 
 template <update_rule RULE, int COUNT>
