@@ -97,6 +97,21 @@ static inline uint32_t extract(uint32_t a, uint32_t start, uint32_t length)
 PTX_THREE(bfe_u32, u32, extract(a, b, c))
 
 /* The upper half of the two together, moved up by a number of bits below 32. */
+/* The byte that nibble `at` of a selector takes of eight, or eight times that byte's sign. */
+static inline uint32_t pick_byte(uint64_t bytes, uint32_t selector, uint32_t at)
+{
+    const uint32_t nibble = selector >> 4 * at & 15;
+    const uint32_t byte = (uint32_t)(bytes >> 8 * (nibble & 7)) & 0xff;
+    return (nibble & 8 ? (byte >> 7) * 0xff : byte) << 8 * at;
+}
+
+static inline uint32_t permute(uint64_t bytes, uint32_t selector)
+{
+    return pick_byte(bytes, selector, 0) | pick_byte(bytes, selector, 1) |
+           pick_byte(bytes, selector, 2) | pick_byte(bytes, selector, 3);
+}
+
+PTX_THREE(prmt_b32, u32, permute((uint64_t)b << 32 | a, c))
 PTX_THREE(shf_l_wrap_b32, u32, (uint32_t)((((uint64_t)b << 32 | a) << (c & 31)) >> 32))
 INSERT(bfi_b32, u32)
 INSERT(bfi_b64, u64)

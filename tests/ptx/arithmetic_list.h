@@ -89,6 +89,7 @@
     ROW(or_b32, "or.b32", "w", "ww")                                                              \
     ROW(or_b64, "or.b64", "d", "dd")                                                              \
     ROW(or_pred, "or.pred", "p", "pp")                                                            \
+    ROW(prmt_b32, "prmt.b32", "w", "www")                                                          \
     ROW(rcp_approx_ftz_f64, "rcp.approx.ftz.f64", "d", "d")                                       \
     ROW(rcp_rn_f32, "rcp.rn.f32", "w", "w")                                                       \
     ROW(rem_u32, "rem.u32", "w", "ww")                                                            \
