@@ -585,6 +585,7 @@ static const struct step {
     {drop_recorded_data, ALL},
     {share_cores, ALL},   /* fills in --threads, which is checked next */
     {check_options, ALL}, /* all that files, command line and checkpoint gave */
+    {check_recorded, SL_CONFIG_TRAIN},
     {agree_on_groups, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* all choose the layout, or none */
     {open_data, ALL},                                       /* text or ids? */
     {open_source, ALL},     /* weights of --init: their shape and tokenizer */
@@ -596,7 +597,6 @@ static const struct step {
      SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* by checked --tp, --pp, --zero; fills in --dp */
     {settle_batch, ALL},                   /* of --dp ranks; a plan fills --dp in here */
     {plan_ranks, SL_CONFIG_PLAN},          /* by --dp */
-    {check_recorded, SL_CONFIG_TRAIN},
     {lock_save, SL_CONFIG_TRAIN}, /* before anything is written, and before hours of text */
     {settle_logs, ALL},           /* under the lock: no other run has this directory */
     {check_outputs, ALL},

@@ -143,7 +143,7 @@ static void options_when_they_cannot_be_then_are_refused(void **state)
                        "/../examples/clusters/dgx-a100-80gb.json' --ranks 8 --global-batch 8 "
                        "--model gpt2 --freeze 'h.0.*'"),
                 64);
-    assert_has(complaint, "--cluster takes all blocks for alike");
+    assert_has(complaint, "one block stands for all");
     assert_code(sluice("eval start --data text --freeze 'wte.*'"), 64);
 }
 

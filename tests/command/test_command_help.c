@@ -650,8 +650,8 @@ static void bash_when_it_completes_then_gives_names_values_and_paths(void **stat
         {"sluice tokenize --format n", "nanogpt"},
         {"sluice generate tre", "trees"},
         {"sluice generate --pro", "--prompt --prompt-file"},
-        {"sluice plan --offload",
-         "--offload-params --offload-grads --offload-optimizer --offload-activations"},
+        {"sluice plan --offload", "--offload-params --offload-grads --offload-optimizer "
+                                  "--offload-activations --offload-updates"},
         {"sluice help pol", "policies"},
         {"sluice help pla", "plan"},
         {"sluice manual wo", "words"},
