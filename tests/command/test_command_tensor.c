@@ -238,7 +238,7 @@ static void ranks_when_they_do_not_fit_the_options_then_are_refused(void **state
 {
     (void)state;
     assert_code(sluice("train " RUN "--tp 2 --steps 1"), 64);
-    assert_one_complaint("sluice launch -n 2 -- train");
+    assert_one_complaint("sluice launch -n 2");
     assert_code(sluice("train " RUN "--tp 4 --steps 1"), 64);
     assert_code(sluice("launch -n 3 -- train " RUN "--tp 2 --steps 1 --quiet"), 64);
     assert_has(complaint, "there are 3 ranks");

@@ -1,6 +1,6 @@
 /* What could be wrong here: options that contradict each other are taken, what follows from others
- * is not filled in, an option of a later version is accepted and does nothing, a share on disk goes
- * nowhere. Each case states by hand what must come out; refusals must say what to do. */
+ * is not filled in, a share on disk goes nowhere. Each case states by hand what must come out;
+ * refusals must say what to do. */
 #include <math.h>
 
 #include "config_case.h"
@@ -20,24 +20,6 @@ static void check_when_plain_then_fills_in_what_follows(void **state)
     assert_true(self->config.threads >= 1 && self->config.threads <= 4096);
     assert_string_equal(self->config.device, "cpu");
     assert_int_equal(self->config.precision, SL_CONFIG_FP32);
-}
-
-static void check_when_of_a_later_version_then_says_so_and_what_to_use(void **state)
-{
-    (void)state;
-    static const char *const later[] = {
-        "pp=2",
-    };
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        fixture self;
-        assert_int_equal(sl_config_init(&self.config), SL_OK);
-        assert_int_equal(assign(&self, "data=x"), SL_OK);
-        assert_int_equal(assign(&self, later[i]), SL_OK);
-        if (sl_config_check(&self.config, SL_CONFIG_PROFILE) != SL_ERROR_USAGE)
-            fail_msg("%s was accepted", later[i]);
-        assert_message_has("later version: ");
-        sl_config_clear(&self.config);
-    }
 }
 
 static void check_when_options_contradict_then_is_refused(void **state)
@@ -194,7 +176,6 @@ int main(void)
 #define WITH_CONFIG(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         WITH_CONFIG(check_when_plain_then_fills_in_what_follows),
-        cmocka_unit_test(check_when_of_a_later_version_then_says_so_and_what_to_use),
         cmocka_unit_test(check_when_options_contradict_then_is_refused),
         cmocka_unit_test(check_when_shares_are_more_than_all_then_is_refused),
         WITH_CONFIG(check_when_share_on_disk_has_no_directory_then_says_what_to_add),

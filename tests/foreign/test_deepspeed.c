@@ -9,6 +9,7 @@
 
 #include "config/config_case.h"
 #include "config/config_json.h"
+#include "config/tensor_parallel.h"
 #include "foreign/deepspeed/config_file.h"
 #include "foreign/deepspeed/deepspeed_keys.h"
 #include "scratch_dir.h"
@@ -194,23 +195,22 @@ static void batch_when_any_two_are_there_then_the_third_follows(void **state)
 static void partition_when_asked_for_then_is_of_tensor_parallel_ranks(void **state)
 {
     fixture *self = *state;
-    const sl_model_shape shape = {2, 32, 2, 32, 257};
     static const char text[] = "{\"activation_checkpointing\": {\"partition_activations\": true}}";
     accept(self, text);
     assert_explained(self, "--partition-activations, where --tp is above 1\n");
     assert_int_equal(assign(self, "tp=2"), SL_OK);
-    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
+    assert_int_equal(sl_tensor_parallel_check(&self->config), SL_OK);
     assert_true(self->config.partition_activations);
     assert_int_equal(assign(self, "tp=1"), SL_OK);
-    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
+    assert_int_equal(sl_tensor_parallel_check(&self->config), SL_OK);
     assert_false(self->config.partition_activations);
     accept(self, text);
     assert_int_equal(assign(self, "tp=2"), SL_OK);
     assert_int_equal(assign(self, "sequence-parallel=true"), SL_OK); /* has no more than a part */
-    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_OK);
+    assert_int_equal(sl_tensor_parallel_check(&self->config), SL_OK);
     assert_false(self->config.partition_activations);
     assert_int_equal(assign(self, "partition-activations=true"), SL_OK); /* a user did */
-    assert_int_equal(sl_config_fit_model(&self->config, &shape), SL_ERROR_USAGE);
+    assert_int_equal(sl_tensor_parallel_check(&self->config), SL_ERROR_USAGE);
 }
 
 /* ---- places ---- */
