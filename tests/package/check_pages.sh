@@ -52,7 +52,7 @@ complete_bash '--policy' sluice train --pol
 complete_bash 'nvme' sluice train --policy nv
 complete_bash 'nvme' sluice train --policy = nv
 complete_bash 'q8_0' sluice convert --type q
-complete_bash '--offload-params --offload-grads --offload-optimizer --offload-activations' \
+complete_bash '--offload-params --offload-grads --offload-optimizer --offload-activations --offload-updates' \
     sluice plan --offload
 complete_bash '' sluice train --lr ''
 complete_bash 'policies' sluice help pol
