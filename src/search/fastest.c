@@ -341,7 +341,7 @@ static sl_status refine_updates(improvement *self)
     SL_TRY(sl_blueprint_bound_seconds(&self->task, &choice, &bound));
     choice.placement.update = SL_UPDATE_SHARED;
     double step = 0.5;
-    for (int round = 0; round < STEPS && bound < gain * self->best_seconds; round++, step /= 2) {
+    for (int round = 0; round < STEPS && bound < gain * self->best_seconds; round++) {
         const double middle = best_share;
         for (int side = -1; side <= 1; side++) {
             double seconds;
@@ -356,6 +356,7 @@ static sl_status refine_updates(improvement *self)
             best_seconds = seconds;
             best_share = choice.placement.host_updates;
         }
+        step /= 2;
     }
     return SL_OK;
 }
