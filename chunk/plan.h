@@ -233,6 +233,7 @@ typedef struct sl_simulation {
     double stall_seconds[SL_LANE_COUNT]; /* time that the compute lane waited, by the lane that it
                                             waited for in the end */
     double wait_seconds[SL_LANE_COUNT][SL_LANE_COUNT]; /* the same for each lane */
+    double host_bytes; /* that copies and updates of one iteration move through host memory */
 } sl_simulation;
 
 /* One run of a command in the iteration that is measured. Times are since the simulation began, and

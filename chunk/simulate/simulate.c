@@ -233,11 +233,12 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
     SL_TRY(number_sections(p));
     for (uint32_t command = 0; command < count; command++) {
         SL_TRY(measure_command(program, &plan->body[command], machine, &p->seconds[command]));
+        const double host_bytes = count_host_bytes(program, &plan->body[command]);
         if (p->seconds[command] > 0)
-            p->host_rate[command] =
-                count_host_bytes(program, &plan->body[command]) / p->seconds[command];
+            p->host_rate[command] = host_bytes / p->seconds[command];
         SL_TRY(check_waits(plan, &plan->body[command]));
         uint64_t issues = plan->sections[p->section_of[command]].repeat;
+        p->result.host_bytes += (double)issues * host_bytes;
         p->gates[command] = is_gate(program, &plan->body[command]);
         p->gate_count += p->gates[command] ? issues : 0;
         issue_count += issues;

@@ -347,8 +347,11 @@ static sl_machine guess_machine(const sl_profile_subject *subject)
 {
     if (subject->device == SL_DEVICE_CPU)
         return sl_machine_default(subject->worker_count);
-    return sl_machine_default_gpu(subject->info ? subject->info->multiprocessor_count : 0,
-                                  subject->worker_count);
+    sl_machine machine = sl_machine_default_gpu(
+        subject->info ? subject->info->multiprocessor_count : 0, subject->worker_count);
+    if (subject->rank_count > 1) /* of the whole machine, whatever the workers of one rank */
+        machine.host_memory_rate /= subject->rank_count;
+    return machine;
 }
 
 void sl_profile_init(sl_profile *profile, const sl_profile_subject *subject)

@@ -422,7 +422,7 @@ static sl_status fill_all(const filling *self)
     SL_TRY(fill_spans(self));
     fill_model(self);
     SL_TRY(fill_variants(self, sums));
-    sl_verdict_write(self->blueprint, self->out);
+    sl_verdict_write(self->blueprint, self->account, self->out);
     return SL_OK;
 }
 

@@ -23,6 +23,7 @@ typedef struct sl_accounts_source {
 sl_status sl_accounts_fill(const sl_accounts_source *source, sl_measured *out_measured);
 
 /* Fills in bound_by and to_be_faster from the rest (verdict.c). */
-void sl_verdict_write(const sl_blueprint *blueprint, sl_measured *measured);
+void sl_verdict_write(const sl_blueprint *blueprint, const sl_account *account,
+                      sl_measured *measured);
 
 #endif

@@ -176,13 +176,20 @@ static void advise_memory(const sl_measured *measured, text *to)
         100 * (1 - 1e3 * best->step_seconds / measured->variants_now_ms));
 }
 
-void sl_verdict_write(const sl_blueprint *blueprint, sl_measured *measured)
+void sl_verdict_write(const sl_blueprint *blueprint, const sl_account *account,
+                      sl_measured *measured)
 {
     text bound = {measured->bound_by, sizeof measured->bound_by, 0};
     text faster = {measured->to_be_faster, sizeof measured->to_be_faster, 0};
     sl_lane binding = find_binding(measured);
     measured->binding = binding;
     write_binding(measured, binding, blueprint->machine.shares_cores, &bound);
+    if (account->bound_by == SL_RESOURCE_HOST_MEMORY &&
+        (sl_lane_copies(binding) || binding == SL_LANE_HOST))
+        add(&bound,
+            "; copies and updates share host memory, which by the plan takes %.0f%% of the "
+            "step",
+            percent(1e3 * account->resource_seconds[SL_RESOURCE_HOST_MEMORY], measured->step_ms));
     if (is_disturbed(measured))
         add(&faster, "leave the cores to it: other work, too many --threads or a quota of a cgroup "
                      "took them, and what is measured here is slower by that; ");

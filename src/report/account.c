@@ -7,7 +7,8 @@
 
 #include "base/status.h"
 
-static const char *const resource_names[] = {"compute", "update", "h2d", "d2h", "disk"};
+static const char *const resource_names[] = {"compute", "update", "h2d",
+                                             "d2h",     "disk",   "host memory"};
 
 const char *sl_account_resource_name(sl_account_resource resource)
 {

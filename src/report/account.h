@@ -136,7 +136,8 @@ typedef enum sl_account_resource {
     SL_RESOURCE_UPDATE,  /* the host lane, where it has cores of its own */
     SL_RESOURCE_H2D,
     SL_RESOURCE_D2H,
-    SL_RESOURCE_DISK, /* read and written, by the rate of both together where one is known */
+    SL_RESOURCE_DISK,        /* read and written, by the rate of both together where one is known */
+    SL_RESOURCE_HOST_MEMORY, /* copies and updates together, where a rate of it is known */
     SL_RESOURCE_COUNT
 } sl_account_resource;
 
@@ -160,11 +161,12 @@ typedef struct sl_account {
     double flop_roof, byte_roof;  /* best rates of the machine in the program's type, a second */
 } sl_account;
 
-/* The resource that takes longest, and what each takes, from the seconds of the lanes and the bytes
- * that are read and written. */
+/* The resource that takes longest, and what each takes, from the seconds of the lanes, the bytes
+ * that are read and written, and those that pass through host memory. */
 sl_account_resource sl_account_find_bound(const sl_machine *machine,
                                           const double lane_seconds[SL_LANE_COUNT],
-                                          double disk_bytes, double out_seconds[SL_RESOURCE_COUNT]);
+                                          double disk_bytes, double host_bytes,
+                                          double out_seconds[SL_RESOURCE_COUNT]);
 
 /* Makes the account. SL_ERROR_SYSTEM: no memory; otherwise as sl_plan_simulate. */
 sl_status sl_account_open(const sl_account_request *request, sl_account **out_account);

@@ -216,7 +216,8 @@ static void add_up_ops(sl_account *account, const command_record *records)
 
 sl_account_resource sl_account_find_bound(const sl_machine *machine,
                                           const double lane_seconds[SL_LANE_COUNT],
-                                          double disk_bytes, double out_seconds[SL_RESOURCE_COUNT])
+                                          double disk_bytes, double host_bytes,
+                                          double out_seconds[SL_RESOURCE_COUNT])
 {
     sl_account_resource bound_by = SL_RESOURCE_COMPUTE;
     double update = lane_seconds[SL_LANE_HOST];
@@ -227,6 +228,7 @@ sl_account_resource sl_account_find_bound(const sl_machine *machine,
     out_seconds[SL_RESOURCE_H2D] = lane_seconds[SL_LANE_H2D];
     out_seconds[SL_RESOURCE_D2H] = lane_seconds[SL_LANE_D2H];
     out_seconds[SL_RESOURCE_DISK] = fmax(disk, seconds_at(disk_bytes, machine->mixed_disk_rate));
+    out_seconds[SL_RESOURCE_HOST_MEMORY] = seconds_at(host_bytes, machine->host_memory_rate);
     for (int resource = 0; resource < SL_RESOURCE_COUNT; resource++)
         if (out_seconds[resource] > out_seconds[bound_by])
             bound_by = (sl_account_resource)resource;
@@ -239,10 +241,10 @@ static void compare_resources(sl_account *account)
     double seconds[SL_LANE_COUNT];
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         seconds[lane] = lanes[lane].alone_seconds;
-    account->bound_by = sl_account_find_bound(account->request.machine, seconds,
-                                              (double)lanes[SL_LANE_READ].moved_bytes +
-                                                  (double)lanes[SL_LANE_WRITE].moved_bytes,
-                                              account->resource_seconds);
+    account->bound_by = sl_account_find_bound(
+        account->request.machine, seconds,
+        (double)lanes[SL_LANE_READ].moved_bytes + (double)lanes[SL_LANE_WRITE].moved_bytes,
+        account->simulation.host_bytes, account->resource_seconds);
 }
 
 /* Times of spans become those since the step began. */

@@ -63,6 +63,7 @@ static void describe_hiding(const sl_blueprint *blueprint, const sl_account *acc
     double seconds = account->resource_seconds[account->bound_by];
     bool moves_once = choice->accumulate == 1 || choice->accumulation == SL_ACCUMULATE_LAYER ||
                       account->bound_by == SL_RESOURCE_UPDATE ||
+                      account->bound_by == SL_RESOURCE_HOST_MEMORY ||
                       account->bound_by == SL_RESOURCE_DISK;
     *out_text = '\0';
     if (moves_once && compute > 0)
@@ -145,6 +146,14 @@ void sl_explain_bound(const sl_blueprint *blueprint, const sl_account *account,
                  "bound by the updates on the host, which take %s; to be faster: %s--adam device, "
                  "more --threads, or more of the optimizer on the device",
                  format_seconds(account->resource_seconds[SL_RESOURCE_UPDATE]).text, hiding);
+        return;
+    case SL_RESOURCE_HOST_MEMORY:
+        snprintf(out_line, SL_EXPLAIN_BYTES,
+                 "bound by host memory: copies and updates move %s a step through it, which takes "
+                 "%s; to be faster: %smore --device-memory to keep states there, or --state-type "
+                 "bf16",
+                 format_size(account->simulation.host_bytes).text,
+                 format_seconds(account->resource_seconds[SL_RESOURCE_HOST_MEMORY]).text, hiding);
         return;
     case SL_RESOURCE_COMPUTE:
     case SL_RESOURCE_COUNT:

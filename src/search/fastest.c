@@ -67,7 +67,8 @@ static void note_candidate(const improvement *self, const sl_blueprint *blueprin
         (sl_search_candidate){.choice = blueprint->choice,
                               .seconds = seconds,
                               .link_bytes = moved[SL_LANE_H2D] + moved[SL_LANE_D2H],
-                              .disk_bytes = moved[SL_LANE_READ] + moved[SL_LANE_WRITE]};
+                              .disk_bytes = moved[SL_LANE_READ] + moved[SL_LANE_WRITE],
+                              .host_bytes = simulation->host_bytes};
     memcpy(known->best[place].lane_seconds, simulation->busy_seconds,
            sizeof simulation->busy_seconds);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)

@@ -33,6 +33,7 @@ typedef struct sl_search_candidate {
     double seconds;
     double lane_seconds[SL_LANE_COUNT]; /* each at work in a step */
     uint64_t peak_bytes[SL_TIER_COUNT], link_bytes, disk_bytes;
+    double host_bytes; /* through host memory in a step */
 } sl_search_candidate;
 
 enum { SL_SEARCH_CANDIDATES = 3 };

@@ -31,7 +31,8 @@ const char *sl_plan_account_find_bound(const sl_search_candidate *candidate,
 {
     double seconds[SL_RESOURCE_COUNT];
     return sl_account_resource_name(sl_account_find_bound(machine, candidate->lane_seconds,
-                                                          (double)candidate->disk_bytes, seconds));
+                                                          (double)candidate->disk_bytes,
+                                                          candidate->host_bytes, seconds));
 }
 
 /* ---- what auto compared ---- */

@@ -475,6 +475,21 @@ static void gpu_when_another_one_or_none_is_here_then_a_guess_with_a_reason(void
     assert_non_null(strstr(note, "here is none"));
 }
 
+/* However few workers a rank has: host memory is the machine's. */
+static void host_memory_when_guessed_then_shared_among_the_ranks_of_a_machine(void **state)
+{
+    (void)state;
+    sl_machine alone, shared;
+    char note[SL_PROFILE_NOTE_BYTES];
+    const sl_profile_subject one = {.device = SL_DEVICE_CUDA, .worker_count = 4};
+    const sl_profile_subject four = {.device = SL_DEVICE_CUDA, .worker_count = 4, .rank_count = 4};
+    setenv("XDG_CONFIG_HOME", "/nowhere", 1);
+    assert_int_equal(sl_profile_find_machine(NULL, &one, &alone, note), SL_OK);
+    assert_int_equal(sl_profile_find_machine(NULL, &four, &shared, note), SL_OK);
+    assert_true(alone.host_memory_rate > 0);
+    assert_true(shared.host_memory_rate == alone.host_memory_rate / 4);
+}
+
 /* A description has its own names for rates: each has to arrive where plans look for it. */
 static void description_when_named_then_plans_go_by_its_rates(void **state)
 {
@@ -537,6 +552,7 @@ int main(void)
         cmocka_unit_test(gpu_when_saved_then_comes_back_with_its_name_and_shares_no_cores),
         cmocka_unit_test(profile_when_of_another_kind_of_device_then_never_used),
         cmocka_unit_test(gpu_when_another_one_or_none_is_here_then_a_guess_with_a_reason),
+        cmocka_unit_test(host_memory_when_guessed_then_shared_among_the_ranks_of_a_machine),
         cmocka_unit_test(description_when_named_then_plans_go_by_its_rates),
         cmocka_unit_test(path_when_no_directory_is_absolute_then_missing),
     };
