@@ -8,6 +8,7 @@
 #include "base/bits.h"
 #include "base/log.h"
 #include "blas_choice.h"
+#include "blas_time.h"
 #include "device/cuda.h"
 
 enum {
@@ -21,7 +22,8 @@ enum {
 struct sl_blas {
     const sl_blas_functions *functions;
     cublasLtHandle_t handle;
-    bool passes_gelu;
+    bool passes_gelu, times_products;
+    const char *kept; /* choices by name (sl_cuda_options.products), or NULL */
     sl_blas_choice **choices;
     uint64_t count, capacity;
 };
@@ -40,7 +42,7 @@ static sl_status find_passes_gelu(bool *out_passes_gelu)
     return SL_OK;
 }
 
-sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas)
+sl_status sl_blas_open(const sl_cuda_options *options, sl_blas **out_blas)
 {
     const sl_blas_functions *functions = sl_blas_load();
     if (functions == NULL)
@@ -53,6 +55,8 @@ sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas)
     if (blas == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the products' algorithms");
     blas->functions = functions;
+    blas->kept = options->products;
+    blas->times_products = options->times_products;
     const cublasStatus_t status = functions->Create(&blas->handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
         free(blas);
@@ -61,7 +65,7 @@ sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas)
                 "--cuda-products own",
                 functions->GetStatusString(status));
     }
-    const sl_status found = has_epilogue ? find_passes_gelu(&blas->passes_gelu) : SL_OK;
+    const sl_status found = options->no_epilogue ? SL_OK : find_passes_gelu(&blas->passes_gelu);
     if (found != SL_OK) {
         sl_blas_close(blas);
         return found;
@@ -164,6 +168,17 @@ static sl_status grow_choices(sl_blas *blas)
     return SL_OK;
 }
 
+static void report_choice(const sl_blas_choice *choice)
+{
+    if (choice->is_own)
+        sl_log_write(SL_LOG_NOTE, "cuBLASLt has no algorithm for %s", choice->text);
+    if (choice->is_lost)
+        sl_log_write(SL_LOG_WARNING,
+                     "cuBLASLt does not offer the algorithm that was kept for a product: last bits "
+                     "may differ from now on; it is now %s",
+                     choice->text);
+}
+
 sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
 {
     const sl_blas_key key = key_of(product);
@@ -174,13 +189,12 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
     SL_TRY(grow_choices(blas));
     sl_blas_choice *choice;
     SL_TRY(sl_blas_choice_open(blas->functions, blas->handle, &key,
-                               sl_blas_workspace_bytes(product), &choice));
+                               sl_blas_workspace_bytes(product), blas->kept, &choice));
     memmove(blas->choices + place + 1, blas->choices + place,
             (blas->count - place) * sizeof *blas->choices);
     blas->choices[place] = choice;
     blas->count++;
-    if (choice->is_own)
-        sl_log_write(SL_LOG_NOTE, "cuBLASLt has no algorithm for %s", choice->text);
+    report_choice(choice);
     return SL_OK;
 }
 
@@ -217,6 +231,37 @@ static sl_status launch_once(const sl_blas *blas, const sl_blas_choice *choice,
     SL_FAIL(SL_ERROR_SYSTEM, "the first product fails: %s", cudaGetErrorString(error));
 }
 
+/* If the library does not launch a kept algorithm, its first takes the place. */
+static sl_status launch_choice(const sl_blas *blas, sl_blas_choice *choice,
+                               const sl_kernel_call *call, const sl_product *product)
+{
+    cublasLtMatmulHeuristicResult_t first = {0};
+    uint32_t count = 1;
+    const sl_status status = launch_once(blas, choice, call, product);
+    if (status == SL_OK || !choice->is_kept)
+        return status;
+    SL_TRY(sl_blas_choice_list(blas->functions, blas->handle, choice, &first, &count));
+    if (count == 0)
+        return status;
+    sl_blas_choice_take(blas->functions, choice, &first);
+    choice->is_kept = false;
+    choice->is_lost = true;
+    report_choice(choice);
+    return launch_once(blas, choice, call, product);
+}
+
+static sl_status time_choice(const sl_blas *blas, sl_blas_choice *choice,
+                             const sl_kernel_call *call, const sl_product *product)
+{
+    cublasLtMatmulHeuristicResult_t results[SL_BLAS_CANDIDATES] = {0};
+    uint32_t count = SL_BLAS_CANDIDATES;
+    const sl_blas_trial trial = {blas, blas->functions, choice, call, product};
+    if (!blas->times_products)
+        return SL_OK;
+    SL_TRY(sl_blas_choice_list(blas->functions, blas->handle, choice, results, &count));
+    return count > 1 ? sl_blas_time(&trial, results, count) : SL_OK;
+}
+
 sl_status sl_blas_warm_up(sl_blas *blas, const sl_kernel_call *call, const sl_product *product)
 {
     const sl_blas_key key = key_of(product);
@@ -224,8 +269,10 @@ sl_status sl_blas_warm_up(sl_blas *blas, const sl_kernel_call *call, const sl_pr
     const uint64_t place = find_index(blas, &key, &is_there);
     if (!is_there || blas->choices[place]->is_own || blas->choices[place]->is_warm)
         return SL_OK;
-    const sl_status status = launch_once(blas, blas->choices[place], call, product);
-    blas->choices[place]->is_warm = status == SL_OK;
+    sl_blas_choice *choice = blas->choices[place];
+    SL_TRY(time_choice(blas, choice, call, product));
+    const sl_status status = launch_choice(blas, choice, call, product);
+    choice->is_warm = status == SL_OK;
     return status == SL_OK
                ? SL_OK
                : sl_status_prefix(status,

@@ -1,8 +1,10 @@
 /* Products by cuBLASLt.
  *
  * For each product, by its sizes, types and transpositions, prepare queries the library's
- * heuristic once, with a workspace that follows from the sizes, and keeps the first algorithm. So
- * the results depend on shapes and the machine alone, and a step queries nothing. Nothing is timed.
+ * heuristic once, with a workspace that follows from the sizes, and keeps the first algorithm, or
+ * the one that a list names which was made before the run. So the results depend on shapes, the
+ * machine and that list alone, and a step queries nothing. Only bench and profile time algorithms,
+ * to make such a list (blas_time.h).
  *
  * What keeps a product's numbers the same and as precise as the other kernels':
  * - sums are fp32 (CUBLAS_COMPUTE_32F). Of fp32 operands it takes true fp32 products, no TF32:
@@ -25,10 +27,9 @@ typedef struct sl_blas_choice sl_blas_choice; /* how one product is computed */
 #define SL_BLAS_COST                                                                               \
     "no matrix products on a GPU but by our own slower kernels, with --cuda-products own"
 
-/* Opens cuBLASLt on the current device. SL_ERROR_SYSTEM: there is none, or it cannot use the
- * device.
- */
-sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas);
+/* Opens cuBLASLt on the current device; options->products is borrowed until the close.
+ * SL_ERROR_SYSTEM: there is none, or it cannot use the device. */
+sl_status sl_blas_open(const sl_cuda_options *options, sl_blas **out_blas);
 void sl_blas_close(sl_blas *blas); /* NULL is fine */
 
 /* Of sizes alone. */
@@ -45,7 +46,9 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);
 
 /* Launches what was chosen for the product, unless that was done before, and waits for it: the
  * library loads its code when it is first launched, which takes device memory and may wait for all
- * that the GPU was given. What A, B and the workspace hold does not count; C is zero afterwards. */
+ * that the GPU was given. What the operands hold does not count, and if algorithms are timed first,
+ * A and B hold other numbers afterwards; C is zero. A kept algorithm that the library does not
+ * launch gives way to the first, with a warning. */
 sl_status sl_blas_warm_up(sl_blas *blas, const sl_kernel_call *call, const sl_product *product);
 
 /* What prepare chose, or NULL if it was not asked. */

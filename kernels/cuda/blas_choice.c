@@ -7,8 +7,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ALIGNMENT = 16 };
+
+static const char description_start[] = ", waves "; /* in the text of a choice */
 
 sl_status sl_blas_fail(const sl_blas_functions *functions, const char *what, cublasStatus_t status)
 {
@@ -148,6 +151,7 @@ static int64_t number_of(const sl_blas_functions *functions, const cublasLtMatmu
     return status == CUBLAS_STATUS_SUCCESS ? (int64_t)(wide | narrow) : -1;
 }
 
+/* All that tells algorithms apart, and behind that what only describes them. */
 static void write_numbers(const sl_blas_functions *functions,
                           const cublasLtMatmulHeuristicResult_t *result, char *text, size_t room)
 {
@@ -164,6 +168,7 @@ static void write_numbers(const sl_blas_functions *functions,
         {", scheme", CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
         {", swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4},
         {", option", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+        {", inner", CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
     };
     size_t at = 0;
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows && at < room; i++)
@@ -171,68 +176,140 @@ static void write_numbers(const sl_blas_functions *functions,
             (size_t)snprintf(text + at, room - at, "%s %" PRId64, rows[i].name,
                              number_of(functions, &result->algo, rows[i].attribute, rows[i].bytes));
     if (at < room)
-        snprintf(text + at, room - at, ", waves %.3g, workspace %zu", (double)result->wavesCount,
-                 result->workspaceSize);
+        snprintf(text + at, room - at, "%s%.3g, workspace %zu", description_start,
+                 (double)result->wavesCount, result->workspaceSize);
 }
 
-static void write_text(const sl_blas_functions *functions, sl_blas_choice *choice,
-                       const cublasLtMatmulHeuristicResult_t *result)
+/* What the product is; returns its length. */
+static size_t write_key(const sl_blas_key *key, char text[SL_BLAS_TEXT_BYTES])
 {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
-    const sl_blas_key *key = &choice->key;
-    const int length =
-        snprintf(choice->text, SL_BLAS_TEXT_BYTES,
-                 "%" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s to %s %c%c%s: %s", key->m, key->n, key->k,
-                 types[key->type], types[key->c_type], key->transposes & 1 ? 'T' : 'N',
-                 key->transposes & 2 ? 'T' : 'N', epilogues[key->epilogue].name,
-                 !choice->is_own                          ? ""
-                 : key->epilogue == SL_BLAS_GELU_BACKWARD ? "by a kernel of ours next"
-                                                          : "own kernel");
-    if (!choice->is_own)
-        write_numbers(functions, result, choice->text + length,
-                      SL_BLAS_TEXT_BYTES - (size_t)length);
+    return (size_t)snprintf(
+        text, SL_BLAS_TEXT_BYTES,
+        "%" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s to %s %c%c, aligned %u %u %u%s: ", key->m, key->n,
+        key->k, types[key->type], types[key->c_type], key->transposes & 1 ? 'T' : 'N',
+        key->transposes & 2 ? 'T' : 'N', key->a_alignment, key->b_alignment, key->c_alignment,
+        epilogues[key->epilogue].name);
 }
 
-/* That there is no algorithm is an answer, not a failure. */
-static sl_status ask_heuristic(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                               sl_blas_choice *choice, cublasLtMatmulPreference_t preference)
+static void write_text(const sl_blas_functions *functions, const sl_blas_key *key,
+                       const cublasLtMatmulHeuristicResult_t *result, char text[SL_BLAS_TEXT_BYTES])
 {
-    int count = 0;
-    cublasLtMatmulHeuristicResult_t result = {0};
-    const cublasStatus_t status =
-        functions->MatmulAlgoGetHeuristic(handle, choice->operation, choice->a, choice->b,
-                                          choice->c, choice->c, preference, 1, &result, &count);
+    const size_t length = write_key(key, text);
+    write_numbers(functions, result, text + length, SL_BLAS_TEXT_BYTES - length);
+}
+
+static void take_own(sl_blas_choice *choice)
+{
+    const size_t length = write_key(&choice->key, choice->text);
+    choice->is_own = true;
+    snprintf(choice->text + length, SL_BLAS_TEXT_BYTES - length, "%s",
+             choice->key.epilogue == SL_BLAS_GELU_BACKWARD ? "by a kernel of ours next"
+                                                           : "own kernel");
+}
+
+void sl_blas_choice_take(const sl_blas_functions *functions, sl_blas_choice *choice,
+                         const cublasLtMatmulHeuristicResult_t *result)
+{
+    choice->algorithm = result->algo;
+    write_text(functions, &choice->key, result, choice->text);
+}
+
+/* Parts may be added by the one scheme that the preferences allow. */
+static bool is_usable(const sl_blas_functions *functions, const sl_blas_choice *choice,
+                      const cublasLtMatmulHeuristicResult_t *result)
+{
+    const int64_t scheme =
+        number_of(functions, &result->algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4);
+    return result->state == CUBLAS_STATUS_SUCCESS &&
+           result->workspaceSize <= choice->workspace_bytes &&
+           (scheme <= 0 || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+}
+
+static sl_status ask_heuristic(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                               const sl_blas_choice *choice, cublasLtMatmulPreference_t preference,
+                               cublasLtMatmulHeuristicResult_t *results, uint32_t *count)
+{
+    int answered = 0;
+    const cublasStatus_t status = functions->MatmulAlgoGetHeuristic(
+        handle, choice->operation, choice->a, choice->b, choice->c, choice->c, preference,
+        (int)*count, results, &answered);
     if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED)
         return sl_blas_fail(functions, "to name an algorithm", status);
-    choice->is_own =
-        status != CUBLAS_STATUS_SUCCESS || count == 0 || result.state != CUBLAS_STATUS_SUCCESS;
-    choice->algorithm = result.algo;
-    write_text(functions, choice, &result);
+    *count = 0;
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < answered; i++)
+        if (is_usable(functions, choice, &results[i]))
+            results[(*count)++] = results[i];
     return SL_OK;
 }
 
-static sl_status choose_algorithm(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                                  uint64_t workspace_bytes, sl_blas_choice *choice)
+sl_status sl_blas_choice_list(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                              const sl_blas_choice *choice,
+                              cublasLtMatmulHeuristicResult_t *results, uint32_t *count)
 {
     cublasLtMatmulPreference_t preference;
-    SL_TRY(describe_product(functions, choice));
     SL_BLAS_TRY(functions, MatmulPreferenceCreate(&preference));
-    sl_status status = set_preferences(functions, &choice->key, workspace_bytes, preference);
+    sl_status status =
+        set_preferences(functions, &choice->key, choice->workspace_bytes, preference);
     if (status == SL_OK)
-        status = ask_heuristic(functions, handle, choice, preference);
+        status = ask_heuristic(functions, handle, choice, preference, results, count);
     functions->MatmulPreferenceDestroy(preference);
     return status;
 }
 
+/* ---- what was kept ---- */
+
+/* The line of `kept` that names an algorithm for this product; NULL: none does. */
+static const char *find_kept(const char *kept, const sl_blas_key *key)
+{
+    char start[SL_BLAS_TEXT_BYTES];
+    const size_t length = write_key(key, start);
+    snprintf(start + length, sizeof start - length, "algorithm");
+    for (const char *line = kept; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, start, strlen(start)) == 0)
+            return line;
+    }
+    return NULL;
+}
+
+static bool is_same_algorithm(const char *line, const char *text)
+{
+    const char *end = strstr(text, description_start);
+    const size_t length = end != NULL ? (size_t)(end - text) : strlen(text);
+    return strncmp(line, text, length) == 0 && line[length] == description_start[0];
+}
+
+static sl_status choose_algorithm(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                                  const char *kept, sl_blas_choice *choice)
+{
+    cublasLtMatmulHeuristicResult_t results[SL_BLAS_CANDIDATES] = {0};
+    const char *line = find_kept(kept, &choice->key);
+    uint32_t count = line != NULL ? SL_BLAS_CANDIDATES : 1;
+    SL_TRY(describe_product(functions, choice));
+    SL_TRY(sl_blas_choice_list(functions, handle, choice, results, &count));
+    for (uint32_t i = 0; i < count && line != NULL && !choice->is_kept; i++) {
+        sl_blas_choice_take(functions, choice, &results[i]);
+        choice->is_kept = is_same_algorithm(line, choice->text);
+    }
+    choice->is_lost = line != NULL && !choice->is_kept;
+    if (count == 0)
+        take_own(choice);
+    else if (!choice->is_kept)
+        sl_blas_choice_take(functions, choice, &results[0]);
+    return SL_OK;
+}
+
 sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                              const sl_blas_key *key, uint64_t workspace_bytes,
+                              const sl_blas_key *key, uint64_t workspace_bytes, const char *kept,
                               sl_blas_choice **out_choice)
 {
     sl_blas_choice *choice = calloc(1, sizeof *choice);
     if (choice == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a product's algorithm");
     choice->key = *key;
-    const sl_status status = choose_algorithm(functions, handle, workspace_bytes, choice);
+    choice->workspace_bytes = workspace_bytes;
+    const sl_status status = choose_algorithm(functions, handle, kept, choice);
     if (status != SL_OK) {
         sl_blas_choice_close(functions, choice);
         return status;

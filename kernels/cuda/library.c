@@ -24,8 +24,7 @@ sl_status sl_library_open(int device_index, const sl_cuda_options *options,
     sl_kernel_library *library = calloc(1, sizeof *library);
     if (library == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the library of kernels");
-    const sl_status status =
-        options->own_products ? SL_OK : sl_blas_open(!options->no_epilogue, &library->blas);
+    const sl_status status = options->own_products ? SL_OK : sl_blas_open(options, &library->blas);
     if (status != SL_OK) {
         sl_library_close(library);
         return status;

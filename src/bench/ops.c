@@ -550,13 +550,24 @@ static sl_status time_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count,
     return sl_timed_device_run(ops->device, run_batch, &all, out_seconds);
 }
 
+/* Chooses and loads what the case needs; with operands where the kernels time algorithms. */
+static sl_status prepare_case(sl_ops *ops, const sl_ops_case *one)
+{
+    const sl_timed_device *device = ops->device;
+    const sl_kernel_call shapes = {.attrs = &one->attrs};
+    SL_TRY(device->kernels->prepare(device->library, one->kind, &shapes));
+    if (!device->times_products)
+        return SL_OK;
+    SL_TRY(fill_calls(ops, one, 1));
+    return device->kernels->prepare(device->library, one->kind, &ops->calls[0]);
+}
+
 sl_status sl_ops_warm_up(sl_ops *ops)
 {
     for (uint32_t i = 0; i < ops->count; i++) {
         sl_ops_case *one = &ops->cases[i];
         double seconds = 0;
-        const sl_kernel_call shapes = {.attrs = &one->attrs};
-        SL_TRY(ops->device->kernels->prepare(ops->device->library, one->kind, &shapes));
+        SL_TRY(prepare_case(ops, one));
         SL_TRY(time_calls(ops, one, 1, &seconds));
         if (seconds < warm_seconds)
             SL_TRY(time_calls(ops, one, 1, &seconds));

@@ -69,6 +69,8 @@ typedef struct sl_checkpoint_save_args {
     const char *tokenizer;           /* how text became the model's ids; NULL: not known */
     const sl_vocabulary *vocabulary; /* its files are kept too; NULL: it has none */
     const char *gemm;                /* which kernels and algorithms, for people; may be "" */
+    const char *products;            /* by which list of algorithms products on a GPU are computed
+                                        (machine/product_choices.h); NULL: on another device */
     const char *data_fingerprint;    /* of sl_tokens_fingerprint; may be "" */
     const char *data_sample;         /* of sl_tokens_sample; NULL: not taken */
     sl_run_id run;                   /* zeros: it has none */
@@ -146,6 +148,7 @@ typedef struct sl_checkpoint_info {
     const char *rules_json; /* see saved_rules.h; NULL: all are adamw and none */
     const char *tokenizer;  /* "byte" or a vocabulary's name; NULL: not known */
     const char *gemm;
+    const char *products; /* NULL: another device, our own kernels, or an older version */
     const char *data_fingerprint;
     const char *data_sample; /* NULL: an older version saved it */
     sl_run_id run;           /* zeros: likewise */

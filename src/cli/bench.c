@@ -14,6 +14,7 @@
 #include "first_use.h"
 #include "held_warnings.h"
 #include "kernel_table.h"
+#include "machine/product_choices.h"
 #include "rank.h"
 #include "report/page.h"
 #include "session/ranks.h"
@@ -126,6 +127,22 @@ static sl_status save_profile(const sl_config *config, sl_bench *bench, const js
     return status;
 }
 
+/* Beside the profile that runs find by themselves, so not where --output names another one. */
+static sl_status keep_products(const sl_config *config, const sl_bench *bench)
+{
+    sl_device_info info;
+    char *path = NULL;
+    if (!bench->products || config->output)
+        return SL_OK;
+    SL_TRY(sl_config_query_device(config, &info));
+    SL_TRY(sl_product_choices_keep(&info, bench->products, &path));
+    if (path && !config->quiet)
+        sl_terminal_say(SL_TERMINAL_PLAIN, "the fastest algorithms of matrix products are in %s",
+                        path);
+    free(path);
+    return SL_OK;
+}
+
 /* ---- the run ---- */
 
 static sl_status check_outputs(const sl_config *config)
@@ -181,6 +198,8 @@ static sl_status finish_bench(const sl_config *config, const sl_bench_options *o
         status = save_profile(config, bench, object);
     else if (!config->quiet)
         sl_terminal_say(SL_TERMINAL_PLAIN, "no machine profile is written: %s", objection);
+    if (status == SL_OK)
+        status = keep_products(config, bench);
     if (status == SL_OK)
         status = print_bench(config, bench, object);
     json_decref(object);

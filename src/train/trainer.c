@@ -18,6 +18,7 @@
 #include "kernels/kernels.h"
 #include "schedule.h"
 #include "search/free_memory.h"
+#include "session/products.h"
 #include "train/data/tokenizer.h"
 
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, const sl_config *config,
@@ -217,6 +218,15 @@ static void let_go_of_free_memory(sl_trainer *trainer)
     trainer->holds_free_memory = false;
 }
 
+/* From now on the blueprint borrows the list. */
+static sl_status choose_products(sl_trainer *trainer, sl_blueprint *blueprint)
+{
+    const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
+    const char *saved = checkpoint ? sl_checkpoint_describe(checkpoint)->products : NULL;
+    blueprint->task.target.cuda.times_products = trainer->config->time_products;
+    return sl_products_choose(&trainer->ranks, saved, blueprint, &trainer->products);
+}
+
 static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_trainer_hooks *hooks = &trainer->hooks;
@@ -226,6 +236,8 @@ static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
     sl_status status = agree(trainer, blueprint);
     if (status == SL_OK)
         status = keep_resolved(trainer);
+    if (status == SL_OK)
+        status = choose_products(trainer, blueprint);
     const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
     if (status == SL_OK && is_first)
         status = sl_drawing_open(trainer->config->timeline, &step, &trainer->drawing);
@@ -274,6 +286,7 @@ static void close_files(sl_trainer *trainer)
     sl_common_inputs_free(&trainer->beginning);
     sl_examples_close(&trainer->examples);
     sl_samples_close(trainer->samples);
+    free(trainer->products);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_data_files_close(&trainer->files);
@@ -365,6 +378,7 @@ static sl_status save_with(sl_trainer *trainer, const char *directory, const cha
         args.tokenizer = vocabulary_name;
     }
     args.gemm = kernels;
+    args.products = trainer->products;
     args.data_fingerprint = trainer->data.fingerprint;
     args.data_sample = trainer->data.sample;
     args.known = is_main ? &trainer->known_steps : NULL;

@@ -3,6 +3,7 @@
 #include "kernels/cuda/blas_load.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 
 static const sl_blas_functions functions = {
 #define X(name) .name = cublasLt##name,
@@ -17,5 +18,8 @@ const sl_blas_functions *sl_blas_load(void)
 
 const char *sl_blas_load_text(void)
 {
-    return standin_blas_is_hidden() ? "cuBLASLt is hidden" : "cuBLASLt for tests";
+    const char *version = getenv("STANDIN_BLAS_VERSION"); /* "cuBLASLt 13.1.0" */
+    if (standin_blas_is_hidden())
+        return "cuBLASLt is hidden";
+    return version != NULL ? version : "cuBLASLt for tests";
 }

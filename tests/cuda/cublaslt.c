@@ -22,6 +22,10 @@ static struct {
     uint64_t live, faults;
     char first_fault[TEXT_BYTES];
     bool is_hidden, refuses_odd, refuses_gelu;
+    uint32_t offered; /* 0: as the environment says */
+    uint32_t fastest; /* 1 + its index; 0: as the environment says */
+    standin_blas_fault fault[STANDIN_BLAS_ALGORITHMS];
+    uint64_t launches;
 } state;
 
 /* ---- control ---- */
@@ -85,6 +89,55 @@ void standin_blas_refuse_gelu(bool refuses)
 bool standin_blas_refuses_gelu(void)
 {
     return state.refuses_gelu;
+}
+
+static uint32_t read_number(const char *variable, uint32_t otherwise)
+{
+    const char *text = getenv(variable);
+    return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : otherwise;
+}
+
+void standin_blas_offer(uint32_t count)
+{
+    state.offered = count;
+}
+
+uint32_t standin_blas_offered(void)
+{
+    return state.offered != 0 ? state.offered : read_number("STANDIN_BLAS_OFFERS", 1);
+}
+
+void standin_blas_plant(uint32_t index, standin_blas_fault fault)
+{
+    state.fault[index] = fault;
+}
+
+standin_blas_fault standin_blas_fault_of(uint32_t index)
+{
+    return state.fault[index];
+}
+
+void standin_blas_prefer(uint32_t index)
+{
+    state.fastest = index + 1;
+}
+
+uint32_t standin_blas_slow_us(uint32_t index)
+{
+    enum { SLOW_US = 4000 };
+    const uint32_t fastest =
+        state.fastest != 0 ? state.fastest - 1 : read_number("STANDIN_BLAS_FASTEST", UINT32_MAX);
+    return fastest == UINT32_MAX || fastest == index ? 0 : SLOW_US;
+}
+
+double standin_blas_factor(uint32_t index)
+{
+    const double own = 1 + index * 0x1p-18;
+    if (state.fault[index] == STANDIN_BLAS_IS_OFF)
+        return 1.1;
+    if (state.fault[index] == STANDIN_BLAS_CHANGES_BITS)
+        return own + (double)(++state.launches % 2) * 0x1p-8;
+    return own;
 }
 
 void standin_blas_fail_call(const char *name, uint64_t nth, int status)

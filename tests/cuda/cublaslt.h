@@ -34,6 +34,25 @@ void standin_blas_refuse_odd(bool refuses);
 /* The heuristic finds nothing, from now on, that passes a GELU. */
 void standin_blas_refuse_gelu(bool refuses);
 
+/* The heuristic names so many algorithms for each product, where it is asked for as many; at most 8
+ * (1, or STANDIN_BLAS_OFFERS of the environment). Sums of algorithm i are larger by i 2^-18. */
+void standin_blas_offer(uint32_t count);
+
+/* What is wrong with algorithm `index` from now on. */
+typedef enum standin_blas_fault {
+    STANDIN_BLAS_SOUND,
+    STANDIN_BLAS_REFUSES,      /* is not launched */
+    STANDIN_BLAS_CHANGES_BITS, /* sums differ from launch to launch */
+    STANDIN_BLAS_IS_OFF,       /* sums are a tenth too large */
+    STANDIN_BLAS_TAKES_MORE,   /* wants more workspace than the preference allows */
+    STANDIN_BLAS_ADDS_IN_PLACE /* adds its parts in C, in no fixed order */
+} standin_blas_fault;
+void standin_blas_plant(uint32_t index, standin_blas_fault fault);
+
+/* All algorithms but this one take milliseconds longer (UINT32_MAX: none does; or
+ * STANDIN_BLAS_FASTEST of the environment). */
+void standin_blas_prefer(uint32_t index);
+
 /* Calls of one function since the last reset. */
 uint64_t standin_blas_calls(const char *name);
 

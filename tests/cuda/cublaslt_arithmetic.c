@@ -1,7 +1,9 @@
 /* The arithmetic of the stand-in for cuBLASLt: double sums, rounded to fp32 and to the type. */
+#define _GNU_SOURCE /* usleep */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/half.h"
 #include "cublaslt_objects.h"
@@ -62,7 +64,7 @@ static void finish_column(const standin_product *p, uint64_t column, const doubl
 {
     for (uint64_t i = 0; i < p->c.rows; i++) {
         const uint64_t at = i + column * p->c.leading;
-        double sum = (double)p->alpha * sums[i];
+        double sum = (double)p->alpha * p->factor * sums[i];
         if (p->beta != 0.0f) /* else C is not read */
             sum += (double)p->beta * (double)read_element(p->from_c, p->c.type, at);
         if (p->operation.epilogue == CUBLASLT_EPILOGUE_BIAS)
@@ -83,6 +85,8 @@ void standin_product_run(void *product)
     double *sums = malloc(p->c.rows * sizeof *sums);
     if (sums == NULL)
         abort();
+    if (p->slow_us > 0)
+        usleep(p->slow_us);
     if (p->workspace_bytes > 0)
         memset(p->workspace, 0xa5, p->workspace_bytes);
     for (uint64_t column = 0; column < p->c.columns; column++) {

@@ -5,6 +5,8 @@
 #include <cublasLt.h>
 #include <stdbool.h>
 
+#include "cublaslt.h"
+
 #define STANDIN_BLAS_MARK 0x6375626c61734c74ull /* of what was opened, or named, here */
 
 struct cublasLtContext {
@@ -30,7 +32,7 @@ typedef struct standin_preference {
 
 typedef struct standin_algorithm {
     uint64_t mark, of, workspace_bytes; /* of: a hash of what it was named for */
-    uint32_t parts, alignment[4];
+    uint32_t parts, alignment[4], index;
 } standin_algorithm;
 
 _Static_assert(sizeof(standin_layout) <= sizeof(cublasLtMatrixLayoutOpaque_t), "too large");
@@ -47,6 +49,8 @@ typedef struct standin_product {
     float alpha, beta;
     void *workspace;
     uint64_t workspace_bytes;
+    double factor; /* of the sums: what tells algorithms apart */
+    uint32_t slow_us;
 } standin_product;
 
 /* Counts a fault, with a text made as by printf; an invalid value. */
@@ -54,6 +58,15 @@ cublasStatus_t standin_blas_refuse(const char *format, ...) __attribute__((forma
 
 /* Counts a call; what a test asked it to fail with, or success. */
 cublasStatus_t standin_blas_enter(const char *function);
+
+#define STANDIN_BLAS_ALGORITHMS 8
+
+uint32_t standin_blas_offered(void);
+standin_blas_fault standin_blas_fault_of(uint32_t index);
+
+/* Microseconds that a launch takes longer, and what its sums are multiplied with. */
+uint32_t standin_blas_slow_us(uint32_t index);
+double standin_blas_factor(uint32_t index);
 
 bool standin_blas_refuses_odd(void);
 bool standin_blas_refuses_gelu(void);

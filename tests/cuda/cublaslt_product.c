@@ -112,14 +112,17 @@ static cublasStatus_t check_alignments(const standin_preference *p,
 
 /* Half of the products would be computed in two parts, if their workspace allows it. */
 static standin_algorithm name_algorithm(const standin_preference *p, uint64_t of,
-                                        const standin_layout *d)
+                                        const standin_layout *d, uint32_t index)
 {
-    standin_algorithm algorithm = {.mark = STANDIN_BLAS_MARK, .of = of, .parts = 1 + of % 2};
+    standin_algorithm algorithm = {
+        .mark = STANDIN_BLAS_MARK, .of = of, .parts = 1 + of % 2, .index = index};
     const uint64_t bytes = algorithm.parts * d->rows * d->columns * sizeof(float);
     if (algorithm.parts > 1 && bytes <= p->workspace_bytes)
         algorithm.workspace_bytes = bytes;
     else
         algorithm.parts = 1;
+    if (standin_blas_fault_of(index) == STANDIN_BLAS_TAKES_MORE)
+        algorithm.workspace_bytes = p->workspace_bytes + 1;
     memcpy(algorithm.alignment, p->alignment, sizeof algorithm.alignment);
     return algorithm;
 }
@@ -137,7 +140,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
         (const standin_layout *)Adesc, (const standin_layout *)Bdesc, (const standin_layout *)Cdesc,
         (const standin_layout *)Ddesc};
     *returnAlgoCount = 0;
-    if (lightHandle == NULL || lightHandle->mark != STANDIN_BLAS_MARK || requestedAlgoCount != 1)
+    if (lightHandle == NULL || lightHandle->mark != STANDIN_BLAS_MARK || requestedAlgoCount < 1)
         return standin_blas_refuse("a handle that is not open, or %d algorithms",
                                    requestedAlgoCount);
     TRY(check_types(operation, layout));
@@ -152,13 +155,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (standin_blas_refuses_odd() && (layout[0]->leading % 2 || layout[1]->leading % 2))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    const standin_algorithm algorithm = name_algorithm(p, hash_of(operation, layout), layout[3]);
-    cublasLtMatmulHeuristicResult_t *result = heuristicResultsArray;
-    memset(result, 0, sizeof *result);
-    memcpy(&result->algo, &algorithm, sizeof algorithm);
-    result->workspaceSize = algorithm.workspace_bytes;
-    result->wavesCount = 0.5f;
-    *returnAlgoCount = 1;
+    for (uint32_t i = 0; i < standin_blas_offered() && (int)i < requestedAlgoCount; i++) {
+        const standin_algorithm algorithm =
+            name_algorithm(p, hash_of(operation, layout), layout[3], i);
+        cublasLtMatmulHeuristicResult_t *result = &heuristicResultsArray[(*returnAlgoCount)++];
+        memset(result, 0, sizeof *result);
+        memcpy(&result->algo, &algorithm, sizeof algorithm);
+        result->workspaceSize = algorithm.workspace_bytes;
+        result->wavesCount = 0.5f;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -175,10 +180,14 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     if (sizeInBytes != (is_short ? 2 : 4))
         return standin_blas_refuse("attribute %d of an algorithm in %zu bytes", (int)attr,
                                    sizeInBytes);
-    const uint32_t value = attr == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? algorithm.parts
-                           : attr == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME
-                               ? (algorithm.parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : 0)
-                               : 10 + (uint32_t)attr;
+    const bool adds_in_place = standin_blas_fault_of(algorithm.index) == STANDIN_BLAS_ADDS_IN_PLACE;
+    const uint32_t scheme = adds_in_place         ? CUBLASLT_REDUCTION_SCHEME_INPLACE
+                            : algorithm.parts > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                  : 0;
+    const uint32_t value = attr == CUBLASLT_ALGO_CONFIG_SPLITK_NUM         ? algorithm.parts
+                           : attr == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME ? scheme
+                           : attr == CUBLASLT_ALGO_CONFIG_ID ? 10 + 100 * algorithm.index
+                                                             : 10 + (uint32_t)attr;
     memcpy(buf, &value, sizeInBytes); /* least byte first */
     *sizeWritten = sizeInBytes;
     return CUBLAS_STATUS_SUCCESS;
@@ -238,9 +247,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
                                      .alpha = *(const float *)alpha,
                                      .beta = *(const float *)beta,
                                      .workspace = workspace,
-                                     .workspace_bytes = algorithm.workspace_bytes};
+                                     .workspace_bytes = algorithm.workspace_bytes,
+                                     .factor = standin_blas_factor(algorithm.index),
+                                     .slow_us = standin_blas_slow_us(algorithm.index)};
     TRY(check_algorithm(&product, (const standin_layout *)Ddesc, &algorithm, workspaceSizeInBytes));
-    if (standin_load_code(algorithm.of) != 0)
+    if (standin_blas_fault_of(algorithm.index) == STANDIN_BLAS_REFUSES)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (standin_load_code(algorithm.of + algorithm.index) != 0)
         return CUBLAS_STATUS_ALLOC_FAILED;
     standin_product *queued = malloc(sizeof *queued);
     if (queued == NULL)

@@ -15,6 +15,7 @@
 
 #include "bench/bench.h"
 #include "bench/copies.h"
+#include "cublaslt.h"
 #include "standin.h"
 
 static const sl_model_shape small = {
@@ -90,6 +91,33 @@ static void bench_when_of_a_gpu_then_everything_is_measured_on_it(void **state)
     sl_bench_close(&bench);
 }
 
+/* The whole bench finds the fastest algorithm of each product; a quick one times none. */
+static void bench_when_not_quick_then_times_the_algorithms_of_products(void **state)
+{
+    (void)state;
+    sl_bench_options options = {.device = SL_DEVICE_CUDA,
+                                .thread_count = 1,
+                                .figures = 1u << SL_BENCH_GEMM,
+                                .is_quick = true,
+                                .small_shape = &small};
+    sl_bench bench;
+    standin_blas_reset();
+    standin_blas_offer(2);
+    standin_blas_prefer(1);
+    for (int i = 0; i < 2; i++) {
+        options.is_quick = i == 0;
+        if (sl_bench_run(&options, &bench) != SL_OK)
+            fail_msg("%s", sl_status_message());
+        assert_int_equal(bench.products != NULL, i == 1);
+        for (const char *line = bench.products; line && *line; line = strchr(line, '\n') + 1)
+            if (!strstr(line, ": algorithm 110,"))
+                fail_msg("%s", line);
+        assert_true(i == 0 || strstr(bench.products, " fp16 to fp32 "));
+        sl_bench_close(&bench);
+    }
+    standin_blas_reset();
+}
+
 /* Nothing is left of a bench that ends early either. */
 static void bench_when_a_launch_fails_then_says_so_and_gives_all_back(void **state)
 {
@@ -120,6 +148,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(bench_when_of_a_gpu_then_everything_is_measured_on_it,
+                                        start, finish),
+        cmocka_unit_test_setup_teardown(bench_when_not_quick_then_times_the_algorithms_of_products,
                                         start, finish),
         cmocka_unit_test_setup_teardown(bench_when_a_launch_fails_then_says_so_and_gives_all_back,
                                         start, finish),

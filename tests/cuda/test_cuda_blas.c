@@ -17,7 +17,8 @@ static int open_blas(void **state)
 {
     (void)state;
     standin_blas_reset();
-    return sl_blas_open(true, &library.blas) == SL_OK && library.blas != NULL ? 0 : -1;
+    return sl_blas_open(&(sl_cuda_options){0}, &library.blas) == SL_OK && library.blas != NULL ? 0
+                                                                                               : -1;
 }
 
 static int close_blas(void **state)
@@ -75,7 +76,8 @@ static void reopen_blas(bool has_epilogue)
 {
     sl_blas_close(library.blas);
     library.blas = NULL;
-    assert_int_equal(sl_blas_open(has_epilogue, &library.blas), SL_OK);
+    const sl_cuda_options options = {.no_epilogue = !has_epilogue};
+    assert_int_equal(sl_blas_open(&options, &library.blas), SL_OK);
     assert_non_null(library.blas);
 }
 
@@ -181,7 +183,7 @@ static void choices_when_made_can_be_read(void **state)
     for (uint64_t i = 0; i < 2; i++) {
         const char *text = sl_library_choice(&library, i);
         assert_non_null(text);
-        assert_non_null(strstr(text, "9x40x24 bf16 to bf16 NN"));
+        assert_non_null(strstr(text, "9x40x24 bf16 to bf16 NN, aligned 16 16 16"));
         assert_non_null(strstr(text, "algorithm 10, tile 11, stages 16, cluster 18, parts"));
         assert_non_null(strstr(text, "waves 0.5, workspace"));
         has_bias[i] = strstr(text, "bias") != NULL;

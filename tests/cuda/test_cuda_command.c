@@ -75,6 +75,20 @@ static void machine_when_described_then_one_rank_is_planned_by_it(void **state)
     assert_one_complaint("plan --cluster");
 }
 
+/* Where memory is slow, copies and updates together take longest, though each alone does not. */
+static void host_memory_when_slow_then_binds_by_name(void **state)
+{
+    (void)state;
+    assert_int_equal(system("sed 's/204.8e9/1e8/' '" SL_TEST_SOURCE_DIRECTORY
+                            "/../examples/machines/a100-80gb.json' >slow.json"),
+                     0);
+    const char *plan = "plan " CUDA "--machine slow.json --policy host --adam host";
+    assert_code(sluice("%s --explain", plan), 0);
+    assert_has(output, "Bound by host memory: copies and updates move ");
+    assert_code(sluice("%s --compare host", plan), 0);
+    assert_has(output, "  host memory\n");
+}
+
 static int count_doubts(const char *text)
 {
     int count = 0;
@@ -223,6 +237,107 @@ static void checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device(
                      0); /* once given, taken over */
 }
 
+/* ---- algorithms of products ---- */
+
+#define RESUME "train --save kept --resume --data text --threads 2 " OFF
+#define FP32 CUDA "--precision fp32 --micro-batch 2 --accumulate 1 "
+
+static bool has_line(const char *file, const char *text)
+{
+    char command[256];
+    snprintf(command, sizeof command, "grep -q -e '%s' %s", text, file);
+    return system(command) == 0;
+}
+
+/* The losses of a log as they are written, one a line. */
+static char *losses_of(const char *log)
+{
+    size_t bytes = 0;
+    char *text = NULL;
+    FILE *stream = open_memstream(&text, &bytes);
+    json_t *events = read_log(log), *event;
+    size_t i;
+    json_array_foreach(events, i, event) if (json_object_get(event, "loss"))
+        fprintf(stream, "%lld %.17g\n", (long long)integer_of(event, "step"),
+                json_number_value(json_object_get(event, "loss")));
+    json_decref(events);
+    assert_int_equal(fclose(stream), 0);
+    return text;
+}
+
+/* Algorithm 1 of the stand-in has bits of its own, so losses tell which one computed. */
+static void algorithms_when_timed_then_kept_for_runs_and_by_their_checkpoints(void **state)
+{
+    (void)state;
+    static const char kept[] = "sluice/products-cuda.txt";
+    setenv("STANDIN_BLAS_OFFERS", "3", 1);
+    assert_code(sluice("train " FP32 "--steps 4 --log-json first.log"), 0);
+    char *first = losses_of("first.log");
+    setenv("STANDIN_BLAS_FASTEST", "1", 1);
+    assert_code(sluice("profile " FP32 "--time-products --profile-steps 1"), 0);
+    unsetenv("STANDIN_BLAS_FASTEST");
+    assert_has(complaint, kept);
+    assert_true(has_line(kept, "^Stand-in 0, .* multiprocessors; cuda, cuBLASLt for tests$"));
+    assert_true(has_line(kept, " fp32 to fp32 .*: algorithm 110,"));
+    assert_code(sluice("train " FP32 "--steps 4 --save kept --save-every 2 --log-json kept.log"),
+                0);
+    char *with = losses_of("kept.log");
+    assert_string_not_equal(with, first);
+    assert_true(has_line("kept/step-00000002/manifest.json", "\"products\": .*algorithm 110,"));
+    assert_true(has_line("kept/step-00000002/manifest.json", "\"gemm\": .*algorithm 110,"));
+    assert_int_equal(system("rm -r sluice kept/step-00000004"), 0);
+    assert_code(sluice(RESUME "--log-json again.log"), 0);
+    assert_null(strstr(complaint, "products"));
+    char *again = losses_of("again.log");
+    assert_non_null(strstr(with, again)); /* the end of it */
+    assert_true(strlen(again) > 0);
+    free(first);
+    free(with);
+    free(again);
+}
+
+/* In the checkpoint of the test before. */
+static void algorithms_when_of_another_library_then_said(void **state)
+{
+    (void)state;
+    setenv("STANDIN_BLAS_OFFERS", "1", 1);
+    assert_code(sluice(RESUME "--steps 6"), 0);
+    assert_has(complaint, "does not offer the algorithm that was kept");
+    setenv("STANDIN_BLAS_OFFERS", "3", 1);
+    setenv("STANDIN_BLAS_VERSION", "cuBLASLt 14.0.0", 1);
+    assert_code(sluice(RESUME "--steps 8"), 0);
+    assert_has(complaint, "of another GPU or library");
+    assert_has(complaint, "cuBLASLt 14.0.0");
+    assert_null(strstr(complaint, "does not offer"));
+    assert_true(has_line("kept/step-00000008/manifest.json", "\"products\": .*cuBLASLt 14"));
+    unsetenv("STANDIN_BLAS_VERSION");
+    assert_code(sluice("profile " FP32 "--time-products --cuda-products own --profile-steps 1"),
+                64);
+    assert_one_complaint("--time-products");
+    unsetenv("STANDIN_BLAS_OFFERS");
+}
+
+/* Other shapes stand beside those that are there; what is no list of this GPU counts for nothing.
+ */
+static void algorithms_when_of_two_shapes_then_both_are_kept(void **state)
+{
+    (void)state;
+    static const char kept[] = "sluice/products-cuda.txt";
+    setenv("STANDIN_BLAS_OFFERS", "2", 1);
+    assert_int_equal(system("mkdir -p sluice && printf 'Other, 1 multiprocessors; none\\n"
+                            "9x9x9 fp32 to fp32 NN, aligned 16 16 16: algorithm 1, x\\n' >"
+                            "sluice/products-cuda.txt"),
+                     0);
+    assert_code(sluice("profile " FP32 "--time-products --profile-steps 1 --seq 12"), 0);
+    assert_false(has_line(kept, "9x9x9"));
+    assert_true(has_line(kept, "^24x")); /* rows of a micro-batch */
+    assert_code(sluice("profile " FP32 "--time-products --profile-steps 1 --seq 8"), 0);
+    assert_true(has_line(kept, "^24x"));
+    assert_true(has_line(kept, "^16x"));
+    assert_int_equal(system("rm -r sluice"), 0);
+    unsetenv("STANDIN_BLAS_OFFERS");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,12 +345,16 @@ int main(void)
         cmocka_unit_test(library_when_missing_then_refused_unless_own_products_are_asked_for),
         cmocka_unit_test(train_when_no_device_is_named_then_takes_the_gpu_and_says_so),
         cmocka_unit_test(machine_when_described_then_one_rank_is_planned_by_it),
+        cmocka_unit_test(host_memory_when_slow_then_binds_by_name),
         cmocka_unit_test(run_when_on_a_gpu_then_says_once_that_the_backend_is_not_proven),
         cmocka_unit_test(self_test_when_it_finds_a_wrong_answer_then_the_command_ends),
         cmocka_unit_test(log_when_states_are_on_the_host_then_counts_what_moves),
         cmocka_unit_test(plan_when_for_the_gpu_then_names_it_and_its_budget),
         cmocka_unit_test(device_when_too_small_then_refused_by_plan_or_by_the_device),
         cmocka_unit_test(checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device),
+        cmocka_unit_test(algorithms_when_timed_then_kept_for_runs_and_by_their_checkpoints),
+        cmocka_unit_test(algorithms_when_of_another_library_then_said),
+        cmocka_unit_test(algorithms_when_of_two_shapes_then_both_are_kept),
     };
     return cmocka_run_group_tests_name("cuda command", tests, set_up, tear_down);
 }

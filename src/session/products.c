@@ -1,0 +1,117 @@
+#define _GNU_SOURCE /* open_memstream */
+#include "products.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "machine/product_choices.h"
+
+/* ---- the list of a run ---- */
+
+static int first_line(const char *list)
+{
+    return (int)strcspn(list, "\n");
+}
+
+/* The checkpoint's list, if it names the same GPU and library; else the machine's. */
+static sl_status find_list(const char *saved, const sl_device_info *info, char **out_list)
+{
+    if (!saved)
+        return sl_product_choices_load(info, out_list);
+    if (!sl_product_choices_is_of(saved, info)) {
+        SL_TRY(sl_product_choices_load(info, out_list));
+        sl_log_write(SL_LOG_WARNING,
+                     "the checkpoint's matrix products are of another GPU or library, so last bits "
+                     "may differ from those of a run without a stop: it has %.*s; here is %.*s",
+                     first_line(saved), saved, first_line(*out_list), *out_list);
+        return SL_OK;
+    }
+    *out_list = strdup(saved);
+    if (!*out_list)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
+    return SL_OK;
+}
+
+/* The text of rank `from` for all, as a string. */
+static sl_status share(const sl_ranks *ranks, uint32_t from, char **text)
+{
+    char *shared = NULL;
+    uint64_t bytes = 0;
+    if (!ranks->world)
+        return SL_OK;
+    const sl_status status = sl_ranks_give_text(ranks, *text ? *text : "",
+                                                *text ? strlen(*text) : 0, from, &shared, &bytes);
+    SL_TRY(status);
+    shared[bytes] = '\0'; /* a byte of room is behind every text */
+    free(*text);
+    *text = shared;
+    return SL_OK;
+}
+
+static bool has_library(const sl_blueprint *blueprint)
+{
+    const sl_engine_target *target = &blueprint->task.target;
+    return target->device == SL_DEVICE_CUDA && !target->cuda.own_products;
+}
+
+sl_status sl_products_choose(const sl_ranks *ranks, const char *saved, sl_blueprint *blueprint,
+                             char **out_list)
+{
+    sl_cuda_options *cuda = &blueprint->task.target.cuda;
+    *out_list = NULL;
+    if (!has_library(blueprint) && cuda->times_products)
+        SL_FAIL(SL_ERROR_USAGE, "--time-products is of matrix products by cuBLASLt: give --device "
+                                "cuda and --cuda-products auto, or leave it out");
+    if (!has_library(blueprint))
+        return SL_OK;
+    if (sl_ranks_is_first(ranks))
+        SL_TRY(find_list(saved, &blueprint->task.device_info, out_list));
+    SL_TRY(share(ranks, 0, out_list));
+    cuda->products = *out_list;
+    return SL_OK;
+}
+
+/* ---- what was timed ---- */
+
+static sl_status list_choices(const sl_engine *engine, char **out_lines)
+{
+    size_t bytes = 0;
+    const char *choice;
+    FILE *stream = open_memstream(out_lines, &bytes);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
+    for (uint64_t i = 0; (choice = sl_engine_kernel_choice(engine, i)) != NULL; i++)
+        fprintf(stream, "%s\n", choice);
+    if (fclose(stream) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
+    return SL_OK;
+}
+
+static sl_status keep(const sl_runtime *runtime, const char *lines)
+{
+    char *path = NULL;
+    SL_TRY(sl_product_choices_keep(&runtime->blueprint->task.device_info, lines, &path));
+    if (path)
+        sl_log_write(SL_LOG_NOTE, "the fastest algorithms of matrix products are in %s", path);
+    free(path);
+    return SL_OK;
+}
+
+/* The ranks of a stage have the same products; those of its first one count. */
+sl_status sl_products_keep(const sl_ranks *ranks, const sl_runtime *runtime)
+{
+    const uint32_t stages = ranks->world ? ranks->layout.stages : 1;
+    sl_status status = SL_OK;
+    for (uint32_t stage = 0; stage < stages && status == SL_OK; stage++) {
+        char *lines = NULL;
+        status = list_choices(runtime->engine, &lines);
+        if (status == SL_OK)
+            status = share(ranks, stage * ranks->layout.tensor * ranks->layout.data, &lines);
+        if (status == SL_OK && sl_ranks_is_first(ranks))
+            status = keep(runtime, lines);
+        free(lines);
+    }
+    return status;
+}
