@@ -22,7 +22,7 @@ enum {
 struct sl_blas {
     const sl_blas_functions *functions;
     cublasLtHandle_t handle;
-    bool passes_gelu, times_products;
+    bool passes_gelu, times_products, has_lost;
     const char *kept; /* choices by name (sl_cuda_options.products), or NULL */
     sl_blas_choice **choices;
     uint64_t count, capacity;
@@ -168,15 +168,17 @@ static sl_status grow_choices(sl_blas *blas)
     return SL_OK;
 }
 
-static void report_choice(const sl_blas_choice *choice)
+/* A list of another library may lose all of its choices: one warning says so. */
+static void report_choice(sl_blas *blas, const sl_blas_choice *choice)
 {
     if (choice->is_own)
         sl_log_write(SL_LOG_NOTE, "cuBLASLt has no algorithm for %s", choice->text);
-    if (choice->is_lost)
+    if (choice->is_lost && !blas->has_lost)
         sl_log_write(SL_LOG_WARNING,
-                     "cuBLASLt does not offer the algorithm that was kept for a product: last bits "
-                     "may differ from now on; it is now %s",
+                     "cuBLASLt does not offer the algorithm that was kept for a product, and maybe "
+                     "for others: last bits may differ from now on; the first one is now %s",
                      choice->text);
+    blas->has_lost |= choice->is_lost;
 }
 
 sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
@@ -194,7 +196,7 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
             (blas->count - place) * sizeof *blas->choices);
     blas->choices[place] = choice;
     blas->count++;
-    report_choice(choice);
+    report_choice(blas, choice);
     return SL_OK;
 }
 
@@ -232,8 +234,8 @@ static sl_status launch_once(const sl_blas *blas, const sl_blas_choice *choice,
 }
 
 /* If the library does not launch a kept algorithm, its first takes the place. */
-static sl_status launch_choice(const sl_blas *blas, sl_blas_choice *choice,
-                               const sl_kernel_call *call, const sl_product *product)
+static sl_status launch_choice(sl_blas *blas, sl_blas_choice *choice, const sl_kernel_call *call,
+                               const sl_product *product)
 {
     cublasLtMatmulHeuristicResult_t first = {0};
     uint32_t count = 1;
@@ -246,7 +248,7 @@ static sl_status launch_choice(const sl_blas *blas, sl_blas_choice *choice,
     sl_blas_choice_take(blas->functions, choice, &first);
     choice->is_kept = false;
     choice->is_lost = true;
-    report_choice(choice);
+    report_choice(blas, choice);
     return launch_once(blas, choice, call, product);
 }
 
