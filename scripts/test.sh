@@ -90,12 +90,13 @@ build_leg()
         cmake --build "$tree" --target "$target"
 }
 
-# Tests are cheap beside their time-outs but use several threads themselves: two at a time.
+# Many wait for processes or deadlines most of their time, and others use several threads: three at a
+# time keep two cores busy.
 test_leg()
 {
     # shellcheck disable=SC2086 # a command and its option
     $launcher ctest --test-dir "$tree" --label-regex "$label" --tests-regex "$tests" \
-        --output-on-failure --parallel 2 --no-tests=error --output-log "$summary"
+        --output-on-failure --parallel 3 --no-tests=error --output-log "$summary"
     leg_code=$?
     list_skips "$summary" "$tree/Testing/Temporary/LastTest.log" > "$skips"
     return $leg_code

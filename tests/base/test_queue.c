@@ -15,9 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "asleep.h"
 #include "base/queue.h"
 #include "base/rng.h"
 
@@ -412,6 +414,21 @@ static void note_waited(void *user, uint64_t tag, uint64_t start_ns, uint64_t en
     seen->waited_ns += end_ns - start_ns;
 }
 
+static sl_status tell_thread(void *arguments)
+{
+    _Atomic uint32_t *thread = *(_Atomic uint32_t **)arguments;
+    atomic_store(thread, (uint32_t)gettid());
+    return SL_OK;
+}
+
+/* Until the queue's thread, which has told who it is, waits. */
+static void await_wait(_Atomic uint32_t *thread)
+{
+    while (atomic_load(thread) == 0)
+        sleep_us(50);
+    assert_true(await_sleep((pid_t)atomic_load(thread)));
+}
+
 static void observer_when_set_sees_calls_and_blocking_waits_alone(void **state)
 {
     (void)state;
@@ -420,7 +437,7 @@ static void observer_when_set_sees_calls_and_blocking_waits_alone(void **state)
     sl_queue *a = open_queue(8, NULL), *b = open_queue(8, &observer);
     sl_mark *blocking, *reached;
     call_sequence sequence = {0, 0};
-    _Atomic uint32_t gate = 0;
+    _Atomic uint32_t gate = 0, thread = 0;
     sequence_args own = {&sequence, 0, 2000};
     assert_int_equal(sl_mark_open(&blocking), SL_OK);
     assert_int_equal(sl_mark_open(&reached), SL_OK);
@@ -429,18 +446,20 @@ static void observer_when_set_sees_calls_and_blocking_waits_alone(void **state)
     sl_queue_wait(b, 5, reached);
     call_with_flag(a, wait_for_flag, &gate);
     sl_queue_record(a, blocking);
+    call_with_flag(b, tell_thread, &thread);
     sl_queue_wait(b, 6, blocking);
     sl_queue_call(b, 40, check_sequence, &own, sizeof own);
-    sleep_us(20000); /* long enough for b to come to its wait */
+    await_wait(&thread);
+    sleep_us(2000);
     atomic_store(&gate, 1);
     assert_int_equal(sl_queue_finish(b), SL_OK);
     assert_int_equal(seen.wrong, 0);
-    assert_int_equal(seen.ran_count, 1);
-    assert_int_equal(seen.ran_tags, 40);
+    assert_int_equal(seen.ran_count, 2);
+    assert_int_equal(seen.ran_tags, 40); /* the other's is 0 */
     assert_true(seen.busy_ns >= 2000000);
     assert_int_equal(seen.waited_count, 1);
     assert_int_equal(seen.waited_tag, 6);
-    assert_true(seen.waited_ns >= 1000000); /* of 20 ms */
+    assert_true(seen.waited_ns >= 2000000);
     sl_queue_close(a);
     sl_queue_close(b);
     sl_mark_close(blocking);

@@ -83,8 +83,8 @@ static inline void find_ranks(const char *variable, started *run)
 
 static inline void await_ranks(const char *variable, started *run)
 {
-    for (int i = 0; i < 500 && run->count < RANKS; i++) {
-        sleep_ms(5);
+    for (int i = 0; i < 6000 && run->count < RANKS; i++) { /* a busy machine starts them late */
+        sleep_ms(10);
         find_ranks(variable, run);
     }
     if (run->count < RANKS)

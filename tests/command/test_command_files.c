@@ -122,7 +122,7 @@ static pid_t start_endless(const char *save)
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }
-    for (int tries = 0; tries < 2000; tries++) {
+    for (int tries = 0; tries < 10000; tries++) {
         const struct timespec pause = {.tv_nsec = 10000000};
         FILE *file = fopen("endless", "r");
         char text[1 << 13] = "";

@@ -393,7 +393,7 @@ static void signal_when_text_comes_then_leaves_with_what_was_said(void **state)
         _exit(127);
     }
     struct stat info = {0};
-    for (int tries = 0; tries < 3000 && info.st_size < 200; tries++) {
+    for (int tries = 0; tries < 10000 && info.st_size < 200; tries++) {
         const struct timespec pause = {.tv_nsec = 10000000};
         nanosleep(&pause, NULL);
         if (stat("out", &info) != 0)

@@ -62,7 +62,7 @@ static off_t log_bytes(const char *name)
 static void await_moment(const char *log, off_t before)
 {
     bool is_anywhere = draw_number(3) == 0;
-    for (int i = 0; !is_anywhere && i < 2000 && log_bytes(log) <= before + 4096; i++)
+    for (int i = 0; !is_anywhere && i < 12000 && log_bytes(log) <= before + 4096; i++)
         sleep_ms(5); /* a start record, and some steps */
     sleep_ms(draw_number(is_anywhere ? 500 : 150));
 }
@@ -79,12 +79,12 @@ static void lose_one(const job *it, int number)
 {
     char died[64], waited[64], missed[64], ended[64];
     off_t before = log_bytes(it->log);
-    started run = launch_job(it, 1000000, "--rank-timeout 1");
+    started run = launch_job(it, 1000000, "--rank-timeout 2");
     await_ranks("SLUICE_RANK", &run);
     await_moment(it->log, before);
     uint64_t rank = draw_number(RANKS);
     kill(run.ranks[rank], number);
-    int code = await_end(&run, 30);
+    int code = await_end(&run, 60);
     assert_code(code, 75);
     expect_nothing_left("SLUICE_RANK");
     say(died, sizeof died, number == SIGKILL ? "a rank has died: rank %u (" : "rank %u (", rank);
@@ -181,15 +181,15 @@ static void signal_all(const started *run, int number)
 static void job_when_suspended_for_two_deadlines_goes_on(void **state)
 {
     (void)state;
-    started run = launch("--steps 1000000 --rank-timeout 1 --save other");
+    started run = launch("--steps 1000000 --rank-timeout 2 --save other");
     await_ranks("SLUICE_RANK", &run);
     sleep_ms(300);
     signal_all(&run, SIGSTOP);
-    sleep_ms(2200);
+    sleep_ms(4200);
     signal_all(&run, SIGCONT);
     sleep_ms(1500);
     kill(run.starter, SIGTERM);
-    assert_code(await_end(&run, 30), 0);
+    assert_code(await_end(&run, 60), 0);
     assert_null(strstr(complaint, "did not come"));
     expect_nothing_left("SLUICE_RANK");
 }
@@ -212,7 +212,7 @@ static void check_starter(const char *program, const char *options, const char *
     await_ranks(variable, &run);
     sleep_ms(draw_number(500));
     kill(run.starter, SIGKILL);
-    assert_int_equal(await_end(&run, 10), 128 + SIGKILL);
+    assert_int_equal(await_end(&run, 60), 128 + SIGKILL);
     expect_nothing_left(variable);
 }
 

@@ -17,7 +17,7 @@
 #include "sanitizer_share.h"
 
 enum {
-    HANG_S = 60,
+    HANG_S = 250,
     OUT_OF_MEMORY = 2,
     NOT_PERMITTED = 800,
     LAUNCH_FAILURE = 719,

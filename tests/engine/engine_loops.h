@@ -146,7 +146,7 @@ static inline void loop_await_copies(const sl_kernel_call *call)
 {
     uint32_t wanted = call->micro_batch - LOOP_FIRST_MICRO_BATCH + 2;
     wanted = wanted > loop.repeat ? loop.repeat : wanted;
-    for (int i = 0; i < 5000 && !loop.wrong && *loop.copies_in < wanted; i++)
+    for (int i = 0; i < 60000 && !loop.wrong && *loop.copies_in < wanted; i++)
         loop_sleep(1000);
     loop_check(*loop.copies_in >= wanted);
 }

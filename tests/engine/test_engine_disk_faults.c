@@ -20,7 +20,7 @@
 #include "engine_disk_world.h"
 #include "offload/store_double.h"
 
-enum { WATCHDOG_SECONDS = 20 }; /* a hang ends the program by SIGALRM */
+enum { WATCHDOG_SECONDS = 120 }; /* a hang ends the program by SIGALRM */
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { STRIDE = 7 }; /* a run takes a hundred milliseconds */

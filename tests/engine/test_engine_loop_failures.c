@@ -18,7 +18,7 @@
 #include "offload/store_double.h"
 #include "scratch_dir.h"
 
-enum { REPEAT = 200, STEPS_BEFORE = 2, WATCHDOG_SECONDS = 60, TRIES = 5 };
+enum { REPEAT = 200, STEPS_BEFORE = 2, WATCHDOG_SECONDS = 250, TRIES = 5 };
 
 typedef struct progress_log {
     uint32_t done;       /* in this step */

@@ -114,7 +114,7 @@ def find_page_examples(root, path):
 
 def run(what, command, directory):
     done = subprocess.run(command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=120, check=False)
+                          timeout=250, check=False)
     if done.returncode != 0:
         raise Fault(f"{what}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout

@@ -92,7 +92,7 @@ def run_python(program, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=250,
         check=False,
     )
 
@@ -732,7 +732,7 @@ class Process(InFolder):
     def test_notebook_when_run_then_it_learns(self):
         notebook = os.path.join(ROOT, "examples", "notebook.py")
         done = subprocess.run(
-            [sys.executable, notebook, TEXT, "100"], capture_output=True, check=False, timeout=60
+            [sys.executable, notebook, TEXT, "100"], capture_output=True, check=False, timeout=250
         )
         said = done.stdout.decode("utf-8", "replace")
         self.assertEqual(done.returncode, 0, done.stderr)

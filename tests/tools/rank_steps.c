@@ -3,7 +3,8 @@
  *   rank_steps STEPS MILLISECONDS [FATE RANK STEP]
  *
  * FATE: leave (with 74), abort (tells the others why, and leaves with 74), kill, stop, exit (with
- * 0). SIGUSR1 ends all ranks together, after a step, with 0. Rank 0 prints what was done.
+ * 0). SIGUSR1 ends all ranks together, after a step, with 0. Rank 0 prints what was done, and makes
+ * the file that RANK_STEPS_SIGN names when all have done a step.
  */
 #include <sched.h>
 #include <signal.h>
@@ -65,6 +66,13 @@ static sl_status run_step(sl_comm *world, uint32_t step, uint32_t *out_stops)
     return sl_comm_merge(world, sizeof *out_stops, out_stops, merge_flags);
 }
 
+static void give_sign(const char *name)
+{
+    FILE *file = name ? fopen(name, "w") : NULL;
+    if (file)
+        fclose(file);
+}
+
 static int run_steps(sl_comm *world, const plan *it)
 {
     const struct timespec pause = {it->ms / 1000, (long)(it->ms % 1000) * 1000000};
@@ -77,6 +85,8 @@ static int run_steps(sl_comm *world, const plan *it)
         sl_status status = run_step(world, step, &stops);
         if (status != SL_OK)
             return complain(world, status);
+        if (step == 1 && sl_comm_rank(world) == 0)
+            give_sign(getenv("RANK_STEPS_SIGN"));
     }
     if (sl_comm_rank(world) == 0)
         printf("%s after %u steps of %u ranks\n", stops ? "stopped" : "done", step,
