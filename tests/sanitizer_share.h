@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 /* One round of so many. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -24,6 +25,12 @@ enum { SANITIZES_THREADS = false };
 static inline uint64_t sanitizer_share(uint64_t count)
 {
     return (count + SANITIZER_SHARE - 1) / SANITIZER_SHARE;
+}
+
+/* Of cases that come one after the other, whether the next is one of those that are run. */
+static inline bool is_in_share(uint32_t *cases)
+{
+    return (*cases)++ % SANITIZER_SHARE == 0 || getenv("SL_TEST_FULL");
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "program/program.h"
+#include "sanitizer_share.h"
 
 enum { SPEC_TENSORS_MAX = 16384 };
 
@@ -93,7 +94,7 @@ static inline uint64_t spec_random(uint64_t *state, uint64_t bound)
 
 static inline uint32_t spec_count(uint32_t quick, uint32_t full)
 {
-    return getenv("SL_TEST_FULL") != NULL ? full : quick;
+    return getenv("SL_TEST_FULL") != NULL ? full : (uint32_t)sanitizer_share(quick);
 }
 
 #endif

@@ -226,6 +226,7 @@ static void steps_when_shards_have_stateless_tensors_then_have_the_bits_of_stage
     (void)state;
     static const char *const precisions[] = {"precision=fp32", "precision=bf16"};
     static const char *const plain[] = {"zero=0", "policy=device", "accumulate=3", CLIP, NULL};
+    uint32_t drawn = 0;
     for (int w = 0; w < ZERO_WAYS; w++)
         for (int p = 0; p < PATTERNS; p++)
             for (int half = 0; half < 2; half++)
@@ -234,7 +235,7 @@ static void steps_when_shards_have_stateless_tensors_then_have_the_bits_of_stage
                         half == (w + p) % 2 && dp == 2 + (uint32_t)(w + p / 2) % 2;
                     const layout l = {1, dp, 1};
                     char what[96];
-                    if (!is_full() && !is_drawn)
+                    if (!is_full() && (!is_drawn || !is_in_share(&drawn)))
                         continue;
                     snprintf(what, sizeof what, "dp %u, way %d, %s, %s", dp, w, precisions[half],
                              patterns[p]);
@@ -301,11 +302,13 @@ static void gradients_when_split_tensors_are_frozen_then_are_those_of_one_rank(v
     (void)state;
     static const char *const splits[] = {"split-layout=megatron", "split-layout=colossal",
                                          "sequence-parallel=true", "partition-activations=true"};
+    uint32_t drawn = 0;
     for (int w = 0; w < 4; w++)
         for (int p = 0; p < PATTERNS; p++)
             for (int half = 0; half < 2; half++)
                 for (uint32_t size = 2; size <= 3; size++)
-                    if (is_full() || (half == (w + p) % 2 && size == 2 + (uint32_t)(w == p)))
+                    if (is_full() || (half == (w + p) % 2 && size == 2 + (uint32_t)(w == p) &&
+                                      is_in_share(&drawn)))
                         check_split(size, splits[w], patterns[p], half);
 }
 
@@ -386,19 +389,21 @@ static void check_pipeline(const struct pipeline *it, int order, int way, uint32
 static void steps_when_stages_have_stateless_tensors_then_have_the_bits_of_one_rank(void **state)
 {
     (void)state;
+    uint32_t drawn = 0;
     for (int i = 0; i < PIPELINES; i++)
         for (int order = 0; order < ORDERS; order++)
             for (int way = 0; way < PIPELINE_WAYS; way++)
-                if (is_full() ||
-                    (way == (i + order) % PIPELINE_WAYS && (order == 0 || i % 2 == order % 2)))
+                if (is_full() || (way == (i + order) % PIPELINE_WAYS &&
+                                  (order == 0 || i % 2 == order % 2) && is_in_share(&drawn)))
                     check_pipeline(&pipelines[i], order, way, 1);
 }
 
 static void steps_when_stages_and_rows_are_shared_then_have_the_bits_without_stages(void **state)
 {
     (void)state;
+    uint32_t drawn = 0;
     for (int i = 0; i < PIPELINES; i++)
-        if (is_full() || pipelines[i].stages == 2)
+        if (is_full() || (pipelines[i].stages == 2 && is_in_share(&drawn)))
             check_pipeline(&pipelines[i], i % ORDERS, i % PIPELINE_WAYS, 2);
 }
 

@@ -85,13 +85,14 @@ static void llama_when_divided_in_any_way_then_as_one_rank(void **state)
                                          {1, 2, 1, "zero=3"},
                                          {1, 1, 2, NULL},
                                          {2, 1, 2, NULL}};
+    uint32_t cases = 0;
     for (int model = 0; model < 3; model++) {
         shape = choose_shape(model == 0 ? SL_ARCHITECTURE_LLAMA : SL_ARCHITECTURE_QWEN3, model < 2);
-        for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
-            if (divisions[i].pp > 1 && divisions[i].tp == 1)
-                check_bits(&divisions[i]);
-            else
-                check_gradients(&divisions[i]);
+        for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++) {
+            const bool is_exact = divisions[i].pp > 1 && divisions[i].tp == 1;
+            if (is_in_share(&cases))
+                (is_exact ? check_bits : check_gradients)(&divisions[i]);
+        }
     }
 }
 
@@ -103,7 +104,7 @@ static void olmo2_when_divided_in_any_way_then_as_one_rank(void **state)
         {2, 1, 1, NULL},     {6, 1, 1, NULL}, {2, 1, 1, "split-layout=colossal"},
         {2, 2, 1, "zero=3"}, {1, 1, 2, NULL}, {2, 1, 2, NULL}};
     shape = choose_shape(SL_ARCHITECTURE_OLMO2, true);
-    for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i++)
+    for (size_t i = 0; i < sizeof divisions / sizeof divisions[0]; i += SANITIZER_SHARE)
         (divisions[i].pp > 1 && divisions[i].tp == 1 ? check_bits : check_gradients)(&divisions[i]);
 }
 
@@ -131,8 +132,11 @@ static void llama_when_ranks_share_key_heads_then_as_one_rank(void **state)
                  {1, {4, 1, 1, "split-layout=colossal"}},
                  {2, {4, 2, 1, "zero=3"}},
                  {1, {2, 2, 2, "zero=2"}}};
+    uint32_t drawn = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int kind = SL_ARCHITECTURE_LLAMA; kind <= SL_ARCHITECTURE_QWEN3; kind++) {
+            if (!is_in_share(&drawn))
+                continue;
             shape = choose_shared((sl_architecture_kind)kind, cases[i].kv_heads);
             check_gradients(&cases[i].division);
         }
@@ -169,6 +173,7 @@ static void checkpoints_when_ranks_share_key_heads_then_load_on_any_number(void 
     static const division divisions[] = {
         {1, 1, 1, NULL}, {2, 1, 1, NULL}, {8, 1, 1, NULL}, {4, 2, 1, "zero=3"}, {4, 1, 1, NULL}};
     enum { COUNT = sizeof divisions / sizeof divisions[0] };
+    uint32_t drawn = 0;
     shape = choose_shared(SL_ARCHITECTURE_QWEN2, 2);
     for (int from = 0; from < COUNT; from++) {
         scratch_path saved = scratch_open(), again = scratch_open();
@@ -177,6 +182,8 @@ static void checkpoints_when_ranks_share_key_heads_then_load_on_any_number(void 
         save_run(giver, saved.text);
         close_run(giver);
         for (int to = (from + 1) % 2; to < COUNT; to += 2) {
+            if (!is_in_share(&drawn))
+                continue;
             ranks_run *taker = open_division(&divisions[to]);
             load_run(taker, saved.text);
             save_run(taker, again.text);

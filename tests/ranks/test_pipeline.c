@@ -101,12 +101,6 @@ static void check_bits(uint32_t stages, int way, const order_of_stages *order)
     close_run(many);
 }
 
-/* Of the cases that were picked so far, whether the next one is run under sanitizers, too. */
-static bool is_in_share(uint32_t *picked)
-{
-    return (*picked)++ % SANITIZER_SHARE == 0;
-}
-
 static void steps_when_layers_are_on_stages_then_have_the_bits_of_one_rank(void **state)
 {
     (void)state;
@@ -147,7 +141,7 @@ static void gradients_when_ranks_form_a_cube_then_are_those_of_one_rank(void **s
 {
     (void)state;
     static const char *const zeros[] = {"zero=0", "zero=1", "zero=2", "zero=3"};
-    for (int z = 0; z < 4; z++) {
+    for (int z = SANITIZER_SHARE > 1 ? 3 : 0; z < 4; z++) {
         const char *name = "";
         const char *const settings[] = {"policy=host",
                                         "precision=fp32",
@@ -222,9 +216,12 @@ static void stages_when_they_interleave_then_keep_as_many_as_are_behind_them(voi
     enum { STAGES = 4, LOOPS = 3 * STAGES + 1 };
     static const uint32_t counts[] = {512, 64, LOOPS + 1, LOOPS, LOOPS - 1, 9, 5, 4, 3, 2, 1};
     uint64_t most[STAGES] = {0};
+    uint32_t picked = 0;
     char accumulate[32];
     const char *const settings[] = {"policy=device", accumulate, NULL};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (!is_in_share(&picked))
+            continue;
         snprintf(accumulate, sizeof accumulate, "accumulate=%u", counts[i]);
         ranks_run *run = open_stages(1, 1, STAGES, settings, 1, NULL);
         for (uint32_t s = 0; s < STAGES; s++) {

@@ -21,6 +21,7 @@
 
 #include "base/status.h"
 #include "looped_damage.h"
+#include "sanitizer_share.h"
 #include "unroll.h"
 
 enum { QUICK_PLANS = 1000, FULL_PLANS = 30000, DAMAGES = 12, MESSAGE_BYTES = 600 };
@@ -105,7 +106,7 @@ static void looped_plan_when_unrolled_then_judged_the_same(void **state)
     verdicts counts[DAMAGE_KIND_COUNT] = {{0}}, right = {0}, sum = {0};
     const char *only = getenv("SL_TEST_SEED");
     uint64_t first = only ? strtoull(only, NULL, 10) : 1;
-    uint64_t count = only ? 1 : getenv("SL_TEST_FULL") ? FULL_PLANS : QUICK_PLANS;
+    uint64_t count = only ? 1 : getenv("SL_TEST_FULL") ? FULL_PLANS : sanitizer_share(QUICK_PLANS);
     for (uint64_t seed = first; seed < first + count; seed++) {
         looped_open(&looped, seed, micro_batches[seed % SIZES]);
         compare(&looped.plan, "undamaged", &right);
