@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/cpu/simd.h"
 #include "program/llama_model.h"
 #include "sanitizer_share.h"
 #include "skip.h"
@@ -274,6 +275,8 @@ static void bits_when_numbers_differ_then_differ(void **state)
 
 int main(void)
 {
+    if (SANITIZES_THREADS) /* it sees the plain loops alone */
+        sl_simd_choose(sl_simd_usable(sl_simd_usable_count() - 1));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_when_clipping_then_equal_for_every_placement),
         cmocka_unit_test(bits_when_not_clipping_then_equal_for_every_placement),

@@ -22,6 +22,7 @@
 #define RANK_THREADS_MAX 8
 #define RANK_RUNS_CHOOSES_SHAPE
 #define RANK_RUNS_DOCUMENT 7 /* tokens of a document */
+#include "kernels/cpu/simd.h"
 #include "rank_runs.h"
 #include "sanitizer_share.h"
 
@@ -389,6 +390,8 @@ static void gradients_when_on_two_to_eight_tensor_ranks_then_are_those_of_one(vo
 
 int main(void)
 {
+    if (SANITIZES_THREADS) /* it sees the plain loops alone */
+        sl_simd_choose(sl_simd_usable(sl_simd_usable_count() - 1));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_when_placed_at_random_then_have_the_bits_of_their_topology),
         cmocka_unit_test(gradients_when_on_two_to_eight_tensor_ranks_then_are_those_of_one),
