@@ -1,6 +1,6 @@
-/* Threads that are known to wait. A test that wants to see a wait lets the awaited thing happen when
- * the system says that the waiting thread sleeps, not after some time: on a busy machine a thread may
- * come late to its wait. */
+/* Threads that are known to wait. A test that wants to see a wait lets the awaited thing happen
+ * when the system says that the waiting thread sleeps, not after some time: on a busy machine a
+ * thread may come late to its wait. */
 #ifndef SL_TESTS_ASLEEP_H
 #define SL_TESTS_ASLEEP_H
 

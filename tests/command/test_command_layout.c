@@ -6,6 +6,7 @@
  * another one, and other bits. */
 #define _GNU_SOURCE
 #include "command_run.h"
+#include "sanitizer_share.h"
 
 #define CLUSTERS SL_TEST_SOURCE_DIRECTORY "/../examples/clusters/"
 #define SMALL "--layers 4 --width 64 --heads 8 --context 64 --vocab 257 "
@@ -116,7 +117,7 @@ static void configuration_when_written_for_a_described_cluster_runs_as_written(v
          "--kv-heads 4 --head-size 8 "},
         {"v100-16gb.json", "--model gpt2-10b --policy nvme --disk-dir . --precision fp16", ""},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += SANITIZER_SHARE) {
         const bool is_llama = *cases[i].small != '\0';
         json_int_t planned[5];
         assert_code(sluice("plan --cluster '" CLUSTERS "%s' %s --ranks 8 --global-batch 16 "
@@ -297,7 +298,7 @@ static void layout_when_memory_is_short_is_one_that_fits(void **state)
     static const struct {
         const char *shape, *budget;
     } cases[] = {{"", "3000K"}, {LLAMA, "3000K"}};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (SANITIZER_SHARE > 1 ? 1 : 2); i++) {
         char options[256];
         json_t *log;
         snprintf(options, sizeof options,

@@ -138,12 +138,13 @@ static void statistics_when_taken_count_the_disk_lanes(void **state)
 
 enum { SLOW_STEPS = 6, SLOW_US = 8000, SLOW_TRIES = 10 };
 
-/* The compute lane waits for h2d, which waits for read, and perhaps that for write: the disk's lanes
- * are named, the one that stands between is not. A request takes 0 to 8 ms, 4 on average, which is
- * 24 ms in six steps. A quarter of that is asked for. */
+/* The compute lane waits for h2d, which waits for read, and perhaps that for write: the disk's
+ * lanes are named, the one that stands between is not. A request takes 0 to 8 ms, 4 on average,
+ * which is 24 ms in six steps. A quarter of that is asked for. */
 static bool names_the_disk(const sl_engine_statistics *statistics)
 {
-    const uint64_t disk_ns = statistics->stall_ns[SL_LANE_READ] + statistics->stall_ns[SL_LANE_WRITE];
+    const uint64_t disk_ns =
+        statistics->stall_ns[SL_LANE_READ] + statistics->stall_ns[SL_LANE_WRITE];
     const uint64_t least_ns = SLOW_STEPS * SLOW_US * UINT64_C(1000) / 8;
     return disk_ns > least_ns && statistics->busy_ns[SL_LANE_READ] > least_ns &&
            statistics->stall_ns[SL_LANE_H2D] < disk_ns / 4;
@@ -164,8 +165,8 @@ static sl_engine_statistics measure_slow_disk(void)
     return statistics;
 }
 
-/* Forward waits for the parameter, which waits for the disk. On a machine that is busy elsewhere the
- * thread of h2d may be what is waited for: then once more. */
+/* Forward waits for the parameter, which waits for the disk. On a machine that is busy elsewhere
+ * the thread of h2d may be what is waited for: then once more. */
 static void stalls_when_the_disk_is_slow_name_its_lane(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* What could be wrong in the statistics: bytes, times or peaks that are invented, counted twice, or
  * booked on the wrong lane. Bytes and peaks are compared with the plan written by hand, times with
- * sleeps that never end early, and with what the observer saw. What is waited for ends only when the
- * waiting thread is seen asleep. */
+ * sleeps that never end early, and with what the observer saw. What is waited for ends only when
+ * the waiting thread is seen asleep. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,10 @@
  * step, a drain or the closing hangs; the failure does not say what was on its way, where and for
  * how long, or is forgotten; the file stays open, and its space taken, after the engine is gone;
  * an answer that comes later touches what is gone. Every request of a short run is lost in turn
- * (under sanitizers one of four), over real files and threads; the limit is 0.8 s where the default is two minutes, and no less: on
- * a busy machine a thread may wait some tenths of a second to be scheduled. What is
- * gone above all: memory that the system may still write to must stay where it is.
+ * (under sanitizers one of four), over real files and threads; the limit is 0.8 s where the default
+ * is two minutes, and no less: on a busy machine a thread may wait some tenths of a second to be
+ * scheduled. What is gone above all: memory that the system may still write to must stay where it
+ * is.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

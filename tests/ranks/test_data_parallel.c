@@ -63,8 +63,7 @@ static void gradients_when_rows_are_shared_then_are_those_of_one_rank(void **sta
     uint32_t drawn = 0;
     for (int way = 0; way < WAY_COUNT; way++)
         for (int l = 0; l < LAYOUT_COUNT; l++)
-            if (is_full() ||
-                ((l == way || l == LAYOUT_COUNT - 1 - way) && is_in_share(&drawn)))
+            if (is_full() || ((l == way || l == LAYOUT_COUNT - 1 - way) && is_in_share(&drawn)))
                 check_gradients(&layouts[l], way, NULL);
 }
 
@@ -390,8 +389,8 @@ static void checkpoint_when_the_layout_changes_then_is_the_same(void **state)
         for (int from = 0; from < LAYOUT_COUNT; from++)
             for (int to = 0; to < LAYOUT_COUNT; to++) {
                 char name[64];
-                if (!is_full() && (to != (from + 3) % LAYOUT_COUNT || from % 2 != s ||
-                                   !is_in_share(&drawn)))
+                if (!is_full() &&
+                    (to != (from + 3) % LAYOUT_COUNT || from % 2 != s || !is_in_share(&drawn)))
                     continue;
                 snprintf(name, sizeof name, "%d-%d-%d", s, from, to);
                 const scratch_path middle = scratch_join(directory.text, name);

@@ -76,7 +76,8 @@ static void checkpoint_when_layouts_change_then_is_the_same(void **state)
         take_step(run);
     save_run(run, first.text);
     close_run(run);
-    for (uint32_t i = 0; i < COLUMN_WAY_COUNT; i += is_full() ? 1 : 3 * SANITIZER_SHARE) { /* after steps */
+    for (uint32_t i = 0; i < COLUMN_WAY_COUNT;
+         i += is_full() ? 1 : 3 * SANITIZER_SHARE) { /* after steps */
         const char *name = "";
         const double most = compare_gradients(2, &column_ways[i], first.text, &name);
         print_message("way %u after %d steps: %.2g (%s)\n", i, MANY_STEPS, most, name);

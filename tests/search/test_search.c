@@ -288,7 +288,7 @@ static void auto_when_a_fixed_policy_fits_then_is_not_refused(void **state)
     };
     static const char *const hosts[] = {"host-memory=1G", "host-memory=3M", "host-memory=2M"};
     uint32_t fitting = 0, refused = 0;
-    for (size_t h = 0; h < 3; h++)
+    for (size_t h = 0; h < 3; h += SANITIZER_SHARE > 1 ? 2 : 1)
         for (int size = 10; size <= 40; size += 2 * SANITIZER_SHARE) {
             char device[64];
             double best = INFINITY;
@@ -331,8 +331,8 @@ static void auto_when_states_and_activations_need_the_disk_then_finds_both_homes
     (void)state;
     static const char *const hosts[] = {"host-memory=3M", "host-memory=4M"};
     static const char *const devices[] = {"device-memory=4608K", "device-memory=5M"};
-    for (size_t h = 0; h < sizeof hosts / sizeof hosts[0]; h++)
-        for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d++) {
+    for (size_t h = 0; h < sizeof hosts / sizeof hosts[0]; h += SANITIZER_SHARE)
+        for (size_t d = 0; d < sizeof devices / sizeof devices[0]; d += SANITIZER_SHARE) {
             const char *common[] = {devices[d], hosts[h], "disk-dir=/tmp", "disk-space=1G",
                                     "accumulate=12"};
             const double asked =
