@@ -6,7 +6,7 @@
  * on the same tokens; every loss, every norm and every bit of parameters and moments must equal
  * those of the plainest run (everything on the device, one thread, no recomputation) in the same
  * compute type, of the same update rules and types of states. With four and more micro-batches the
- * plans have loops. 100 combinations quick, 600 full; under sanitizers 30 (threads: 12), without
+ * plans have loops. 100 combinations quick, 600 full; under sanitizers 30 (threads: 6), without
  * the plainest run. SL_TEST_SEED repeats a run.
  */
 #define _GNU_SOURCE /* nftw */
@@ -38,7 +38,7 @@ static uint64_t combination_count(void)
 {
     if (getenv("SL_TEST_FULL"))
         return 600;
-    return SANITIZES_THREADS ? 12 : SANITIZER_SHARE > 1 ? 30 : 100;
+    return SANITIZES_THREADS ? 6 : SANITIZER_SHARE > 1 ? 30 : 100;
 }
 
 /* Sanitizers see what the placed runs touch; another build compares their numbers. */
