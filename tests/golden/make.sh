@@ -3,10 +3,11 @@
 # that is to be remembered. README.md says why they are not made again. Needs jq and xxhsum.
 #
 # usage: make.sh SLUICE COMMIT NAME...    the built command, the commit that it was built from, and
-#                                         what is made: fp32, bf16, fp16, rules, lora
+#                                         what is made: fp32, bf16, fp16, rules, lora, halves,
+#                                         codes, turned
 set -eu
 
-[ $# -gt 2 ] || { sed -n 's/^# \{0,1\}//; 2,6p' "$0" >&2; exit 64; }
+[ $# -gt 2 ] || { sed -n 's/^# \{0,1\}//; 2,7p' "$0" >&2; exit 64; }
 sluice=$(realpath "$1")
 commit=$2
 shift 2
@@ -53,6 +54,19 @@ run()
         ;;
     lora)
         set -- --lora-rank 3 --lora-targets c_attn,mlp.c_proj --state-type int8 "$@"
+        precision=bf16
+        ;;
+    halves)
+        set -- --rule 'h.*.attn.*=lion' 'wte.*=sgd' --momentum 0.9 --nesterov --state-type bf16 \
+            --master-type low "$@"
+        precision=bf16
+        ;;
+    codes)
+        set -- --rule 'h.*.attn.*=lion' 'wte.*=sgd' --momentum 0.9 --state-type int8 "$@"
+        precision=fp32
+        ;;
+    turned)
+        set -- --rule 'h.*.weight=muon' 'h.*.ln_?.weight=adamw' 'wte.*=sgd' --master-type low "$@"
         precision=bf16
         ;;
     *) precision=$name ;;
