@@ -299,9 +299,23 @@ static void add_sums(const sl_cluster_candidate *candidate, const sl_exchange_co
         out->data += exposed_beside(gathers, out->forward, it->layers);
 }
 
-/* What is updated off the device: gradients go down, parameters come up, states go from and to
- * drives, and the host computes; the slowest of them counts. Directions come up to be turned, and
- * go down again. */
+/* Of the link, for updates off the device: the way on which more bytes travel. Up come parameters;
+ * down go gradients that are on the device, and parameters that are there, if a master in halves
+ * makes the update read them. Directions come up to be turned, and go down again. */
+static double update_copy_seconds(const sl_cluster_job *job, const sl_policy_options *placement,
+                                  const stage *it, double away)
+{
+    const double directions = it->directions * it->grad_bytes;
+    const double params = it->trained * it->param_bytes;
+    double down = directions +
+                  it->trained * it->grad_bytes * share_of(placement, SL_GROUP_GRAD, SL_TIER_DEVICE);
+    if (job->rules.master == SL_MASTER_LOW)
+        down += params * share_of(placement, SL_GROUP_PARAM, SL_TIER_DEVICE);
+    return host_link_seconds(job->cluster, away * fmax(params + directions, down));
+}
+
+/* What is updated off the device: the link copies, states go from and to drives, and the host
+ * computes; the slowest of them counts. */
 static void add_update(const sl_cluster_job *job, const sl_cluster_candidate *candidate,
                        const stage *it, times *out)
 {
@@ -315,8 +329,7 @@ static void add_update(const sl_cluster_job *job, const sl_cluster_candidate *ca
     if (on_disk > 0)
         out->drive_seconds = cluster->node_gpus * (on_disk / cluster->disk_read_rate +
                                                    on_disk / cluster->disk_write_rate);
-    const double copies = host_link_seconds(
-        cluster, away * (it->trained * it->param_bytes + it->directions * it->grad_bytes));
+    const double copies = update_copy_seconds(job, &candidate->placement, it, away);
     out->copy_seconds += copies;
     const double off = fmax(fmax(out->host_update, out->drive_seconds), copies);
     out->update = out->device_update;

@@ -312,6 +312,7 @@ static const asked askeds[] = {
     {"frozen MLPs", {.freeze = {.count = 0}}, 0},
     {"muon, sgd, frozen", {.rule = {.count = 0}}, 0},
     {"adapters", {.has_adapters = true}, 8},
+    {"low masters", {.master = SL_MASTER_LOW, .states = SL_STATES_INT8}, 0},
 };
 
 static void ask(const asked *what, sl_cluster_job *job)
@@ -325,37 +326,124 @@ static void ask(const asked *what, sl_cluster_job *job)
         job->shape.lora = (sl_lora){.rank = what->adapters, .alpha = 8, .targets = SL_LORA_ALL};
 }
 
+/* Leaves one candidate, of four ranks. */
+static sl_cluster_question rule_question(const sl_cluster *cluster, size_t index, int zero)
+{
+    sl_cluster_question question = small_question(cluster);
+    ask(&askeds[index], &question.job);
+    question.job.ranks = 4;
+    question.job.global_batch = 8;
+    question.tensor = 1 + index % 2;
+    question.stages = 1;
+    question.zero = zero;
+    question.micro_batch = 2;
+    question.recompute = SL_RECOMPUTE_SELECTIVE;
+    question.policy = SL_POLICY_DEVICE;
+    question.accumulation = SL_ACCUMULATE_MICRO;
+    return question;
+}
+
+static sl_cluster_estimate choose_one(sl_cluster_question *question, bool plans, const char *name)
+{
+    static sl_cluster_answer answer;
+    question->plans = plans;
+    if (sl_cluster_choose(question, &answer) != SL_OK)
+        fail_msg("%s: %s", name, sl_status_message());
+    assert_true(answer.best[0].is_planned == plans);
+    return answer.best[0];
+}
+
 /* As above, of tensor-parallel and data-parallel ranks. */
 static void parts_when_tensors_have_rules_then_agree_with_the_whole_plan(void **state)
 {
     (void)state;
     const sl_cluster cluster = load_example("dgx-a100-80gb.json");
-    static sl_cluster_answer costs, whole;
     for (size_t i = 0; i < sizeof askeds / sizeof askeds[0]; i++) {
-        sl_cluster_question question = small_question(&cluster);
-        ask(&askeds[i], &question.job);
-        question.job.ranks = 4;
-        question.job.global_batch = 8;
-        question.tensor = 1 + i % 2;
-        question.stages = 1;
-        question.zero = (int)(i % 3); /* stage 3 keeps what it gathers where there is room */
-        question.micro_batch = 2;
-        question.recompute = SL_RECOMPUTE_SELECTIVE;
-        question.policy = SL_POLICY_DEVICE;
-        question.accumulation = SL_ACCUMULATE_MICRO;
-        if (sl_cluster_choose(&question, &costs) != SL_OK)
-            fail_msg("%s: %s", askeds[i].name, sl_status_message());
-        question.plans = true;
-        assert_int_equal(sl_cluster_choose(&question, &whole), SL_OK);
-        assert_true(whole.best[0].is_planned && !costs.best[0].is_planned);
-        const double bytes = (double)costs.best[0].bytes[SL_TIER_DEVICE] /
-                             (double)whole.best[0].bytes[SL_TIER_DEVICE];
-        const double time = costs.best[0].step_seconds / whole.best[0].step_seconds;
+        sl_cluster_question question = rule_question(&cluster, i, (int)(i % 3));
+        const sl_cluster_estimate costs = choose_one(&question, false, askeds[i].name);
+        const sl_cluster_estimate whole = choose_one(&question, true, askeds[i].name);
+        const double bytes =
+            (double)costs.bytes[SL_TIER_DEVICE] / (double)whole.bytes[SL_TIER_DEVICE];
+        const double time = costs.step_seconds / whole.step_seconds;
         print_message("%s, %u tensor ranks, ZeRO %d: bytes %.3f, time %.3f of the whole plan's\n",
                       askeds[i].name, question.tensor, question.zero, bytes, time);
         assert_true(bytes > 0.9 && bytes < 1.1);
         assert_true(time > 0.8 && time < 1.2);
     }
+}
+
+/* True if the whole plan of a candidate fits into a share of the bytes that its costs say. */
+static bool fits_whole(const sl_cluster_job *job, const sl_cluster_estimate *costs, double share)
+{
+    const sl_cluster_candidate *candidate = &costs->candidate;
+    const sl_layer_cost_args sample = sl_cluster_layer_args(job, candidate);
+    sl_task task = sl_layer_cost_task(&sample, &candidate->layout, job->shape.layers);
+    const sl_choice choice = {.prefetch = SL_PREFETCH_AUTO,
+                              .micro_batch = candidate->micro_batch,
+                              .accumulate = candidate->accumulate,
+                              .recompute = candidate->recompute,
+                              .accumulation = candidate->accumulation,
+                              .placement = candidate->placement,
+                              .device_memory =
+                                  (uint64_t)(share * (double)costs->bytes[SL_TIER_DEVICE]),
+                              .host_memory = costs->budget[SL_TIER_HOST],
+                              .disk_space = costs->budget[SL_TIER_DISK]};
+    sl_blueprint *blueprint = NULL;
+    sl_fit_failure failure;
+    task.zero = candidate->zero;
+    const sl_status status = sl_blueprint_build(&task, &choice, &blueprint, &failure);
+    sl_blueprint_close(blueprint);
+    assert_true(status == SL_OK || status == SL_ERROR_FIT);
+    return status == SL_OK;
+}
+
+/* At stage 3 a whole plan keeps what it gathers where there is room. Here there is little: it fits
+ * into a tenth more than the costs say, not into much less, and gathers as often as they do. */
+static void parts_when_shared_by_stage_3_then_agree_with_a_plan_in_little_memory(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof askeds / sizeof askeds[0]; i++) {
+        sl_cluster cluster = load_example("dgx-a100-80gb.json");
+        sl_cluster_question question = rule_question(&cluster, i, 3);
+        const sl_cluster_estimate costs = choose_one(&question, false, askeds[i].name);
+        const double bytes = 1.1 * (double)costs.bytes[SL_TIER_DEVICE];
+        assert_false(fits_whole(&question.job, &costs, 0.9));
+        cluster.device_bytes = cluster.reserved_bytes + (uint64_t)bytes;
+        const sl_cluster_estimate whole = choose_one(&question, true, askeds[i].name);
+        const double time = costs.step_seconds / whole.step_seconds;
+        print_message("%s, %u tensor ranks: time %.3f of the whole plan's\n", askeds[i].name,
+                      question.tensor, time);
+        assert_true(time > 0.8 && time < 1.2);
+    }
+}
+
+/* Where the update is on the host and reads the parameter, which is on the device, twice the bytes
+ * go down the link. Where the link is slow, they add as much time as they do to the whole plan. */
+static void masters_when_in_halves_then_parameters_go_down_the_link(void **state)
+{
+    (void)state;
+    sl_cluster cluster = load_example("dgx-a100-80gb.json");
+    cluster.host_link.byte_rate /= 50;
+    double seconds[SL_MASTER_COUNT], planned[SL_MASTER_COUNT], busy[SL_MASTER_COUNT];
+    for (int master = 0; master < SL_MASTER_COUNT; master++) {
+        sl_cluster_question question = small_question(&cluster);
+        question.job.rules.master = (uint32_t)master;
+        question.job.ranks = question.job.global_batch = 1;
+        question.policy = SL_POLICY_STATIC;
+        question.recompute = SL_RECOMPUTE_NONE;
+        const sl_cluster_estimate costs = choose_one(&question, false, "static");
+        const sl_cluster_estimate whole = choose_one(&question, true, "static");
+        seconds[master] = costs.step_seconds;
+        busy[master] = costs.busy_seconds[SL_CLUSTER_HOST_LINK];
+        planned[master] = whole.step_seconds;
+    }
+    const double more = seconds[SL_MASTER_LOW] - seconds[SL_MASTER_FP32];
+    const double planned_more = planned[SL_MASTER_LOW] - planned[SL_MASTER_FP32];
+    print_message("%.3f s and %.3f s more, planned %.3f s and %.3f s more\n",
+                  seconds[SL_MASTER_FP32], more, planned[SL_MASTER_FP32], planned_more);
+    assert_true(fabs(busy[SL_MASTER_LOW] / busy[SL_MASTER_FP32] - 2) < 1e-6);
+    assert_true(more > 0.1 * seconds[SL_MASTER_FP32]);
+    assert_true(more / planned_more > 0.8 && more / planned_more < 1.2);
 }
 
 /* The bytes of states are those that the layout of the whole model has, but for rounding chunks. */
@@ -556,6 +644,8 @@ int main(void)
         cmocka_unit_test(plan_when_compared_with_figure_13_then_the_order_is_that_of_the_figure),
         cmocka_unit_test(parts_when_compared_with_the_whole_plan_then_bytes_and_time_agree),
         cmocka_unit_test(parts_when_tensors_have_rules_then_agree_with_the_whole_plan),
+        cmocka_unit_test(parts_when_shared_by_stage_3_then_agree_with_a_plan_in_little_memory),
+        cmocka_unit_test(masters_when_in_halves_then_parameters_go_down_the_link),
         cmocka_unit_test(states_when_counted_by_rule_then_are_those_of_the_layout),
         cmocka_unit_test(choose_when_all_is_open_then_no_fixed_layout_is_faster),
         cmocka_unit_test(choose_when_nothing_fits_then_the_nearest_miss_is_named),
