@@ -241,9 +241,10 @@ typedef struct sl_machine {
     /* Of an op that adds to its output (sl_op_adds); if not measured, the rates in `op` count. */
     sl_adding_rates adding_op[SL_OP_COUNT];
     sl_op_rate host_update[SL_TYPE_COUNT]; /* updates on the host lane */
-    /* Of updates; where a rate is not measured, that of ADAMW with states in fp32 counts: its
-     * `op`, or `host_update`. */
-    sl_update_rates update[SL_OP_COUNT];
+    /* Of updates, by type of the master; where a rate is not measured, that of the same update
+     * beside a master in fp32 counts, then that of ADAMW with states in fp32: its `op`, or
+     * `host_update`. */
+    sl_update_rates update[SL_MASTER_COUNT][SL_OP_COUNT];
     double copy_rate[SL_LANE_COUNT]; /* bytes a second of each lane that copies, alone */
     double mixed_disk_rate; /* bytes a second, read plus written, when both lanes of the disk run */
     /* Bytes a second that copies and updates together move through host memory; 0: no limit. */

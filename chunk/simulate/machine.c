@@ -147,20 +147,25 @@ static double scale_update_rate(double rate, double adamw, double flops, double 
     return smaller(rate * flops, fmax(rate, adamw) * bytes);
 }
 
+static void scale_update(const sl_machine *machine, sl_update_rates *rates, double flops,
+                         double bytes)
+{
+    for (int states = 0; states < SL_STATES_COUNT; states++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++) {
+            double *device = &rates->device[states][type], *host = &rates->host[states][type];
+            if (machine->shares_cores)
+                *device = scale_update_rate(*device, machine->op[SL_OP_ADAMW][type].byte_rate,
+                                            flops, bytes);
+            *host = scale_update_rate(*host, machine->host_update[type].byte_rate, flops, bytes);
+        }
+}
+
 /* To be called before the rates of ADAMW are scaled. */
 static void scale_updates(sl_machine *machine, double flops, double bytes)
 {
-    for (int kind = 0; kind < SL_OP_COUNT; kind++)
-        for (int states = 0; states < SL_STATES_COUNT; states++)
-            for (int type = 0; type < SL_TYPE_COUNT; type++) {
-                double *device = &machine->update[kind].device[states][type];
-                double *host = &machine->update[kind].host[states][type];
-                if (machine->shares_cores)
-                    *device = scale_update_rate(*device, machine->op[SL_OP_ADAMW][type].byte_rate,
-                                                flops, bytes);
-                *host =
-                    scale_update_rate(*host, machine->host_update[type].byte_rate, flops, bytes);
-            }
+    for (int master = 0; master < SL_MASTER_COUNT; master++)
+        for (int kind = 0; kind < SL_OP_COUNT; kind++)
+            scale_update(machine, &machine->update[master][kind], flops, bytes);
 }
 
 static void share_among_ranks(sl_machine *machine, double ranks)
@@ -260,11 +265,15 @@ static const sl_op_rate *find_rate(const sl_machine *machine, sl_op_kind kind,
 static double find_update_rate(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,
                                bool on_host)
 {
-    const sl_update_rates *rates = &machine->update[kind];
+    double rate = 0;
     if (!sl_op_info_of(kind)->updates_chunk)
         return 0;
-    return on_host ? rates->host[attrs->state_type][attrs->type]
-                   : rates->device[attrs->state_type][attrs->type];
+    for (int master = (int)attrs->master_type; master >= SL_MASTER_FP32 && rate <= 0; master--) {
+        const sl_update_rates *rates = &machine->update[master][kind];
+        rate = on_host ? rates->host[attrs->state_type][attrs->type]
+                       : rates->device[attrs->state_type][attrs->type];
+    }
+    return rate;
 }
 
 double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,

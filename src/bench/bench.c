@@ -257,9 +257,10 @@ static void name_case(const sl_ops_case *one, char out_name[64])
     unsigned long long rows = a->row_count ? a->row_count : a->batch * a->seq;
     unsigned long long out = a->out ? a->out : a->id_count;
     if (a->element_count)
-        snprintf(out_name, 64, "%s %.4g M%s%s", name, 1e-6 * (double)a->element_count,
+        snprintf(out_name, 64, "%s %.4g M%s%s%s", name, 1e-6 * (double)a->element_count,
                  a->grad_type ? ", half gradient" : "",
-                 state_names[info->updates_chunk ? a->state_type : SL_STATES_FP32]);
+                 state_names[info->updates_chunk ? a->state_type : SL_STATES_FP32],
+                 info->updates_chunk && a->master_type == SL_MASTER_LOW ? ", low master" : "");
     else if (a->heads)
         snprintf(out_name, 64, "%s %llu x T=%llu, %llu wide", name, (unsigned long long)a->batch,
                  (unsigned long long)a->seq, (unsigned long long)a->in);

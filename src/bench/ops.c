@@ -234,34 +234,53 @@ static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *sele
     return SL_OK;
 }
 
-static bool has_states(sl_op_kind kind)
+/* True if an operand has other bytes with the one attributes than with the other. */
+static bool differs(sl_op_kind kind, const sl_op_attrs *one, const sl_op_attrs *other)
 {
-    const sl_op_attrs fp32 = {.element_count = SL_BLOCK_ELEMENTS};
-    const sl_op_attrs int8 = {.element_count = SL_BLOCK_ELEMENTS, .state_type = SL_STATES_INT8};
     for (uint32_t i = 0; i < sl_op_info_of(kind)->operand_count; i++)
-        if (sl_op_least_bytes(kind, &fp32, i) != sl_op_least_bytes(kind, &int8, i))
+        if (sl_op_least_bytes(kind, one, i) != sl_op_least_bytes(kind, other, i))
             return true;
     return false;
 }
 
-/* Each op that updates, with states of each type; ADAMW with fp32 is one of the chunks. */
+/* An update that training may have, and whose rate is not that of the chunks: ADAMW with all in
+ * fp32. Masters are in halves beside bf16 alone. */
+static bool is_update(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    sl_op_attrs fp32_states = *attrs, fp32_master = *attrs;
+    const bool is_low = attrs->master_type == SL_MASTER_LOW;
+    fp32_states.state_type = SL_STATES_FP32;
+    fp32_master.master_type = SL_MASTER_FP32;
+    if (attrs->state_type != SL_STATES_FP32 && !differs(kind, attrs, &fp32_states))
+        return false;
+    if (is_low && (attrs->type != SL_TYPE_BF16 || !differs(kind, attrs, &fp32_master)))
+        return false;
+    return kind != SL_OP_ADAMW || is_low || attrs->state_type != SL_STATES_FP32;
+}
+
+/* With states and masters of each type. */
+static sl_status add_update_types(sl_ops *ops, sl_op_kind kind, uint64_t elements)
+{
+    for (int master = 0; master < SL_MASTER_COUNT; master++)
+        for (int states = 0; states < SL_STATES_COUNT; states++)
+            for (int type = 0; type < SL_TYPE_COUNT; type++) {
+                const sl_op_attrs attrs = {.element_count = elements,
+                                           .type = (uint16_t)type,
+                                           .grad_type = (uint16_t)type,
+                                           .state_type = (uint32_t)states,
+                                           .master_type = (uint32_t)master};
+                if (is_update(kind, &attrs))
+                    SL_TRY(add_case(ops, kind, &attrs));
+            }
+    return SL_OK;
+}
+
 static sl_status add_updates(sl_ops *ops, const sl_ops_selection *selection)
 {
-    for (int kind = 0; kind < SL_OP_COUNT; kind++) {
-        if (!sl_op_info_of((sl_op_kind)kind)->updates_chunk)
-            continue;
-        const int first = kind == SL_OP_ADAMW ? SL_STATES_BF16 : SL_STATES_FP32;
-        const int count = has_states((sl_op_kind)kind) ? SL_STATES_COUNT : SL_STATES_FP32 + 1;
-        for (int states = first; states < count; states++)
-            for (int type = 0; type < SL_TYPE_COUNT; type++) {
-                const sl_op_attrs attrs = {
-                    .element_count = selection->small_shape ? small_elements : chunk_elements[0],
-                    .type = (uint16_t)type,
-                    .grad_type = (uint16_t)type,
-                    .state_type = (uint32_t)states};
-                SL_TRY(add_case(ops, (sl_op_kind)kind, &attrs));
-            }
-    }
+    const uint64_t elements = selection->small_shape ? small_elements : chunk_elements[0];
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        if (sl_op_info_of((sl_op_kind)kind)->updates_chunk)
+            SL_TRY(add_update_types(ops, (sl_op_kind)kind, elements));
     return SL_OK;
 }
 
@@ -604,8 +623,7 @@ typedef struct fit {
 /* A case of add_updates, whose rate is not one of the kind's. */
 static bool is_of_rule(const sl_ops_case *one)
 {
-    return sl_op_info_of(one->kind)->updates_chunk &&
-           (one->kind != SL_OP_ADAMW || one->attrs.state_type != SL_STATES_FP32);
+    return sl_op_info_of(one->kind)->updates_chunk && is_update(one->kind, &one->attrs);
 }
 
 /* Writes the rate of one kind and type, if there are cases of it. */
@@ -648,7 +666,7 @@ static void fit_updates(const sl_ops *ops, bool on_host, sl_machine *machine)
 {
     for (uint32_t i = 0; i < ops->count; i++) {
         const sl_ops_case *one = &ops->cases[i];
-        sl_update_rates *rates = &machine->update[one->kind];
+        sl_update_rates *rates = &machine->update[one->attrs.master_type][one->kind];
         double(*of)[SL_TYPE_COUNT] = on_host ? rates->host : rates->device;
         if (!is_of_rule(one))
             continue;

@@ -138,9 +138,12 @@ static const sl_field machine_fields[] = {
     SL_FIELD("host_memory_rate", sl_machine, host_memory_rate, .flags = SL_FIELD_OPTIONAL),
     SL_FIELD_AS(MAP, "host_adamw", sl_machine, host_update, .names = "fp32|bf16|fp16",
                 .stride = sizeof(sl_op_rate), .fields = &rate),
-    SL_FIELD_AS(MAP, "updates", sl_machine, update, .names = SL_OP_LIST(OP_NAME),
+    SL_FIELD_AS(MAP, "updates", sl_machine, update[SL_MASTER_FP32], .names = SL_OP_LIST(OP_NAME),
                 .fields = &update_rates, .stride = sizeof(sl_update_rates),
                 .flags = SL_FIELD_CLOSED | SL_FIELD_OPTIONAL),
+    SL_FIELD_AS(MAP, "updates_of_halves", sl_machine, update[SL_MASTER_LOW],
+                .names = SL_OP_LIST(OP_NAME), .fields = &update_rates,
+                .stride = sizeof(sl_update_rates), .flags = SL_FIELD_CLOSED | SL_FIELD_OPTIONAL),
     {0},
 };
 

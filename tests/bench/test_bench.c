@@ -232,27 +232,40 @@ static void count_line(void *user, const char *line)
     count_lines += *line != '\0';
 }
 
-/* Of each rule that has states, with states of each type; the others have one rate. */
+typedef struct update_case {
+    sl_op_kind kind;
+    bool has_small_states, has_fp32, has_master;
+} update_case;
+
+static void assert_update(const sl_machine *machine, const update_case *it, sl_master master)
+{
+    const sl_update_rates *rates = &machine->update[master][it->kind];
+    const bool is_low = master == SL_MASTER_LOW;
+    assert_int_equal(rates->is_measured, !is_low || it->has_master);
+    for (int states = 0; states < SL_STATES_COUNT; states++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++) {
+            bool is_there = states == SL_STATES_FP32 ? it->has_fp32 : it->has_small_states;
+            if (is_low)
+                is_there = it->has_master && type == SL_TYPE_BF16 &&
+                           (states == SL_STATES_FP32 || it->has_small_states);
+            assert_true((rates->device[states][type] > 0) == is_there);
+            assert_true(rates->host[states][type] == rates->device[states][type]);
+        }
+}
+
+/* Of each rule that has states, with states of each type; the others have one rate. In bf16 the
+ * same beside masters in halves. */
 static void assert_updates(const sl_machine *machine)
 {
-    static const struct {
-        sl_op_kind kind;
-        bool has_small_states, has_fp32;
-    } updates[] = {{SL_OP_ADAMW, true, false}, /* fp32: among the ops */
-                   {SL_OP_LION, true, true},
-                   {SL_OP_SGD, true, true},
-                   {SL_OP_MOMENTUM, false, true},
-                   {SL_OP_APPLY, false, true}};
+    static const update_case updates[] = {
+        {SL_OP_ADAMW, true, false, true}, /* fp32: among the ops */
+        {SL_OP_LION, true, true, true},
+        {SL_OP_SGD, true, true, true},
+        {SL_OP_MOMENTUM, false, true, false},
+        {SL_OP_APPLY, false, true, true}};
     for (size_t i = 0; i < sizeof updates / sizeof updates[0]; i++)
-        for (int states = 0; states < SL_STATES_COUNT; states++)
-            for (int type = 0; type < SL_TYPE_COUNT; type++) {
-                const sl_update_rates *rates = &machine->update[updates[i].kind];
-                const bool is_there =
-                    states == SL_STATES_FP32 ? updates[i].has_fp32 : updates[i].has_small_states;
-                assert_true(rates->is_measured);
-                assert_true((rates->device[states][type] > 0) == is_there);
-                assert_true(rates->host[states][type] == rates->device[states][type]);
-            }
+        for (int master = 0; master < SL_MASTER_COUNT; master++)
+            assert_update(machine, &updates[i], (sl_master)master);
 }
 
 static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here(void **state)

@@ -37,13 +37,15 @@ static void fill_machine(sl_machine *machine)
     adding->is_measured = true;
     for (int type = 0; type < SL_TYPE_COUNT; type++, next += 3)
         adding->rate[type] = (sl_op_rate){next, next + 1, next + 2};
-    sl_update_rates *update = &machine->update[SL_OP_LION];
-    update->is_measured = true;
-    for (int states = 0; states < SL_STATES_COUNT; states++)
-        for (int type = 0; type < SL_TYPE_COUNT; type++) {
-            update->device[states][type] = next++;
-            update->host[states][type] = next++;
-        }
+    for (int master = 0; master < SL_MASTER_COUNT; master++) {
+        sl_update_rates *update = &machine->update[master][SL_OP_LION];
+        update->is_measured = true;
+        for (int states = 0; states < SL_STATES_COUNT; states++)
+            for (int type = 0; type < SL_TYPE_COUNT; type++) {
+                update->device[states][type] = next++;
+                update->host[states][type] = next++;
+            }
+    }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (!sl_lane_copies((sl_lane)lane))
             continue;
@@ -71,11 +73,13 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
         assert_int_equal(a->adding_op[kind].is_measured, b->adding_op[kind].is_measured);
         assert_memory_equal(a->adding_op[kind].rate, b->adding_op[kind].rate,
                             sizeof a->adding_op[kind].rate);
-        assert_int_equal(a->update[kind].is_measured, b->update[kind].is_measured);
-        assert_memory_equal(a->update[kind].device, b->update[kind].device,
-                            sizeof a->update[kind].device);
-        assert_memory_equal(a->update[kind].host, b->update[kind].host,
-                            sizeof a->update[kind].host);
+        for (int master = 0; master < SL_MASTER_COUNT; master++) {
+            const sl_update_rates *left = &a->update[master][kind];
+            const sl_update_rates *right = &b->update[master][kind];
+            assert_int_equal(left->is_measured, right->is_measured);
+            assert_memory_equal(left->device, right->device, sizeof left->device);
+            assert_memory_equal(left->host, right->host, sizeof left->host);
+        }
     }
     assert_memory_equal(a->host_update, b->host_update, sizeof a->host_update);
     assert_memory_equal(a->copy_rate, b->copy_rate, sizeof a->copy_rate);
@@ -106,9 +110,10 @@ static void update_when_not_measured_then_is_as_fast_as_adamw(void **state)
     profile.machine.op[SL_OP_ADAMW][SL_TYPE_BF16] = (sl_op_rate){.byte_rate = 1e6};
     profile.machine.host_update[SL_TYPE_BF16] = (sl_op_rate){.byte_rate = 2e6};
     for (int is_measured = 0; is_measured < 2; is_measured++) {
-        profile.machine.update[SL_OP_LION].is_measured = is_measured;
-        profile.machine.update[SL_OP_LION].device[SL_STATES_INT8][SL_TYPE_BF16] = 4e5;
-        profile.machine.update[SL_OP_LION].device[SL_STATES_FP32][SL_TYPE_BF16] = 7e5;
+        sl_update_rates *rates = &profile.machine.update[SL_MASTER_FP32][SL_OP_LION];
+        rates->is_measured = is_measured;
+        rates->device[SL_STATES_INT8][SL_TYPE_BF16] = 4e5;
+        rates->device[SL_STATES_FP32][SL_TYPE_BF16] = 7e5;
         assert_int_equal(sl_profile_save(&profile, "rates.json", NULL), SL_OK);
         assert_int_equal(sl_profile_load("rates.json", &loaded), SL_OK);
         const sl_machine *machine = &loaded.machine;
@@ -116,6 +121,38 @@ static void update_when_not_measured_then_is_as_fast_as_adamw(void **state)
                          (3 + bytes / (is_measured ? 4e5 : 1e6))) < 1e-9);
         assert_true(fabs(sl_machine_op_seconds(machine, SL_OP_LION, &attrs, true) -
                          (3 + bytes / 2e6)) < 1e-9);
+    }
+}
+
+/* A profile of an older version knows masters in fp32 alone. */
+static void update_when_of_halves_then_has_its_rate_or_that_beside_fp32(void **state)
+{
+    (void)state;
+    static const struct {
+        bool has_fp32, has_low;
+        double rate; /* that counts */
+    } rows[] = {{false, false, 1e6}, {true, false, 4e5}, {true, true, 3e5}, {false, true, 3e5}};
+    const sl_op_attrs attrs = {.element_count = 1 << 20,
+                               .type = SL_TYPE_BF16,
+                               .state_type = SL_STATES_INT8,
+                               .master_type = SL_MASTER_LOW};
+    const double bytes = (double)sl_op_traffic_bytes(SL_OP_LION, &attrs);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sl_profile profile, loaded;
+        sl_profile_init(&profile, &here);
+        sl_machine *machine = &profile.machine;
+        sl_update_rates *fp32 = &machine->update[SL_MASTER_FP32][SL_OP_LION];
+        sl_update_rates *low = &machine->update[SL_MASTER_LOW][SL_OP_LION];
+        machine->op_seconds = 3;
+        machine->op[SL_OP_ADAMW][SL_TYPE_BF16] = (sl_op_rate){.byte_rate = 1e6};
+        fp32->is_measured = rows[i].has_fp32;
+        fp32->device[SL_STATES_INT8][SL_TYPE_BF16] = 4e5;
+        low->is_measured = rows[i].has_low;
+        low->device[SL_STATES_INT8][SL_TYPE_BF16] = 3e5;
+        assert_int_equal(sl_profile_save(&profile, "halves.json", NULL), SL_OK);
+        assert_int_equal(sl_profile_load("halves.json", &loaded), SL_OK);
+        assert_true(fabs(sl_machine_op_seconds(&loaded.machine, SL_OP_LION, &attrs, false) -
+                         (3 + bytes / rows[i].rate)) < 1e-9);
     }
 }
 
@@ -133,12 +170,17 @@ static void update_when_scaled_then_memory_bounds_it_at_last(void **state)
         machine.core_count = 16;
         machine.op[SL_OP_ADAMW][SL_TYPE_FP32].byte_rate = 100;
         machine.host_update[SL_TYPE_FP32].byte_rate = 100;
-        machine.update[SL_OP_LION].device[SL_STATES_BF16][SL_TYPE_FP32] = rows[i].measured;
-        machine.update[SL_OP_LION].host[SL_STATES_BF16][SL_TYPE_FP32] = rows[i].measured;
+        for (int master = 0; master < SL_MASTER_COUNT; master++) {
+            sl_update_rates *rates = &machine.update[master][SL_OP_LION];
+            rates->device[SL_STATES_BF16][SL_TYPE_FP32] = rows[i].measured;
+            rates->host[SL_STATES_BF16][SL_TYPE_FP32] = rows[i].measured;
+        }
         sl_machine_scale(&machine, rows[i].workers, 1);
-        const sl_update_rates *found = &machine.update[SL_OP_LION];
-        assert_true(fabs(found->device[SL_STATES_BF16][SL_TYPE_FP32] - rows[i].scaled) < 1e-9);
-        assert_true(fabs(found->host[SL_STATES_BF16][SL_TYPE_FP32] - rows[i].scaled) < 1e-9);
+        for (int master = 0; master < SL_MASTER_COUNT; master++) {
+            const sl_update_rates *found = &machine.update[master][SL_OP_LION];
+            assert_true(fabs(found->device[SL_STATES_BF16][SL_TYPE_FP32] - rows[i].scaled) < 1e-9);
+            assert_true(fabs(found->host[SL_STATES_BF16][SL_TYPE_FP32] - rows[i].scaled) < 1e-9);
+        }
     }
 }
 
@@ -245,7 +287,7 @@ static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
     char note[SL_PROFILE_NOTE_BYTES];
     sl_profile_init(&profile, &here);
     profile.machine.adding_op[SL_OP_LINEAR_WEIGHT_BACKWARD].is_measured = true;
-    profile.machine.update[SL_OP_LION].is_measured = true;
+    profile.machine.update[SL_MASTER_FP32][SL_OP_LION].is_measured = true;
     assert_int_equal(sl_profile_save(&profile, "sound.json", NULL), SL_OK);
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         plant(&damages[i], "damaged.json");
@@ -541,6 +583,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profile_when_saved_then_every_number_comes_back),
         cmocka_unit_test(update_when_not_measured_then_is_as_fast_as_adamw),
+        cmocka_unit_test(update_when_of_halves_then_has_its_rate_or_that_beside_fp32),
         cmocka_unit_test(update_when_scaled_then_memory_bounds_it_at_last),
         cmocka_unit_test(profile_when_saved_again_then_replaced_and_nothing_left_behind),
         cmocka_unit_test(disk_when_not_measured_again_then_kept_of_the_same_machine_only),
