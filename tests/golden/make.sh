@@ -109,7 +109,7 @@ for name in "$@"; do
     echo step-00000006 > "$name/LATEST"
     run "$name" --resume --log-json log
     expect "$name"
-    rm -r "$name/step-00000012" log
+    rm -r "$name/step-00000012" log "$name/.lock"
     echo step-00000006 > "$name/LATEST"
     forget_directory "$name/step-00000006/manifest.json"
 done
