@@ -7,26 +7,21 @@
 
 #include "base/hash.h"
 
-enum { PART_BYTES = 16384 };
-
 static bool is_compared(const sl_replicas *it, uint32_t index)
 {
     return it->has_split || it->tensors[index].split == SL_SPLIT_NONE;
 }
 
-/* Continues `hash` with a tensor, part by part. */
+/* Continues `hash` with a tensor, part by part: behind each part stands the hash before it. */
 static sl_status hash_tensor(const sl_replicas *it, uint32_t index, sl_hash_value *hash)
 {
-    struct {
-        sl_hash_value before;
-        unsigned char bytes[PART_BYTES];
-    } part;
-    const uint64_t bytes = it->count(it->user, index);
-    for (uint64_t done = 0; done < bytes; done += PART_BYTES) {
-        const uint64_t count = bytes - done < PART_BYTES ? bytes - done : PART_BYTES;
-        part.before = *hash;
-        SL_TRY(it->read(it->user, index, done, count, part.bytes));
-        *hash = sl_hash_128(&part, sizeof part.before + count);
+    const uint64_t bytes = it->count(it->user, index), most = it->buffer_bytes / 2;
+    unsigned char *part = it->buffer;
+    for (uint64_t done = 0; done < bytes; done += most) {
+        const uint64_t count = bytes - done < most ? bytes - done : most;
+        SL_TRY(it->read(it->user, index, done, count, part));
+        memcpy(part + count, hash, sizeof *hash);
+        *hash = sl_hash_128(part, count + sizeof *hash);
     }
     return SL_OK;
 }

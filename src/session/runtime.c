@@ -11,7 +11,7 @@
 #include "machine/proof_record.h"
 #include "tensors/elements.h"
 
-enum { BUFFER_ELEMENTS = 1 << 19 }; /* in half precision, 1 MiB: a multiple of direct I/O */
+enum { BUFFER_ELEMENTS = SL_RUNTIME_BUFFER_BYTES / 2 };
 
 _Static_assert(SL_CODES_BATCH_BYTES <= BUFFER_ELEMENTS * 2, "a batch of codes fits the buffer");
 

@@ -14,6 +14,8 @@
 #include "search/search.h"
 #include "tensors/tensor_io.h"
 
+enum { SL_RUNTIME_BUFFER_BYTES = 1 << 20 }; /* a multiple of direct I/O */
+
 typedef struct sl_runtime {
     sl_blueprint *blueprint;       /* owned */
     sl_engine *engine;             /* owned */
@@ -22,7 +24,7 @@ typedef struct sl_runtime {
     uint32_t tensor_count;
     uint32_t *own; /* owned: [tensor_count]: which of program 0 it is; SL_NONE: another stage's */
     bool has_state[SL_GROUP_COUNT]; /* what is stored of the model's tensors, on any stage */
-    uint16_t *half;                 /* owned: part of a tensor in half precision */
+    uint16_t *half; /* owned [SL_RUNTIME_BUFFER_BYTES]: part of a tensor in half precision */
 } sl_runtime;
 
 /* What the engine calls; each may be NULL. See sl_engine_options. */

@@ -495,7 +495,9 @@ sl_status sl_training_compare(sl_training *training)
                             .tensor_count = program->tensor_count,
                             .count = count_parameter,
                             .read = read_parameter,
-                            .user = runtime};
+                            .user = runtime,
+                            .buffer = runtime->half,
+                            .buffer_bytes = SL_RUNTIME_BUFFER_BYTES};
     if (is_sharded || trainer->config->pp > 1) /* its lane is idle; other stages hold others */
         replicas.comm = trainer->ranks.end[SL_COMM_TENSOR].comm;
     if (trainer->config->pp > 1)

@@ -71,7 +71,7 @@ static void cores_when_asked_for_by_every_carrier_are_found(void **state)
 
 /* ---- replicated parameters ---- */
 
-enum { ELEMENTS = 10000 };
+enum { ELEMENTS = 10000, BUFFER_BYTES = 32768 }; /* the second part begins at element 4096 */
 
 static const sl_tensor_spec tensors[] = {
     {.name = "wte.weight", .element_count = ELEMENTS, .split = SL_SPLIT_ROWS},
@@ -113,13 +113,16 @@ static sl_status read_parameters(void *user, uint32_t tensor_index, uint64_t fir
 
 static sl_status compare(sl_comm *world, parameters mine, bool has_split)
 {
+    unsigned char buffer[BUFFER_BYTES];
     const sl_replicas replicas = {.comm = world,
                                   .tensors = tensors,
                                   .tensor_count = 4,
                                   .count = count_parameter,
                                   .has_split = has_split,
                                   .read = read_parameters,
-                                  .user = &mine};
+                                  .user = &mine,
+                                  .buffer = buffer,
+                                  .buffer_bytes = sizeof buffer};
     mine.rank = sl_comm_rank(world);
     return sl_replicas_compare(&replicas, 300);
 }
@@ -169,13 +172,16 @@ static void compare_whole_runs(sl_comm *world, const void *argument, answer *out
     const uint32_t rank = sl_comm_rank(world);
     uint32_t members[RANKS_MAX];
     uint64_t read_bytes[4] = {0};
+    unsigned char buffer[BUFFER_BYTES];
     parameters mine = {.rank = rank % tp, .tensor_index = UINT32_MAX, .read_bytes = read_bytes};
     const sl_replicas replicas = {.comm = world,
                                   .tensors = tensors,
                                   .tensor_count = 4,
                                   .count = count_parameter,
                                   .read = read_parameters,
-                                  .user = &mine};
+                                  .user = &mine,
+                                  .buffer = buffer,
+                                  .buffer_bytes = sizeof buffer};
     sl_comm *data = NULL;
     sl_comm_group_members(&layout, SL_COMM_DATA, rank, members);
     if (sl_comm_split(world, "dp", members, size / tp, &data) != SL_OK ||
