@@ -97,25 +97,25 @@ struct sl_messages {
 
 /* ---- the thread ---- */
 
-static void end_board(sl_messages *it, sl_status status, const char *text)
+static void end_board(sl_messages *messages, sl_status status, const char *text)
 {
-    sl_board *board = atomic_load(&it->board);
+    sl_board *board = atomic_load(&messages->board);
     if (board)
         sl_board_end(board, status, text);
 }
 
-static void describe_host(const sl_messages *it, uint32_t rank, char *text, size_t capacity)
+static void describe_host(const sl_messages *messages, uint32_t rank, char *text, size_t capacity)
 {
-    const char *host = it->peers && rank < it->size ? it->peers[rank].host : "";
+    const char *host = messages->peers && rank < messages->size ? messages->peers[rank].host : "";
     snprintf(text, capacity, "rank %u%s%s", rank, *host ? " on " : "", host);
 }
 
 /* The lock is held. */
-static void describe_peer(const sl_messages *it, uint32_t rank, char *text, size_t capacity)
+static void describe_peer(const sl_messages *messages, uint32_t rank, char *text, size_t capacity)
 {
     char who[128];
-    const peer *known = &it->peers[rank];
-    describe_host(it, rank, who, sizeof who);
+    const peer *known = &messages->peers[rank];
+    describe_host(messages, rank, who, sizeof who);
     if (*known->op)
         snprintf(text, capacity, "%s, last heard of in step %llu at %s", who,
                  (unsigned long long)known->step, known->op);
@@ -123,49 +123,49 @@ static void describe_peer(const sl_messages *it, uint32_t rank, char *text, size
         snprintf(text, capacity, "%s", who);
 }
 
-static void fail_message(sl_messages *it, const sl_message *message)
+static void fail_message(sl_messages *messages, const sl_message *message)
 {
     char who[128], text[SL_STATUS_MESSAGE_BYTES];
-    pthread_mutex_lock(&it->lock);
-    describe_host(it, message->peer, who, sizeof who);
-    pthread_mutex_unlock(&it->lock);
-    snprintf(text, sizeof text, "the connection to %s is lost: %s", who, it->error);
-    end_board(it, SL_ERROR_RANK, text);
+    pthread_mutex_lock(&messages->lock);
+    describe_host(messages, message->peer, who, sizeof who);
+    pthread_mutex_unlock(&messages->lock);
+    snprintf(text, sizeof text, "the connection to %s is lost: %s", who, messages->error);
+    end_board(messages, SL_ERROR_RANK, text);
 }
 
 /* False if the transport refuses: it counts as under way for ever. */
-static bool start_one(sl_messages *it, sl_message *message)
+static bool start_one(sl_messages *messages, sl_message *message)
 {
-    uint32_t slot = it->free_slots[--it->free_count];
-    it->slots[slot] = message;
+    uint32_t slot = messages->free_slots[--messages->free_count];
+    messages->slots[slot] = message;
     atomic_store(&message->state, MESSAGE_UNDER_WAY);
-    it->under_way += message != &it->hearing;
+    messages->under_way += message != &messages->hearing;
     const sl_mail_letter letter = {message->peer, message->tag, message->data, message->bytes};
-    bool is_started =
-        (message->is_send ? it->ops->send : it->ops->receive)(it->self, slot, &letter, it->error);
+    bool is_started = (message->is_send ? messages->ops->send : messages->ops->receive)(
+        messages->self, slot, &letter, messages->error);
     if (!is_started)
-        fail_message(it, message);
+        fail_message(messages, message);
     return is_started;
 }
 
-static sl_message *take_first(sl_messages *it)
+static sl_message *take_first(sl_messages *messages)
 {
-    pthread_mutex_lock(&it->lock);
-    sl_message *message = it->first;
+    pthread_mutex_lock(&messages->lock);
+    sl_message *message = messages->first;
     if (message) {
-        it->first = message->next;
-        it->last = it->first ? it->last : NULL;
+        messages->first = message->next;
+        messages->last = messages->first ? messages->last : NULL;
     }
-    pthread_mutex_unlock(&it->lock);
+    pthread_mutex_unlock(&messages->lock);
     return message;
 }
 
-static bool start_waiting(sl_messages *it)
+static bool start_waiting(sl_messages *messages)
 {
     sl_message *message;
     bool has_started = false;
-    while (it->free_count > 0 && (message = take_first(it)) != NULL)
-        has_started = start_one(it, message) || has_started;
+    while (messages->free_count > 0 && (message = take_first(messages)) != NULL)
+        has_started = start_one(messages, message) || has_started;
     return has_started;
 }
 
@@ -176,30 +176,30 @@ static void hear_beat(peer *from, uint64_t progress)
     from->quiet_ns = 0;
 }
 
-static void hear(sl_messages *it)
+static void hear(sl_messages *messages)
 {
-    const note_head *said = &it->heard.head;
-    const bool is_whole = it->hearing.bytes == sizeof it->heard;
-    if (it->hearing.bytes >= sizeof *said && said->rank < it->size) {
+    const note_head *said = &messages->heard.head;
+    const bool is_whole = messages->hearing.bytes == sizeof messages->heard;
+    if (messages->hearing.bytes >= sizeof *said && said->rank < messages->size) {
         if (said->kind == NOTE_LEFT)
-            atomic_store(&it->peers[said->rank].has_left, true);
+            atomic_store(&messages->peers[said->rank].has_left, true);
         else if (said->kind == NOTE_BEAT)
-            hear_beat(&it->peers[said->rank], said->progress);
+            hear_beat(&messages->peers[said->rank], said->progress);
         else if (said->kind == NOTE_ENDED && is_whole)
-            end_board(it, (sl_status)said->status, it->heard.text);
+            end_board(messages, (sl_status)said->status, messages->heard.text);
     }
-    it->hearing.bytes = sizeof it->heard;
-    start_one(it, &it->hearing);
+    messages->hearing.bytes = sizeof messages->heard;
+    start_one(messages, &messages->hearing);
 }
 
-static void complete(sl_messages *it, const sl_mail_event *event)
+static void complete(sl_messages *messages, const sl_mail_event *event)
 {
-    sl_message *message = it->slots[event->slot];
-    it->slots[event->slot] = NULL;
-    it->free_slots[it->free_count++] = event->slot;
-    it->under_way -= message != &it->hearing;
+    sl_message *message = messages->slots[event->slot];
+    messages->slots[event->slot] = NULL;
+    messages->free_slots[messages->free_count++] = event->slot;
+    messages->under_way -= message != &messages->hearing;
     if (event->has_failed) {
-        fail_message(it, message);
+        fail_message(messages, message);
         return;
     }
     if (!message->is_send)
@@ -208,112 +208,116 @@ static void complete(sl_messages *it, const sl_mail_event *event)
     atomic_store(&message->state, MESSAGE_DONE);
     if (word)
         sl_board_wake(word, sleepers); /* the message may be its owner's again */
-    if (message == &it->hearing)
-        hear(it);
+    if (message == &messages->hearing)
+        hear(messages);
 }
 
-static bool take_events(sl_messages *it)
+static bool take_events(sl_messages *messages)
 {
     uint32_t count = 0;
-    if (!it->ops->poll(it->self, it->events, it->slot_count, &count, it->error)) {
+    if (!messages->ops->poll(messages->self, messages->events, messages->slot_count, &count,
+                             messages->error)) {
         char text[SL_STATUS_MESSAGE_BYTES];
-        snprintf(text, sizeof text, "the ranks of other machines are lost: %s", it->error);
-        end_board(it, SL_ERROR_RANK, text);
+        snprintf(text, sizeof text, "the ranks of other machines are lost: %s", messages->error);
+        end_board(messages, SL_ERROR_RANK, text);
         return false;
     }
     for (uint32_t i = 0; i < count; i++)
-        complete(it, &it->events[i]);
+        complete(messages, &messages->events[i]);
     return count > 0;
 }
 
 /* Tells all ranks of other machines, once of each kind. */
-static void tell(sl_messages *it, note_kind kind, sl_status status, const char *text)
+static void tell(sl_messages *messages, note_kind kind, sl_status status, const char *text)
 {
-    if (!atomic_load(&it->board))
+    if (!atomic_load(&messages->board))
         return;
-    it->told.head = (note_head){.kind = kind, .rank = it->rank, .status = (int32_t)status};
-    snprintf(it->told.text, sizeof it->told.text, "%s", text);
-    for (uint32_t i = 0; i < it->size; i++) {
-        if (!it->is_elsewhere[i] || it->free_count == 0)
+    messages->told.head =
+        (note_head){.kind = kind, .rank = messages->rank, .status = (int32_t)status};
+    snprintf(messages->told.text, sizeof messages->told.text, "%s", text);
+    for (uint32_t i = 0; i < messages->size; i++) {
+        if (!messages->is_elsewhere[i] || messages->free_count == 0)
             continue;
-        it->telling[i] = (sl_message){.is_send = true,
-                                      .peer = i,
-                                      .tag = NOTE_TAG,
-                                      .data = &it->told,
-                                      .bytes = sizeof it->told};
-        start_one(it, &it->telling[i]);
+        messages->telling[i] = (sl_message){.is_send = true,
+                                            .peer = i,
+                                            .tag = NOTE_TAG,
+                                            .data = &messages->told,
+                                            .bytes = sizeof messages->told};
+        start_one(messages, &messages->telling[i]);
     }
 }
 
-static void tell_verdict(sl_messages *it)
+static void tell_verdict(sl_messages *messages)
 {
-    sl_board *board = atomic_load(&it->board);
-    if (!board || it->has_told)
+    sl_board *board = atomic_load(&messages->board);
+    if (!board || messages->has_told)
         return;
     sl_status status = sl_board_poll(board);
     if (status == SL_OK)
         return;
-    it->has_told = true;
-    tell(it, NOTE_ENDED, status, sl_status_message());
+    messages->has_told = true;
+    tell(messages, NOTE_ENDED, status, sl_status_message());
 }
 
 /* Sends a sign of life, unless the rank has not yet taken the one before. */
-static void beat(sl_messages *it, uint32_t rank, uint64_t progress)
+static void beat(sl_messages *messages, uint32_t rank, uint64_t progress)
 {
-    if (!sl_message_is_idle(&it->beating[rank]) || it->free_count == 0)
+    if (!sl_message_is_idle(&messages->beating[rank]) || messages->free_count == 0)
         return;
-    it->beats[rank] = (note_head){.kind = NOTE_BEAT, .rank = it->rank, .progress = progress};
-    it->beating[rank] = (sl_message){.is_send = true,
-                                     .peer = rank,
-                                     .tag = NOTE_TAG,
-                                     .data = &it->beats[rank],
-                                     .bytes = sizeof it->beats[rank]};
-    start_one(it, &it->beating[rank]);
+    messages->beats[rank] =
+        (note_head){.kind = NOTE_BEAT, .rank = messages->rank, .progress = progress};
+    messages->beating[rank] = (sl_message){.is_send = true,
+                                           .peer = rank,
+                                           .tag = NOTE_TAG,
+                                           .data = &messages->beats[rank],
+                                           .bytes = sizeof messages->beats[rank]};
+    start_one(messages, &messages->beating[rank]);
 }
 
 /* Often enough for both deadlines: a beat carries this rank's progress. */
-static void beat_to_all(sl_messages *it, const sl_board *board, uint64_t now_ns)
+static void beat_to_all(sl_messages *messages, const sl_board *board, uint64_t now_ns)
 {
     const double timeout_s = sl_board_timeout(board), heartbeat_s = sl_board_heartbeat(board);
     const double limit_s = timeout_s < heartbeat_s ? timeout_s : heartbeat_s;
-    if (1e-9 * (double)(now_ns - it->beat_ns) < limit_s / BEATS)
+    if (1e-9 * (double)(now_ns - messages->beat_ns) < limit_s / BEATS)
         return;
-    it->beat_ns = now_ns;
-    for (uint32_t i = 0; i < it->size; i++)
-        if (it->is_elsewhere[i])
-            beat(it, i, sl_board_progress(board));
+    messages->beat_ns = now_ns;
+    for (uint32_t i = 0; i < messages->size; i++)
+        if (messages->is_elsewhere[i])
+            beat(messages, i, sl_board_progress(board));
 }
 
 /* Ends the run if a rank elsewhere has not beaten in time. A longer pause between two looks than
  * this thread makes means that this process was stopped: then the others have time to beat. */
-static void look_for_beats(sl_messages *it, const sl_board *board, uint64_t passed_ns)
+static void look_for_beats(sl_messages *messages, const sl_board *board, uint64_t passed_ns)
 {
     char who[256], text[SL_STATUS_MESSAGE_BYTES];
-    for (uint32_t i = 0; i < it->size; i++) {
-        peer *other = &it->peers[i];
-        if (!it->is_elsewhere[i] || !atomic_load(&other->is_there) || atomic_load(&other->has_left))
+    for (uint32_t i = 0; i < messages->size; i++) {
+        peer *other = &messages->peers[i];
+        if (!messages->is_elsewhere[i] || !atomic_load(&other->is_there) ||
+            atomic_load(&other->has_left))
             continue;
         other->quiet_ns += passed_ns < 2ull * IDLE_NS ? passed_ns : 2ull * IDLE_NS;
         if (1e-9 * (double)other->quiet_ns <= sl_board_heartbeat(board))
             continue;
-        pthread_mutex_lock(&it->lock);
-        describe_peer(it, i, who, sizeof who);
-        pthread_mutex_unlock(&it->lock);
+        pthread_mutex_lock(&messages->lock);
+        describe_peer(messages, i, who, sizeof who);
+        pthread_mutex_unlock(&messages->lock);
         snprintf(text, sizeof text, "%s has given no sign of life for %.3g s (--heartbeat-timeout)",
                  who, sl_board_heartbeat(board));
-        end_board(it, SL_ERROR_RANK, text);
+        end_board(messages, SL_ERROR_RANK, text);
     }
 }
 
-static void exchange_beats(sl_messages *it, uint64_t now_ns)
+static void exchange_beats(sl_messages *messages, uint64_t now_ns)
 {
-    const sl_board *board = atomic_load(&it->board);
-    const uint64_t passed_ns = now_ns - it->looked_ns;
-    it->looked_ns = now_ns;
-    if (!board || it->has_told)
+    const sl_board *board = atomic_load(&messages->board);
+    const uint64_t passed_ns = now_ns - messages->looked_ns;
+    messages->looked_ns = now_ns;
+    if (!board || messages->has_told)
         return;
-    beat_to_all(it, board, now_ns);
-    look_for_beats(it, board, passed_ns);
+    beat_to_all(messages, board, now_ns);
+    look_for_beats(messages, board, passed_ns);
 }
 
 static struct timespec find_time_in(uint64_t ns)
@@ -325,184 +329,188 @@ static struct timespec find_time_in(uint64_t ns)
 }
 
 /* `looks` have found nothing. */
-static void pause_between_looks(sl_messages *it, uint32_t looks)
+static void pause_between_looks(sl_messages *messages, uint32_t looks)
 {
-    uint64_t pause_ns = it->under_way == 0 ? IDLE_NS : PAUSE_NS_LEAST + 1000ull * looks;
-    if (it->under_way > 0 && looks < BRISK_LOOKS) {
+    uint64_t pause_ns = messages->under_way == 0 ? IDLE_NS : PAUSE_NS_LEAST + 1000ull * looks;
+    if (messages->under_way > 0 && looks < BRISK_LOOKS) {
         sched_yield();
         return;
     }
-    if (it->under_way > 0 && pause_ns > PAUSE_NS_MOST)
+    if (messages->under_way > 0 && pause_ns > PAUSE_NS_MOST)
         pause_ns = PAUSE_NS_MOST;
     struct timespec until = find_time_in(pause_ns);
-    pthread_mutex_lock(&it->lock);
-    if (!it->first && atomic_load(&it->ending) == ENDING_NOT)
-        pthread_cond_timedwait(&it->bell, &it->lock, &until);
-    pthread_mutex_unlock(&it->lock);
+    pthread_mutex_lock(&messages->lock);
+    if (!messages->first && atomic_load(&messages->ending) == ENDING_NOT)
+        pthread_cond_timedwait(&messages->bell, &messages->lock, &until);
+    pthread_mutex_unlock(&messages->lock);
 }
 
 /* Until nothing that is to be sent is under way, or for a second. */
-static void flush(sl_messages *it)
+static void flush(sl_messages *messages)
 {
     uint64_t end_ns = sl_clock_now_ns() + 1000000000;
     for (;;) {
         bool is_clear = true;
-        for (uint32_t i = 0; i < it->slot_count; i++)
-            is_clear = is_clear && !(it->slots[i] && it->slots[i]->is_send);
-        if (is_clear || sl_clock_now_ns() > end_ns || (!take_events(it) && sched_yield() != 0))
+        for (uint32_t i = 0; i < messages->slot_count; i++)
+            is_clear = is_clear && !(messages->slots[i] && messages->slots[i]->is_send);
+        if (is_clear || sl_clock_now_ns() > end_ns ||
+            (!take_events(messages) && sched_yield() != 0))
             return;
     }
 }
 
-static void serve(sl_messages *it)
+static void serve(sl_messages *messages)
 {
     uint32_t looks = 0;
     uint64_t told_ns = 0;
-    it->looked_ns = sl_clock_now_ns();
-    while (atomic_load(&it->ending) == ENDING_NOT) {
-        bool has_moved = start_waiting(it);
-        has_moved = take_events(it) || has_moved;
+    messages->looked_ns = sl_clock_now_ns();
+    while (atomic_load(&messages->ending) == ENDING_NOT) {
+        bool has_moved = start_waiting(messages);
+        has_moved = take_events(messages) || has_moved;
         looks = has_moved ? 0 : looks + 1;
         uint64_t now_ns = sl_clock_now_ns();
         if (now_ns - told_ns > IDLE_NS / 2) {
-            tell_verdict(it);
-            exchange_beats(it, now_ns);
+            tell_verdict(messages);
+            exchange_beats(messages, now_ns);
             told_ns = now_ns;
         }
         if (!has_moved)
-            pause_between_looks(it, looks);
+            pause_between_looks(messages, looks);
     }
-    start_waiting(it);
-    tell_verdict(it);
-    if (!it->has_told && atomic_load(&it->ending) == ENDING_WHOLE)
-        tell(it, NOTE_LEFT, SL_OK, "");
-    flush(it);
-    if (atomic_load(&it->ending) == ENDING_WHOLE && !it->has_told)
-        it->ops->close(it->self);
+    start_waiting(messages);
+    tell_verdict(messages);
+    if (!messages->has_told && atomic_load(&messages->ending) == ENDING_WHOLE)
+        tell(messages, NOTE_LEFT, SL_OK, "");
+    flush(messages);
+    if (atomic_load(&messages->ending) == ENDING_WHOLE && !messages->has_told)
+        messages->ops->close(messages->self);
 }
 
-static void set_phase(sl_messages *it, int phase)
+static void set_phase(sl_messages *messages, int phase)
 {
-    pthread_mutex_lock(&it->lock);
-    it->phase = phase;
-    pthread_cond_broadcast(&it->bell);
-    pthread_mutex_unlock(&it->lock);
+    pthread_mutex_lock(&messages->lock);
+    messages->phase = phase;
+    pthread_cond_broadcast(&messages->bell);
+    pthread_mutex_unlock(&messages->lock);
 }
 
 static void *run(void *argument)
 {
-    sl_messages *it = argument;
+    sl_messages *messages = argument;
     sigset_t all;
     sigfillset(&all); /* signals are the command's */
     pthread_sigmask(SIG_BLOCK, &all, NULL);
-    if (!it->ops->open(it->self, it->slot_count, &it->rank, &it->size, it->error)) {
-        set_phase(it, PHASE_FAILED);
+    if (!messages->ops->open(messages->self, messages->slot_count, &messages->rank, &messages->size,
+                             messages->error)) {
+        set_phase(messages, PHASE_FAILED);
         return NULL;
     }
-    it->peers = calloc(it->size, sizeof *it->peers);
-    it->telling = calloc(it->size, sizeof *it->telling);
-    it->beats = calloc(it->size, sizeof *it->beats);
-    it->beating = calloc(it->size, sizeof *it->beating);
-    if (!it->peers || !it->telling || !it->beats || !it->beating) {
-        snprintf(it->error, sizeof it->error, "no memory for %u ranks", it->size);
-        set_phase(it, PHASE_FAILED);
+    messages->peers = calloc(messages->size, sizeof *messages->peers);
+    messages->telling = calloc(messages->size, sizeof *messages->telling);
+    messages->beats = calloc(messages->size, sizeof *messages->beats);
+    messages->beating = calloc(messages->size, sizeof *messages->beating);
+    if (!messages->peers || !messages->telling || !messages->beats || !messages->beating) {
+        snprintf(messages->error, sizeof messages->error, "no memory for %u ranks", messages->size);
+        set_phase(messages, PHASE_FAILED);
         return NULL;
     }
-    it->hearing = (sl_message){
-        .peer = SL_MAIL_ANYBODY, .tag = NOTE_TAG, .data = &it->heard, .bytes = sizeof it->heard};
-    start_one(it, &it->hearing);
-    set_phase(it, PHASE_OPEN);
-    serve(it);
-    set_phase(it, PHASE_OVER);
+    messages->hearing = (sl_message){.peer = SL_MAIL_ANYBODY,
+                                     .tag = NOTE_TAG,
+                                     .data = &messages->heard,
+                                     .bytes = sizeof messages->heard};
+    start_one(messages, &messages->hearing);
+    set_phase(messages, PHASE_OPEN);
+    serve(messages);
+    set_phase(messages, PHASE_OVER);
     return NULL;
 }
 
 /* ---- opening ---- */
 
-static void free_messages(sl_messages *it)
+static void free_messages(sl_messages *messages)
 {
-    while (it->memories) {
-        adopted *next = it->memories->next;
-        free(it->memories->memory);
-        free(it->memories);
-        it->memories = next;
+    while (messages->memories) {
+        adopted *next = messages->memories->next;
+        free(messages->memories->memory);
+        free(messages->memories);
+        messages->memories = next;
     }
-    pthread_cond_destroy(&it->bell);
-    pthread_mutex_destroy(&it->lock);
-    free(it->peers);
-    free(it->telling);
-    free(it->beats);
-    free(it->beating);
-    free(it->slots);
-    free(it->free_slots);
-    free(it->events);
-    free(it);
+    pthread_cond_destroy(&messages->bell);
+    pthread_mutex_destroy(&messages->lock);
+    free(messages->peers);
+    free(messages->telling);
+    free(messages->beats);
+    free(messages->beating);
+    free(messages->slots);
+    free(messages->free_slots);
+    free(messages->events);
+    free(messages);
 }
 
 static sl_status make_messages(const sl_mail_ops *ops, void *self, uint32_t slot_count,
                                sl_messages **out_messages)
 {
     pthread_condattr_t monotonic;
-    sl_messages *it = calloc(1, sizeof *it);
-    if (!it)
+    sl_messages *messages = calloc(1, sizeof *messages);
+    if (!messages)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for messages between machines");
-    it->ops = ops;
-    it->self = self;
-    it->slot_count = slot_count;
-    pthread_mutex_init(&it->lock, NULL);
+    messages->ops = ops;
+    messages->self = self;
+    messages->slot_count = slot_count;
+    pthread_mutex_init(&messages->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&it->bell, &monotonic);
+    pthread_cond_init(&messages->bell, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    it->slots = calloc(slot_count, sizeof *it->slots);
-    it->free_slots = calloc(slot_count, sizeof *it->free_slots);
-    it->events = calloc(slot_count, sizeof *it->events);
-    if (!it->slots || !it->free_slots || !it->events) {
-        free_messages(it);
+    messages->slots = calloc(slot_count, sizeof *messages->slots);
+    messages->free_slots = calloc(slot_count, sizeof *messages->free_slots);
+    messages->events = calloc(slot_count, sizeof *messages->events);
+    if (!messages->slots || !messages->free_slots || !messages->events) {
+        free_messages(messages);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u messages between machines", slot_count);
     }
-    while (it->free_count < slot_count) {
-        it->free_slots[it->free_count] = slot_count - 1 - it->free_count;
-        it->free_count++;
+    while (messages->free_count < slot_count) {
+        messages->free_slots[messages->free_count] = slot_count - 1 - messages->free_count;
+        messages->free_count++;
     }
-    *out_messages = it;
+    *out_messages = messages;
     return SL_OK;
 }
 
-static int await_opening(sl_messages *it, double timeout_s)
+static int await_opening(sl_messages *messages, double timeout_s)
 {
     struct timespec until = find_time_in((uint64_t)(timeout_s * 1e9));
-    pthread_mutex_lock(&it->lock);
+    pthread_mutex_lock(&messages->lock);
     int error = 0;
-    while (it->phase == PHASE_OPENING && error == 0)
-        error = pthread_cond_timedwait(&it->bell, &it->lock, &until);
-    int phase = it->phase;
-    pthread_mutex_unlock(&it->lock);
+    while (messages->phase == PHASE_OPENING && error == 0)
+        error = pthread_cond_timedwait(&messages->bell, &messages->lock, &until);
+    int phase = messages->phase;
+    pthread_mutex_unlock(&messages->lock);
     return phase;
 }
 
 sl_status sl_messages_open(const sl_mail_ops *ops, void *self, uint32_t slot_count,
                            double timeout_s, sl_messages **out_messages)
 {
-    sl_messages *it;
-    SL_TRY(make_messages(ops, self, slot_count, &it));
-    if (pthread_create(&it->thread, NULL, run, it) != 0) {
-        free_messages(it);
+    sl_messages *messages;
+    SL_TRY(make_messages(ops, self, slot_count, &messages));
+    if (pthread_create(&messages->thread, NULL, run, messages) != 0) {
+        free_messages(messages);
         SL_FAIL(SL_ERROR_SYSTEM, "no thread for messages between machines");
     }
-    int phase = await_opening(it, timeout_s);
+    int phase = await_opening(messages, timeout_s);
     if (phase == PHASE_OPEN) {
-        *out_messages = it;
+        *out_messages = messages;
         return SL_OK;
     }
     if (phase == PHASE_OPENING) { /* it hangs there, and keeps its memory */
-        pthread_detach(it->thread);
+        pthread_detach(messages->thread);
         SL_FAIL(SL_ERROR_RANK, "the ranks of other machines did not start in time");
     }
-    pthread_join(it->thread, NULL);
+    pthread_join(messages->thread, NULL);
     sl_status status =
-        sl_status_fail(SL_ERROR_SYSTEM, "no messages between machines: %s", it->error);
-    free_messages(it);
+        sl_status_fail(SL_ERROR_SYSTEM, "no messages between machines: %s", messages->error);
+    free_messages(messages);
     return status;
 }
 
@@ -520,8 +528,8 @@ static last_words at_exit;
 
 static void *abort_job(void *argument)
 {
-    const last_words *it = argument;
-    it->ops->abort(it->self, it->code);
+    const last_words *messages = argument;
+    messages->ops->abort(messages->self, messages->code);
     return NULL;
 }
 
@@ -538,15 +546,15 @@ static void end_job(int code, void *argument)
 }
 
 /* True if the thread is over within IDLE_NS. */
-static bool await_over(sl_messages *it)
+static bool await_over(sl_messages *messages)
 {
     struct timespec until = find_time_in(IDLE_NS);
     int error = 0;
-    pthread_mutex_lock(&it->lock);
-    while (it->phase != PHASE_OVER && error == 0)
-        error = pthread_cond_timedwait(&it->bell, &it->lock, &until);
-    bool is_over = it->phase == PHASE_OVER;
-    pthread_mutex_unlock(&it->lock);
+    pthread_mutex_lock(&messages->lock);
+    while (messages->phase != PHASE_OVER && error == 0)
+        error = pthread_cond_timedwait(&messages->bell, &messages->lock, &until);
+    bool is_over = messages->phase == PHASE_OVER;
+    pthread_mutex_unlock(&messages->lock);
     return is_over;
 }
 
@@ -556,74 +564,74 @@ static uint64_t find_looks(double seconds)
 }
 
 /* True if the thread has ended in time: after a verdict it has some seconds left. */
-static bool await_end(sl_messages *it, double limit_s)
+static bool await_end(sl_messages *messages, double limit_s)
 {
-    sl_board *board = atomic_load(&it->board);
+    sl_board *board = atomic_load(&messages->board);
     uint64_t looks = 0, most = find_looks(limit_s);
-    while (!await_over(it)) {
+    while (!await_over(messages)) {
         if (++looks >= most)
             return false;
         if (board && looks + find_looks(END_S) < most && sl_board_poll(board) != SL_OK)
             most = looks + find_looks(END_S);
     }
-    pthread_join(it->thread, NULL); /* it has nothing more to do */
+    pthread_join(messages->thread, NULL); /* it has nothing more to do */
     return true;
 }
 
-void sl_messages_close(sl_messages *it, bool is_whole, double timeout_s)
+void sl_messages_close(sl_messages *messages, bool is_whole, double timeout_s)
 {
-    if (!it)
+    if (!messages)
         return;
-    pthread_mutex_lock(&it->lock);
-    atomic_store(&it->ending, is_whole ? ENDING_WHOLE : ENDING_BROKEN);
-    pthread_cond_broadcast(&it->bell);
-    pthread_mutex_unlock(&it->lock);
-    bool is_over = await_end(it, is_whole ? timeout_s + 1 : END_S);
-    if ((!is_whole || !is_over || it->has_told) && it->ops->abort && !at_exit.ops) {
-        at_exit = (last_words){.ops = it->ops, .self = it->self};
+    pthread_mutex_lock(&messages->lock);
+    atomic_store(&messages->ending, is_whole ? ENDING_WHOLE : ENDING_BROKEN);
+    pthread_cond_broadcast(&messages->bell);
+    pthread_mutex_unlock(&messages->lock);
+    bool is_over = await_end(messages, is_whole ? timeout_s + 1 : END_S);
+    if ((!is_whole || !is_over || messages->has_told) && messages->ops->abort && !at_exit.ops) {
+        at_exit = (last_words){.ops = messages->ops, .self = messages->self};
         on_exit(end_job, NULL);
     }
     if (is_over) {
-        free_messages(it);
+        free_messages(messages);
     } else {
-        atomic_store(&it->board, NULL);
-        pthread_detach(it->thread); /* and keeps its memory */
+        atomic_store(&messages->board, NULL);
+        pthread_detach(messages->thread); /* and keeps its memory */
     }
 }
 
 /* ---- messages ---- */
 
-uint32_t sl_messages_rank(const sl_messages *it)
+uint32_t sl_messages_rank(const sl_messages *messages)
 {
-    return it->rank;
+    return messages->rank;
 }
 
-uint32_t sl_messages_size(const sl_messages *it)
+uint32_t sl_messages_size(const sl_messages *messages)
 {
-    return it->size;
+    return messages->size;
 }
 
-void sl_messages_adopt(sl_messages *it, void *memory)
+void sl_messages_adopt(sl_messages *messages, void *memory)
 {
     adopted *one = calloc(1, sizeof *one);
     if (!one)
         return; /* leaked */
-    *one = (adopted){it->memories, memory};
-    it->memories = one;
+    *one = (adopted){messages->memories, memory};
+    messages->memories = one;
 }
 
-void sl_messages_start(sl_messages *it, sl_message *message)
+void sl_messages_start(sl_messages *messages, sl_message *message)
 {
     message->next = NULL;
     atomic_store(&message->state, MESSAGE_WAITING);
-    pthread_mutex_lock(&it->lock);
-    if (it->last)
-        it->last->next = message;
+    pthread_mutex_lock(&messages->lock);
+    if (messages->last)
+        messages->last->next = message;
     else
-        it->first = message;
-    it->last = message;
-    pthread_cond_signal(&it->bell);
-    pthread_mutex_unlock(&it->lock);
+        messages->first = message;
+    messages->last = message;
+    pthread_cond_signal(&messages->bell);
+    pthread_mutex_unlock(&messages->lock);
 }
 
 bool sl_message_is_done(const sl_message *message)
@@ -637,7 +645,7 @@ bool sl_message_is_idle(const sl_message *message)
     return state == MESSAGE_DONE || state == MESSAGE_IDLE;
 }
 
-sl_status sl_messages_await(sl_messages *it, sl_message *message, double timeout_s)
+sl_status sl_messages_await(sl_messages *messages, sl_message *message, double timeout_s)
 {
     const struct timespec pause = {0, 500000};
     uint64_t end_ns = sl_clock_now_ns() + (uint64_t)(timeout_s * 1e9);
@@ -646,58 +654,58 @@ sl_status sl_messages_await(sl_messages *it, sl_message *message, double timeout
             SL_FAIL(SL_ERROR_RANK, "rank %u has not started in time", message->peer);
         nanosleep(&pause, NULL);
     }
-    (void)it;
+    (void)messages;
     return SL_OK;
 }
 
-void sl_messages_watch(sl_messages *it, sl_board *board, const bool *is_elsewhere)
+void sl_messages_watch(sl_messages *messages, sl_board *board, const bool *is_elsewhere)
 {
-    it->is_elsewhere = is_elsewhere; /* seen by the thread after the board */
-    atomic_store(&it->board, board);
+    messages->is_elsewhere = is_elsewhere; /* seen by the thread after the board */
+    atomic_store(&messages->board, board);
 }
 
 /* ---- ranks elsewhere ---- */
 
-void sl_messages_name_host(sl_messages *it, uint32_t rank, const char *host)
+void sl_messages_name_host(sl_messages *messages, uint32_t rank, const char *host)
 {
-    pthread_mutex_lock(&it->lock);
-    snprintf(it->peers[rank].host, SL_PEER_HOST_BYTES, "%s", host);
-    pthread_mutex_unlock(&it->lock);
+    pthread_mutex_lock(&messages->lock);
+    snprintf(messages->peers[rank].host, SL_PEER_HOST_BYTES, "%s", host);
+    pthread_mutex_unlock(&messages->lock);
 }
 
-void sl_messages_note_op(sl_messages *it, uint32_t rank, uint64_t step, const char *op)
+void sl_messages_note_op(sl_messages *messages, uint32_t rank, uint64_t step, const char *op)
 {
-    pthread_mutex_lock(&it->lock);
-    it->peers[rank].step = step;
-    memcpy(it->peers[rank].op, op, SL_PEER_OP_BYTES - 1);
-    atomic_store(&it->peers[rank].is_there, true);
-    pthread_mutex_unlock(&it->lock);
+    pthread_mutex_lock(&messages->lock);
+    messages->peers[rank].step = step;
+    memcpy(messages->peers[rank].op, op, SL_PEER_OP_BYTES - 1);
+    atomic_store(&messages->peers[rank].is_there, true);
+    pthread_mutex_unlock(&messages->lock);
 }
 
 /* If the rank has made progress, the deadline is counted anew. */
-static void heed_progress(const sl_messages *it, sl_board_patience *patience, uint32_t rank)
+static void heed_progress(const sl_messages *messages, sl_board_patience *patience, uint32_t rank)
 {
-    const uint64_t progress = atomic_load(&it->peers[rank].progress);
+    const uint64_t progress = atomic_load(&messages->peers[rank].progress);
     if (progress <= patience->progress_elsewhere)
         return;
     patience->progress_elsewhere = progress;
     patience->waited_ns = 0;
-    sl_board_follow(atomic_load(&it->board), progress);
+    sl_board_follow(atomic_load(&messages->board), progress);
 }
 
-sl_status sl_messages_check(sl_messages *it, sl_board_patience *patience, const char *comm,
+sl_status sl_messages_check(sl_messages *messages, sl_board_patience *patience, const char *comm,
                             const char *op, uint32_t rank)
 {
     char who[256], mine[256], text[SL_STATUS_MESSAGE_BYTES];
-    sl_board *board = atomic_load(&it->board);
+    sl_board *board = atomic_load(&messages->board);
     SL_TRY(sl_board_poll(board));
-    heed_progress(it, patience, rank);
-    bool has_left = atomic_load(&it->peers[rank].has_left) && patience->waited_ns > LEFT_NS;
+    heed_progress(messages, patience, rank);
+    bool has_left = atomic_load(&messages->peers[rank].has_left) && patience->waited_ns > LEFT_NS;
     if (!has_left && (double)patience->waited_ns * 1e-9 <= sl_board_timeout(board))
         return SL_OK;
-    pthread_mutex_lock(&it->lock);
-    describe_peer(it, rank, who, sizeof who);
-    pthread_mutex_unlock(&it->lock);
+    pthread_mutex_lock(&messages->lock);
+    describe_peer(messages, rank, who, sizeof who);
+    pthread_mutex_unlock(&messages->lock);
     sl_board_describe(board, sl_board_local_index(board), mine, sizeof mine);
     if (has_left)
         snprintf(text, sizeof text, "%s has ended, but is needed by %s of %s in %s", who, op, comm,
@@ -711,10 +719,10 @@ sl_status sl_messages_check(sl_messages *it, sl_board_patience *patience, const 
     return sl_board_poll(board);
 }
 
-sl_status sl_messages_wait(sl_messages *it, const sl_message *message, const char *comm,
+sl_status sl_messages_wait(sl_messages *messages, const sl_message *message, const char *comm,
                            const char *op)
 {
-    sl_board *board = atomic_load(&it->board);
+    sl_board *board = atomic_load(&messages->board);
     sl_board_patience patience = {0};
     for (;;) {
         uint32_t seen = atomic_load(message->word);
@@ -727,6 +735,6 @@ sl_status sl_messages_wait(sl_messages *it, const sl_message *message, const cha
                                     .sleepers = message->sleepers,
                                     .seen = seen};
         SL_TRY(sl_board_sleep(board, &patience, &wait));
-        SL_TRY(sl_messages_check(it, &patience, comm, op, message->peer));
+        SL_TRY(sl_messages_check(messages, &patience, comm, op, message->peer));
     }
 }
