@@ -58,9 +58,11 @@ typedef enum sl_comm_type {
 
 /* Opens this process's end of the world, and waits until all ranks have come. `timeout_s` is the
  * deadline of the world: the seconds for which a rank without progress is waited for; 0: 600.
- * Started without ranks, a process is a world of one. With `sluice launch` a process opens the
- * world once: a session with ranks opens it, too. SL_ERROR_USAGE: the environment contradicts
- * itself, or the world was open in this process before. SL_ERROR_RANK: a rank did not come.
+ * Started without ranks, a process is a world of one. A process may open worlds beside and after
+ * each other; a session opens one too, as do sl_evaluate, sl_generate and sl_profile. The n-th
+ * world of a rank is that of the n-th of the others: all ranks open theirs in the same order. With
+ * ranks on several machines a process opens one world in its life. SL_ERROR_USAGE: the environment
+ * contradicts itself. SL_ERROR_RANK: a rank did not come, or has ended.
  * SL_ERROR_SYSTEM: no memory, or no MPI library. */
 SL_API sl_status sl_comm_open(double timeout_s, sl_comm **out_world);
 

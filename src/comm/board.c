@@ -2,10 +2,14 @@
  * what is sent.
  *
  * Invariants:
+ *   boards of a file lie one behind the other, each as large as the first one; what differs between
+ *     boards begins as zeros, and the start of a head is the same in all: ranks that make a board
+ *     at the same time write the same bytes
  *   an entry is written by its own rank; `state` last, so who sees HERE sees the rest
  *   `verdict` goes from NONE to WRITING once, by the rank that won it, and then to GIVEN; the text
  *     does not change after that
- *   memory is given out from `used` upwards and never taken back: windows live as long as the board
+ *   memory is given out upwards and never taken back: windows live as long as the board, which
+ *     gives them back when the last rank has left
  *   what a rank does is copied word by word, without a lock: it may be torn, and is only shown
  *   `progress` of the head is the largest progress number of this machine's ranks and of those that
  *     they have heard of; the numbers of the entries are not above it, and never decrease
@@ -20,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +57,7 @@ enum {
 static const uint64_t board_magic = 0x6472616f62636c73; /* "slcboard", least byte first */
 
 /* In the order in which a rank has them. */
-typedef enum rank_state { RANK_ABSENT, RANK_ENTERING, RANK_HERE, RANK_LEFT } rank_state;
+typedef enum rank_state { RANK_ABSENT, RANK_HERE, RANK_LEFT } rank_state;
 typedef enum verdict_state { VERDICT_NONE, VERDICT_WRITING, VERDICT_GIVEN } verdict_state;
 
 typedef struct board_entry {
@@ -63,16 +68,19 @@ typedef struct board_entry {
     _Atomic uint64_t progress, beats;
     _Atomic uint64_t step;
     _Atomic uint64_t op[OP_WORDS];
+    /* of the first board of a file alone: */
+    _Atomic uint32_t opened_count; /* boards of the file */
+    _Atomic uint32_t has_ended;    /* its process */
     char last_words[REASON_BYTES]; /* read only after the rank has ended */
     _Atomic uint32_t remark_count; /* that are whole */
     char remarks[SL_BOARD_REMARKS][REASON_BYTES];
 } board_entry;
 
 typedef struct board_head {
-    uint64_t magic, bytes;
+    uint64_t magic, bytes; /* up to `arrived` the same in all boards of a file */
     uint32_t rank_count, world_size;
     _Atomic uint32_t arrived, arrived_sleepers; /* changes whenever a rank joins */
-    _Atomic uint64_t used;
+    _Atomic uint64_t used;                      /* bytes behind the window of the world */
     _Atomic uint64_t progress;
     _Atomic uint32_t verdict;
     int32_t verdict_status;
@@ -82,7 +90,7 @@ typedef struct board_head {
 
 typedef struct board_mapping {
     board_head *head;
-    uint64_t bytes;
+    uint64_t start, bytes; /* in the file */
     int file;
     _Atomic uint32_t view_count;
 } board_mapping;
@@ -106,22 +114,23 @@ static uint64_t head_bytes(uint32_t rank_count)
 
 static uint64_t board_bytes(uint32_t rank_count, uint32_t world_size)
 {
-    return head_bytes(rank_count) + WINDOWS * sl_window_bytes(world_size);
+    return sl_bits_round_up(head_bytes(rank_count) + WINDOWS * sl_window_bytes(world_size),
+                            PAGE_BYTES);
 }
 
-static sl_status write_head(int file, uint32_t rank_count, uint32_t world_size)
+/* Makes board `index` of the file, if no other rank has. The file never shrinks, and its size is
+ * that of whole boards. */
+static sl_status make_board(int file, uint32_t index, uint32_t rank_count, uint32_t world_size)
 {
-    uint64_t bytes = head_bytes(rank_count), all_bytes = board_bytes(rank_count, world_size);
-    if (ftruncate(file, (off_t)all_bytes) != 0 || fallocate(file, 0, 0, (off_t)bytes) != 0)
+    const uint64_t bytes = board_bytes(rank_count, world_size), start = index * bytes;
+    const board_head head = {
+        .magic = board_magic, .bytes = bytes, .rank_count = rank_count, .world_size = world_size};
+    const size_t common = offsetof(board_head, arrived);
+    if (pwrite(file, "", 1, (off_t)(start + bytes - 1)) != 1 ||
+        fallocate(file, 0, (off_t)start, (off_t)head_bytes(rank_count)) != 0 ||
+        pwrite(file, &head, common, (off_t)start) != (ssize_t)common)
         SL_FAIL(SL_ERROR_SYSTEM, "no shared memory for %u ranks: %s%s", rank_count, strerror(errno),
                 errno == EFBIG ? ": raise the limit of a file's size (ulimit -f)" : "");
-    board_head head = {.magic = board_magic,
-                       .bytes = all_bytes,
-                       .rank_count = rank_count,
-                       .world_size = world_size,
-                       .used = bytes + sl_window_bytes(world_size)};
-    if (pwrite(file, &head, sizeof head, 0) != (ssize_t)sizeof head)
-        SL_FAIL(SL_ERROR_SYSTEM, "cannot write to shared memory: %s", strerror(errno));
     return SL_OK;
 }
 
@@ -134,7 +143,7 @@ sl_status sl_board_create(uint32_t rank_count, uint32_t world_size, int *out_fil
     if (file < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no shared memory for %u ranks: memfd_create: %s", rank_count,
                 strerror(errno));
-    sl_status status = write_head(file, rank_count, world_size);
+    sl_status status = make_board(file, 0, rank_count, world_size);
     if (status != SL_OK)
         close(file);
     else
@@ -143,7 +152,7 @@ sl_status sl_board_create(uint32_t rank_count, uint32_t world_size, int *out_fil
 }
 
 /* The file came from another process: nothing in it is believed before it was looked at. */
-static sl_status check_file(int file, board_head *out_head)
+static sl_status check_file(int file, board_head *out_head, uint32_t *out_board_count)
 {
     struct stat info;
     if (fstat(file, &info) != 0 || pread(file, out_head, sizeof *out_head, 0) < 0)
@@ -152,26 +161,32 @@ static sl_status check_file(int file, board_head *out_head)
     bool is_board = info.st_size > (off_t)sizeof *out_head && out_head->magic == board_magic &&
                     ranks > 0 && ranks <= LOCAL_RANKS_MAX && world >= ranks &&
                     world <= SL_COMM_RANKS_MAX && out_head->bytes == board_bytes(ranks, world);
-    if (!is_board || (uint64_t)info.st_size != out_head->bytes)
+    if (!is_board || (uint64_t)info.st_size % out_head->bytes != 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "descriptor %d is no shared memory of this build's ranks: start all "
                 "ranks with the same sluice",
                 file);
+    *out_board_count = (uint32_t)((uint64_t)info.st_size / out_head->bytes);
     return SL_OK;
 }
 
-static sl_status map_file(int file, board_mapping **out_mapping)
+static sl_status map_board(int file, uint32_t index, board_mapping **out_mapping)
 {
     board_head head;
-    SL_TRY(check_file(file, &head));
+    uint32_t board_count;
+    SL_TRY(check_file(file, &head, &board_count));
+    if (index >= board_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "board %u of %u", index, board_count);
     board_mapping *mapping = calloc(1, sizeof *mapping);
     if (!mapping)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
+    mapping->start = index * head.bytes;
     mapping->bytes = head.bytes;
     mapping->file = fcntl(file, F_DUPFD_CLOEXEC, 3);
-    void *memory = mapping->file < 0 ? MAP_FAILED
-                                     : mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE,
-                                            MAP_SHARED | MAP_NORESERVE, mapping->file, 0);
+    void *memory = mapping->file < 0
+                       ? MAP_FAILED
+                       : mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_NORESERVE, mapping->file, (off_t)mapping->start);
     if (memory == MAP_FAILED) {
         int error = errno;
         if (mapping->file >= 0)
@@ -193,7 +208,7 @@ static void release_mapping(board_mapping *mapping)
     free(mapping);
 }
 
-static void unmap_file(board_mapping *mapping)
+static void unmap_board(board_mapping *mapping)
 {
     atomic_store(&mapping->view_count, 1);
     release_mapping(mapping);
@@ -230,19 +245,48 @@ static uint32_t count_cores(void)
     return sl_limits_cpu_count("", online > 0 ? (uint32_t)online : 1);
 }
 
+/* The n-th opening of each rank meets the n-th of the others, on a board of its own. */
+static sl_status take_next(int file, const board_mapping *first, uint32_t local_index,
+                           uint32_t *out_index)
+{
+    board_head *head = first->head;
+    *out_index = atomic_fetch_add(&head->entries[local_index].opened_count, 1);
+    if (*out_index == 0)
+        return SL_OK;
+    SL_TRY(make_board(file, *out_index, head->rank_count, head->world_size));
+    for (uint32_t i = 0; i < head->rank_count; i++)
+        if (atomic_load(&head->entries[i].has_ended))
+            SL_FAIL(SL_ERROR_RANK, "rank %u of this machine has ended, and will not come any more",
+                    i);
+    return SL_OK;
+}
+
+static sl_status find_board(int file, uint32_t local_index, bool is_of_processes,
+                            uint32_t *out_index)
+{
+    board_mapping *first;
+    sl_status status = SL_OK;
+    *out_index = 0;
+    SL_TRY(map_board(file, 0, &first));
+    if (local_index >= first->head->rank_count)
+        status = sl_status_fail(SL_ERROR_USAGE, "rank %u of %u on this machine", local_index,
+                                first->head->rank_count);
+    else if (is_of_processes)
+        status = take_next(file, first, local_index, out_index);
+    unmap_board(first);
+    return status;
+}
+
 sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl_board **out_board)
 {
     board_mapping *mapping;
-    sl_board *board = NULL;
-    SL_TRY(map_file(file, &mapping));
-    sl_status status = SL_OK;
-    if (local_index >= mapping->head->rank_count)
-        status = sl_status_fail(SL_ERROR_USAGE, "rank %u of %u on this machine", local_index,
-                                mapping->head->rank_count);
-    if (status == SL_OK)
-        status = open_view(mapping, local_index, &board);
+    sl_board *board;
+    uint32_t index;
+    SL_TRY(find_board(file, local_index, is_of_processes, &index));
+    SL_TRY(map_board(file, index, &mapping));
+    const sl_status status = open_view(mapping, local_index, &board);
     if (status != SL_OK) {
-        unmap_file(mapping);
+        unmap_board(mapping);
         return status;
     }
     board->is_of_processes = is_of_processes;
@@ -268,11 +312,25 @@ void sl_board_leave(sl_board *board)
         atomic_compare_exchange_strong(state, &absent, RANK_LEFT);
 }
 
+/* Gives the windows back to the system once all ranks have left; the head stays. */
+static void give_back(const sl_board *board)
+{
+    const board_mapping *it = board->mapping;
+    const uint64_t kept = head_bytes(board->rank_count);
+    for (uint32_t i = 0; i < board->rank_count; i++)
+        if (atomic_load(&board->head->entries[i].state) != RANK_LEFT)
+            return;
+    (void)fallocate(it->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(it->start + kept),
+                    (off_t)(it->bytes - kept));
+}
+
 void sl_board_close(sl_board *board)
 {
     if (!board)
         return;
     sl_board_leave(board);
+    if (board->is_of_processes)
+        give_back(board);
     release_mapping(board->mapping);
     free(board);
 }
@@ -296,7 +354,8 @@ uint32_t sl_board_world_size(const sl_board *board)
 
 sl_status sl_board_take(sl_board *board, uint64_t offset, uint64_t bytes)
 {
-    if (bytes > 0 && fallocate(board->mapping->file, 0, (off_t)offset, (off_t)bytes) != 0)
+    const uint64_t start = board->mapping->start + offset;
+    if (bytes > 0 && fallocate(board->mapping->file, 0, (off_t)start, (off_t)bytes) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu bytes that ranks share: %s",
                 (unsigned long long)bytes, strerror(errno));
     return SL_OK;
@@ -309,8 +368,9 @@ uint64_t sl_board_world_window(const sl_board *board)
 
 sl_status sl_board_reserve(sl_board *board, uint64_t bytes, uint64_t *out_offset)
 {
+    const uint64_t first = sl_board_world_window(board) + sl_window_bytes(board->head->world_size);
     uint64_t rounded = sl_bits_round_up(bytes, PAGE_BYTES);
-    uint64_t offset = atomic_fetch_add(&board->head->used, rounded);
+    uint64_t offset = first + atomic_fetch_add(&board->head->used, rounded);
     if (offset + rounded > board->mapping->bytes)
         SL_FAIL(SL_ERROR_SYSTEM, "more communicators than the ranks' shared memory has room for");
     *out_offset = offset;
@@ -620,13 +680,6 @@ void sl_board_enter(sl_board *board, uint32_t world_rank)
 sl_status sl_board_join(sl_board *board, uint32_t world_rank)
 {
     sl_board_patience patience = {0};
-    board_entry *entry = &board->head->entries[board->local_index];
-    uint32_t absent = RANK_ABSENT;
-    if (!board->has_entered &&
-        !atomic_compare_exchange_strong(&entry->state, &absent, RANK_ENTERING))
-        SL_FAIL(SL_ERROR_USAGE,
-                "rank %u has opened the world before: it is opened once in the life of a rank",
-                world_rank);
     sl_board_enter(board, world_rank);
     for (;;) {
         uint32_t seen = atomic_load(&board->head->arrived), missing = find_absent(board);
@@ -642,10 +695,10 @@ sl_status sl_board_join(sl_board *board, uint32_t world_rank)
 sl_status sl_board_leave_words(int file, uint32_t local_index, const char *text)
 {
     board_mapping *mapping;
-    SL_TRY(map_file(file, &mapping));
+    SL_TRY(map_board(file, 0, &mapping));
     if (local_index < mapping->head->rank_count)
         snprintf(mapping->head->entries[local_index].last_words, REASON_BYTES, "%s", text);
-    unmap_file(mapping);
+    unmap_board(mapping);
     return SL_OK;
 }
 
@@ -653,12 +706,12 @@ sl_status sl_board_read_words(int file, uint32_t local_index,
                               char out_text[SL_STATUS_MESSAGE_BYTES])
 {
     board_mapping *mapping;
-    SL_TRY(map_file(file, &mapping));
+    SL_TRY(map_board(file, 0, &mapping));
     out_text[0] = '\0';
     if (local_index < mapping->head->rank_count)
         snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
                  mapping->head->entries[local_index].last_words);
-    unmap_file(mapping);
+    unmap_board(mapping);
     return SL_OK;
 }
 
@@ -666,7 +719,7 @@ sl_status sl_board_leave_remark(int file, uint32_t local_index, const char *text
 {
     board_mapping *mapping;
     *out_is_left = false;
-    SL_TRY(map_file(file, &mapping));
+    SL_TRY(map_board(file, 0, &mapping));
     if (local_index < mapping->head->rank_count) {
         board_entry *entry = &mapping->head->entries[local_index];
         const uint32_t index = atomic_load(&entry->remark_count);
@@ -676,7 +729,7 @@ sl_status sl_board_leave_remark(int file, uint32_t local_index, const char *text
             atomic_store(&entry->remark_count, index + 1);
         }
     }
-    unmap_file(mapping);
+    unmap_board(mapping);
     return SL_OK;
 }
 
@@ -684,28 +737,49 @@ sl_status sl_board_read_remark(int file, uint32_t local_index, uint32_t remark_i
                                char out_text[SL_STATUS_MESSAGE_BYTES])
 {
     board_mapping *mapping;
-    SL_TRY(map_file(file, &mapping));
+    SL_TRY(map_board(file, 0, &mapping));
     out_text[0] = '\0';
     if (local_index < mapping->head->rank_count && remark_index < SL_BOARD_REMARKS &&
         remark_index < atomic_load(&mapping->head->entries[local_index].remark_count))
         snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
                  mapping->head->entries[local_index].remarks[remark_index]);
-    unmap_file(mapping);
+    unmap_board(mapping);
+    return SL_OK;
+}
+
+static sl_status lose_on(int file, uint32_t index, uint32_t local_index, const char *text)
+{
+    board_mapping *mapping;
+    SL_TRY(map_board(file, index, &mapping));
+    if (atomic_load(&mapping->head->entries[local_index].state) < RANK_HERE)
+        give_verdict(mapping->head, SL_ERROR_RANK, text);
+    unmap_board(mapping);
+    return SL_OK;
+}
+
+/* Noted first: a board that is made later is not among those that are counted. */
+static sl_status note_end(int file, uint32_t local_index, uint32_t *out_board_count)
+{
+    board_head head;
+    board_mapping *first;
+    SL_TRY(map_board(file, 0, &first));
+    const bool is_rank = local_index < first->head->rank_count;
+    if (is_rank)
+        atomic_store(&first->head->entries[local_index].has_ended, 1);
+    unmap_board(first);
+    SL_TRY(check_file(file, &head, out_board_count));
+    *out_board_count = is_rank ? *out_board_count : 0;
     return SL_OK;
 }
 
 sl_status sl_board_lose(int file, uint32_t local_index, const char *how)
 {
     char text[REASON_BYTES];
-    board_mapping *mapping;
-    SL_TRY(map_file(file, &mapping));
-    board_head *head = mapping->head;
-    if (local_index < head->rank_count &&
-        atomic_load(&head->entries[local_index].state) < RANK_HERE) {
-        snprintf(text, sizeof text, "rank %u of this machine %s before all ranks had come",
-                 local_index, how);
-        give_verdict(head, SL_ERROR_RANK, text);
-    }
-    unmap_file(mapping);
+    uint32_t board_count;
+    SL_TRY(note_end(file, local_index, &board_count));
+    snprintf(text, sizeof text, "rank %u of this machine %s before all ranks had come", local_index,
+             how);
+    for (uint32_t i = 0; i < board_count; i++)
+        SL_TRY(lose_on(file, i, local_index, text));
     return SL_OK;
 }

@@ -729,29 +729,9 @@ static void arguments_when_impossible_are_refused(void **state)
     assert_int_equal(sl_comm_threads_open(100000, &world), SL_ERROR_USAGE);
 }
 
-/* What the first one has stays usable. */
-static void open_again(sl_comm *world, const void *argument, answer *out)
-{
-    sl_comm *second;
-    float sum = 1;
-    (void)argument;
-    const sl_status status = sl_comm_open(0, &second);
-    if (status != SL_ERROR_USAGE || !strstr(sl_status_message(), "opened the world before"))
-        complain(out, "status %d: %s", status, sl_status_message());
-    if (sl_comm_all_reduce(world, SL_COMM_FP32, 1, &sum) != SL_OK || sum != 2)
-        complain(out, "the world has suffered: %s", sl_status_message());
-}
-
-static void world_when_opened_again_is_refused(void **state)
-{
-    (void)state;
-    run_right(&carriers[1], 2, open_again, NULL);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(world_when_opened_again_is_refused),
         cmocka_unit_test(arguments_when_impossible_are_refused),
         cmocka_unit_test(environment_when_it_contradicts_itself_is_refused),
         cmocka_unit_test(ranks_when_some_do_not_start_are_named),

@@ -50,8 +50,14 @@ static bool make_slots(uint32_t slot_count, char *error)
 static bool open_mpi(void *self, uint32_t slot_count, uint32_t *out_rank, uint32_t *out_size,
                      char *error)
 {
-    int provided, rank, size;
+    int provided, rank, size, is_over = 0;
     (void)self;
+    MPI_Finalized(&is_over);
+    if (is_over) {
+        snprintf(error, SL_MAIL_ERROR_BYTES,
+                 "MPI begins once in a process: ranks of several machines open the world once");
+        return false;
+    }
     if (!make_slots(slot_count, error) ||
         !is_fine(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread",
                  error))
