@@ -224,17 +224,26 @@ static void add_flag(void *sum, const void *other)
     *(uint32_t *)sum |= *(const uint32_t *)other;
 }
 
+sl_status sl_ranks_vote(const sl_ranks *ranks, bool is_asked, bool *out_is_asked)
+{
+    uint32_t flag = is_asked;
+    if (ranks->world)
+        SL_TRY(sl_comm_merge(ranks->world, sizeof flag, &flag, add_flag));
+    *out_is_asked = flag != 0;
+    return SL_OK;
+}
+
 sl_status sl_ranks_begin(sl_ranks *ranks)
 {
-    uint32_t is_asked = ranks->asked && sl_stop_is_set(ranks->asked);
+    bool is_asked = ranks->asked && sl_stop_is_set(ranks->asked);
     ranks->asked = ranks->stop = NULL;
     if (!ranks->world) {
         sl_ranks_unhear(ranks);
         return is_asked ? fail_stopped() : SL_OK;
     }
-    SL_TRY(sl_comm_merge(ranks->world, sizeof is_asked, &is_asked, add_flag));
+    SL_TRY(sl_ranks_vote(ranks, is_asked, &is_asked));
     sl_ranks_set_work(ranks, false);
-    ranks->has_stopped = is_asked != 0;
+    ranks->has_stopped = is_asked;
     return is_asked ? fail_stopped() : SL_OK;
 }
 

@@ -103,18 +103,10 @@ void sl_eval_watch_pass(const sl_eval_watch *watch, const sl_eval_progress *prog
         watch->passed(watch->user, progress);
 }
 
-static void add_flag(void *sum, const void *other)
-{
-    *(uint32_t *)sum |= *(const uint32_t *)other;
-}
-
 sl_status sl_eval_watch_vote(const sl_eval_watch *watch, const sl_ranks *ranks, bool *out_stops)
 {
-    uint32_t is_asked = watch->stop && sl_stop_is_set(watch->stop);
-    if (watch->stop && ranks->world)
-        SL_TRY(sl_comm_merge(ranks->world, sizeof is_asked, &is_asked, add_flag));
-    *out_stops = is_asked != 0;
-    return SL_OK;
+    *out_stops = false;
+    return watch->stop ? sl_ranks_vote(ranks, sl_stop_is_set(watch->stop), out_stops) : SL_OK;
 }
 
 sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report)
