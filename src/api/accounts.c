@@ -7,6 +7,7 @@
 #include "settings.h"
 #include "sluice/session.h"
 #include "train/evaluate/evaluation.h"
+#include "train/loading/loading.h"
 #include "train/plan_account.h"
 #include "train/preparation.h"
 
@@ -29,12 +30,12 @@ static sl_status run(const sl_options *options, uint32_t step_count,
     self->log = options->log;
     self->stop = &options->stop;
     SL_LOG_ENTER(&self->log);
-    sl_ranks_listen(&self->trainer.ranks, self->stop);
     sl_first_failure failure = {0};
     sl_status status = sl_options_copy(options, &self->config, &self->trainer.inputs);
     if (status == SL_OK)
         status = work(self, out_text);
     sl_first_failure_keep(&failure, status);
+    sl_trainer_leave_ranks(&self->trainer, status);
     if (!sl_trainer_close(&self->trainer))
         SL_FAIL(SL_ERROR_SYSTEM, "a thread of the engine did not end");
     sl_config_clear(&self->config);
@@ -49,6 +50,7 @@ static sl_status plan(accounting *self, char **out_text)
     sl_plan_stages stages = {0};
     sl_refusal refusal;
     json_t *object = NULL;
+    sl_ranks_listen(&self->trainer.ranks, self->stop);
     SL_TRY(sl_preparation_run(&self->config, SL_CONFIG_PLAN, &self->trainer));
     sl_status status = sl_plan_stages_draw(&self->trainer, &stages, &refusal);
     if (status == SL_OK)
@@ -80,6 +82,7 @@ static sl_status measure(accounting *self, sl_measured *measured, char **out_tex
 
 static sl_status profile(accounting *self, char **out_text)
 {
+    SL_TRY(sl_trainer_meet_ranks(&self->trainer, &self->config, self->stop));
     SL_TRY(sl_preparation_run(&self->config, SL_CONFIG_PROFILE, &self->trainer));
     sl_measured *measured = calloc(1, sizeof *measured);
     if (!measured)
@@ -102,17 +105,18 @@ sl_status sl_profile(const sl_options *options, uint32_t step_count, char **out_
 sl_status sl_evaluate(const char *const *settings, char **out_text)
 {
     const sl_eval_watch nobody = {0};
-    sl_ranks alone = {0};
+    sl_ranks ranks = {0};
     sl_evaluation evaluation;
     sl_config config;
     SL_TRY(sl_config_init(&config));
     sl_status status = sl_settings_read(settings, SL_CONFIG_EVAL, &config);
     if (status == SL_OK)
-        status = sl_config_check(&config, SL_CONFIG_EVAL);
+        status = sl_loading_meet_ranks(&config, SL_CONFIG_EVAL, NULL, &ranks);
     if (status == SL_OK)
-        status = sl_evaluation_run(&config, &alone, &nobody, &evaluation);
+        status = sl_evaluation_run(&config, &ranks, &nobody, &evaluation);
     if (status == SL_OK)
         status = sl_evaluation_format(&evaluation, out_text);
+    status = sl_loading_leave_ranks(&ranks, status);
     sl_config_clear(&config);
     return status;
 }

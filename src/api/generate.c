@@ -7,6 +7,7 @@
 #include "session.h"
 #include "settings.h"
 #include "train/generate/generate.h"
+#include "train/loading/loading.h"
 
 /* The function that takes the text. */
 typedef struct listener {
@@ -56,10 +57,10 @@ sl_status sl_generate(const char *const *settings, const char *prompt, sl_text t
     static const uint32_t of_prompt[] = {SL_CONFIG_ROW_prompt, SL_CONFIG_ROW_prompt_file,
                                          SL_CONFIG_ROW_interactive};
     listener to = {text, user};
-    sl_ranks alone = {0};
+    sl_ranks ranks = {0};
     sl_config config;
     const sl_generate_args args = {.config = &config,
-                                   .ranks = &alone,
+                                   .ranks = &ranks,
                                    .prompt = prompt ? prompt : "",
                                    .prompt_bytes = prompt ? strlen(prompt) : 0,
                                    .sink = {pass_text, pass_end, &to},
@@ -69,9 +70,10 @@ sl_status sl_generate(const char *const *settings, const char *prompt, sl_text t
     if (status == SL_OK)
         status = refuse(&config, of_prompt, sizeof of_prompt / sizeof *of_prompt);
     if (status == SL_OK)
-        status = sl_config_check(&config, SL_CONFIG_GENERATE);
+        status = sl_loading_meet_ranks(&config, SL_CONFIG_GENERATE, NULL, &ranks);
     if (status == SL_OK)
         status = run(&args);
+    status = sl_loading_leave_ranks(&ranks, status);
     sl_config_clear(&config);
     return status;
 }
@@ -109,8 +111,8 @@ static sl_status check_model(const sl_session *session)
     if (trainer->shape.architecture == SL_ARCHITECTURE_OWN)
         SL_FAIL(SL_ERROR_USAGE, "a model of the program's own generates no text");
     if (trainer->runtime->io.is_spread || trainer->ranks.world)
-        SL_FAIL(SL_ERROR_USAGE, "with other ranks no text is generated: save a checkpoint, and use "
-                                "sluice generate");
+        SL_FAIL(SL_ERROR_USAGE, "a session with other ranks generates no text: save a checkpoint, "
+                                "and call sl_generate");
     if (!trainer->vocabulary && !is_bytes)
         SL_FAIL(SL_ERROR_USAGE, "how text becomes the ids of this model is not known: set the "
                                 "option tokenizer");

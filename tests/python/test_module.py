@@ -214,6 +214,28 @@ class Beside(InFolder):
         for tier in figures["tiers"].values():
             self.assertEqual(tier["measured_peak_bytes"], tier["planned_peak_bytes"])
 
+    def test_calls_when_on_ranks_then_each_has_the_results_of_one_process(self):
+        self.train_by_command()
+        script = (
+            "import json, os, sys, sluice\n"
+            "checkpoint, data, out = sys.argv[1:]\n"
+            "rank = os.environ.get('SLUICE_RANK')\n"
+            "more = {'device': 'cpu', 'threads': 1, **({'pp': 2} if rank else {})}\n"
+            "figures = sluice.evaluate(checkpoint, data, **more)\n"
+            "text = sluice.generate(checkpoint, 'The', tokens=20, seed=2, **more)\n"
+            "with open(out + (rank or ''), 'w') as file:\n"
+            "    json.dump([figures, text], file)\n"
+        )
+        words = [sys.executable, "-c", script, self.path("command"), TEXT, self.path("out")]
+        subprocess.run(words, check=True)
+        subprocess.run([COMMAND, "launch", "-n", "2", "--", *words], check=True)
+        results = []
+        for rank in ("", "0", "1"):
+            with open(self.path("out") + rank) as file:
+                results.append(json.load(file))
+        self.assertEqual(results[1], results[0])
+        self.assertEqual(results[2], results[0])
+
     def test_generate_when_a_session_is_open_then_text_is_that_of_its_checkpoint(self):
         with sluice.Session(tiny(save=self.path("own")), data=TEXT) as session:
             session.step()

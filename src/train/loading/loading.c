@@ -80,6 +80,15 @@ sl_status sl_loading_meet_ranks(sl_config *config, sl_config_command command,
     return sl_ranks_divide(out_ranks, config);
 }
 
+sl_status sl_loading_leave_ranks(sl_ranks *ranks, sl_status status)
+{
+    sl_first_failure failure = {0};
+    sl_first_failure_keep(&failure, status);
+    sl_ranks_leave(ranks, status);
+    sl_ranks_close(ranks);
+    return sl_first_failure_return(&failure);
+}
+
 sl_status sl_loading_compare(const sl_ranks *ranks, const sl_common_inputs_args *inputs)
 {
     sl_common_inputs listed = {0};
