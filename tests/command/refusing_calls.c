@@ -4,7 +4,7 @@
  * that number on; of kind interrupt-file, calls on files with SLOW_PATH in their names: writes that
  * are not at a place, locks and reservations; of kind interrupt-read, reads at a place of such
  * files; of kind slow, reads, writes and syncs of files with SLOW_PATH in their names take SLOW_MS
- * more, as on a slow disk; of kind slow-sync, syncs alone. */
+ * more, as on a slow disk; of kind slow-sync, syncs alone; of kind slow-once, the first of them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -51,9 +51,13 @@ static void slow_down(int file, bool is_sync)
     const char *part = getenv("SLOW_PATH"), *time = getenv("SLOW_MS");
     if (!is_read)
         read_wishes();
+    const bool is_once = wanted && strcmp(wanted, "slow-once") == 0;
     const bool is_slow =
-        wanted && (strcmp(wanted, "slow") == 0 || (is_sync && strcmp(wanted, "slow-sync") == 0));
+        is_once ||
+        (wanted && (strcmp(wanted, "slow") == 0 || (is_sync && strcmp(wanted, "slow-sync") == 0)));
     if (!is_slow || !part || !time || !has_slow_name(file, part))
+        return;
+    if (is_once && __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST) > 1)
         return;
     const long ms = strtol(time, NULL, 10);
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);

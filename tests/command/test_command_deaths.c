@@ -26,6 +26,7 @@ enum {
     SLOW_MS = 1000,   /* a call of the slow disk */
     DEADLINE_S = 3,   /* in which the ranks of a busy machine meet */
     LONGER_MS = 4000, /* a call that takes longer */
+    BEATS_MS = 7000,  /* one that takes three deadlines of 2 s */
     ROUNDS_FULL = 23
 };
 
@@ -239,24 +240,34 @@ static void need_slow_disk(void)
 }
 
 /* One sync takes longer than ranks wait for one that hangs, as that of a large file on a slow disk
- * does, where the deadline is 600 s. */
+ * does, where the deadline is 600 s. One write takes several deadlines of the heartbeat, which are
+ * 60 s: the process beats meanwhile. */
 static void work_when_one_call_takes_longer_than_the_deadline_is_waited_for(void **state)
 {
     (void)state;
     static const struct {
-        int rank;
+        const char *kind;
+        int rank, ms;
         const char *path, *options;
-    } cases[] = {{0, "moment2", "--tokenizer byte --save slow --save-every 1"},
-                 {1, "tokens.bin", "--tokenizer words --cache-dir slow-cache"}};
+    } cases[] = {
+        {"slow-sync", 0, LONGER_MS, "moment2", "--tokenizer byte --save slow --save-every 1"},
+        {"slow-once", 0, LONGER_MS, "/slow-cache/", "--tokenizer words --cache-dir slow-cache"},
+        {"slow-once", 0, BEATS_MS, "moment2",
+         "--tokenizer byte --save held --save-every 1 --heartbeat-timeout 2"}};
     need_slow_disk();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        set_slow("slow-sync", cases[i].rank, cases[i].path, LONGER_MS);
+        const time_t start = time(NULL);
+        set_slow(cases[i].kind, cases[i].rank, cases[i].path, cases[i].ms);
         const int code = sluice("launch -n 2 -- train " MODEL "--steps 1 --rank-timeout %d %s",
                                 DEADLINE_S, cases[i].options);
         unsetenv("LD_PRELOAD");
         assert_code(code, 0);
+        if (1000 * (time(NULL) - start + 1) < cases[i].ms)
+            fail_msg("%s of %s: the call was not held", cases[i].kind, cases[i].path);
     }
-    assert_int_equal(system("ls slow/step-00000001/manifest.json >/dev/null"), 0);
+    assert_int_equal(system("ls slow/step-00000001/manifest.json held/step-00000001/manifest.json "
+                            ">/dev/null"),
+                     0);
 }
 
 int main(void)
