@@ -206,32 +206,33 @@ static sl_status answer_line(sl_generator *generator, printer *self, sl_prompt *
     return sl_generator_run(generator);
 }
 
-/* While a line is awaited, a signal leaves at once: there is nothing to finish. */
+/* While a line is awaited, a signal leaves at once: there is nothing to finish. Ranks leave
+ * together. */
 static sl_status converse(const sl_generate_args *args, sl_generator *generator, printer *self)
 {
-    const bool shows_mark = self->is_terminal && isatty(STDIN_FILENO) == 1;
+    const bool is_first = sl_ranks_is_first(args->ranks);
+    const bool shows_mark = is_first && self->is_terminal && sl_prompt_is_typed();
     say(args->config, "each line is a prompt, an empty one goes on with the text so far; the line "
                       "\"stop\" or the end of input ends this");
-    while (!*args->stop) {
+    for (;;) {
         sl_prompt line;
-        bool is_there = false;
+        sl_prompt_line kind;
         if (shows_mark)
             fputs("> ", stdout);
         fflush(stdout);
-        sl_signals_watch(&leaving);
-        SL_TRY(sl_prompt_read_line(&line, &is_there));
+        sl_signals_watch(args->ranks->world ? &stopping : &leaving);
+        SL_TRY(sl_prompt_read_line(args->ranks, args->stop, &line, &kind));
         const bool is_stop = line.bytes == 4 && memcmp(line.text, "stop", 4) == 0;
         sl_status status = SL_OK;
-        if (is_there && !is_stop)
+        if (kind == SL_PROMPT_LINE && !is_stop)
             status = answer_line(generator, self, &line);
         sl_prompt_close(&line);
         SL_TRY(status);
-        if (is_stop || !is_there) {
+        if (is_stop || kind == SL_PROMPT_INPUT_ENDED)
             say(args->config, is_stop ? "stopped" : "end of input");
+        if (is_stop || kind != SL_PROMPT_LINE)
             return SL_OK;
-        }
     }
-    return SL_OK;
 }
 
 /* ---- the command ---- */
@@ -273,7 +274,7 @@ static sl_status run(sl_config *config, const volatile sig_atomic_t *stop, sl_ra
     sl_prompt prompt = {0};
     printer self = {.config = config};
     SL_TRY(sl_loading_meet_ranks(config, SL_CONFIG_GENERATE, stop, ranks));
-    sl_status status = sl_prompt_read(config, ranks->world != NULL, &prompt);
+    sl_status status = sl_prompt_read(config, ranks, &prompt);
     if (status == SL_OK)
         status = sl_examples_read_template(config, &self.template_text);
     if (status == SL_OK && !config->interactive)

@@ -32,6 +32,7 @@
 #include "command_help.h"
 #include "hosts.h"
 #include "last_words.h"
+#include "launch_input.h"
 #include "options.h"
 #include "restarts.h"
 #include "signals.h"
@@ -70,15 +71,16 @@ typedef struct launch {
     pid_t group;
     uint32_t alive_count;
     int board_file;
-    int code;             /* of the first rank that failed for a reason of its own; 0: none */
-    bool has_failed;      /* a rank has failed */
-    bool was_signalled;   /* and it was ended by a signal */
-    bool is_told;         /* to end, by a signal */
-    char died[96];        /* the first rank that did, and how; "": none */
-    bool is_killed;       /* the rest was killed: what it ends with says nothing */
-    uint64_t kill_at_ns;  /* when the rest is killed */
-    sl_last_words words;  /* of the ranks */
-    uint64_t words_at_ns; /* when those of the ended ranks are printed, though others still run */
+    sl_launch_input input; /* for the first rank of a command of sluice */
+    int code;              /* of the first rank that failed for a reason of its own; 0: none */
+    bool has_failed;       /* a rank has failed */
+    bool was_signalled;    /* and it was ended by a signal */
+    bool is_told;          /* to end, by a signal */
+    char died[96];         /* the first rank that did, and how; "": none */
+    bool is_killed;        /* the rest was killed: what it ends with says nothing */
+    uint64_t kill_at_ns;   /* when the rest is killed */
+    sl_last_words words;   /* of the ranks */
+    uint64_t words_at_ns;  /* when those of the ended ranks are printed, though others still run */
     sigset_t signals, before; /* what this process waits for; the mask it was started with */
 } launch;
 
@@ -305,7 +307,8 @@ static void become_rank(const launch *it, uint32_t rank, pid_t parent)
     choose_cores(it, rank, &cores);
     if (CPU_COUNT(&cores) > 0)
         (void)sched_setaffinity(0, sizeof cores, &cores); /* refused: the ranks share all */
-    int nothing = open("/dev/null", O_RDONLY);
+    const bool has_input = !it->options.program && sl_launch_input_give(&it->input, rank == 0);
+    int nothing = has_input ? -1 : open("/dev/null", O_RDONLY);
     if (nothing >= 0)
         dup2(nothing, STDIN_FILENO); /* ranks cannot share what is typed */
     fcntl(it->board_file, F_SETFD, 0);
@@ -491,13 +494,18 @@ static sl_status run_once(launch *it)
 {
     SL_TRY(sl_board_create(it->options.rank_count, it->options.rank_count, &it->board_file));
     say_start(it);
-    sl_status status = start_ranks(it);
+    sl_status status = sl_launch_input_open(&it->input);
+    if (status == SL_OK)
+        status = start_ranks(it);
+    if (status == SL_OK)
+        status = sl_launch_input_start(&it->input);
     if (status != SL_OK) {
         it->code = sl_command_end(status);
         it->has_failed = true;
         kill_rest(it);
     }
     stay(it);
+    sl_launch_input_close(&it->input);
     close(it->board_file);
     return SL_OK;
 }

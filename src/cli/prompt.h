@@ -2,10 +2,12 @@
 #ifndef SL_CLI_PROMPT_H
 #define SL_CLI_PROMPT_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "config/config.h"
+#include "session/ranks.h"
 
 enum { SL_PROMPT_BYTES_MAX = 64 << 20 };
 
@@ -16,14 +18,24 @@ typedef struct sl_prompt {
 
 /* The text of --prompt, --prompt-file or standard input; of a file or standard input without a line
  * end at its end. Empty where nothing says one, or where prompts are lines. Blocks until the end of
- * standard input. `is_rank`: this process is one of several ranks, which have no standard input.
- * SL_ERROR_USAGE: it is asked for all the same. SL_ERROR_MISSING, SL_ERROR_DATA (no regular file,
- * above the limit), SL_ERROR_IO.
- */
-sl_status sl_prompt_read(const sl_config *config, bool is_rank, sl_prompt *out_prompt);
+ * standard input. Several ranks call it together: the first one reads standard input, where it is
+ * asked for by "-", and all get the text. SL_ERROR_USAGE: they have none. SL_ERROR_MISSING,
+ * SL_ERROR_DATA (no regular file, above the limit), SL_ERROR_IO. */
+sl_status sl_prompt_read(const sl_config *config, const sl_ranks *ranks, sl_prompt *out_prompt);
 
-/* The next line of standard input without its end; false at the end of input. */
-sl_status sl_prompt_read_line(sl_prompt *out_prompt, bool *out_is_there);
+typedef enum sl_prompt_line {
+    SL_PROMPT_LINE,
+    SL_PROMPT_INPUT_ENDED,
+    SL_PROMPT_STOPPED /* *stop is set */
+} sl_prompt_line;
+
+/* The next line of standard input, without its end. Several ranks call it together, after
+ * sl_ranks_begin: the first one reads, and all get what it got, or that one of them was stopped. */
+sl_status sl_prompt_read_line(sl_ranks *ranks, const volatile sig_atomic_t *stop,
+                              sl_prompt *out_prompt, sl_prompt_line *out_kind);
+
+/* Whether standard input is a terminal, that of the launcher too. */
+bool sl_prompt_is_typed(void);
 
 /* Puts the prompt into a template (sl_example_make_prompt); NULL: it stays as it is. */
 sl_status sl_prompt_put_into(const char *template_text, sl_prompt *prompt);

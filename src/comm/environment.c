@@ -65,6 +65,7 @@ static sl_status read_starter(const starter *it, sl_environment *environment)
     environment->local_size = environment->size;
     SL_TRY(read_number(SL_ENVIRONMENT_FILE, 0, INT32_MAX, &file));
     environment->file = (int)file;
+    environment->input = getenv(SL_ENVIRONMENT_INPUT);
     return SL_OK;
 }
 

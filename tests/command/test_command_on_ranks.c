@@ -185,6 +185,63 @@ static void generate_when_interrupted_then_all_ranks_end_together(void **state)
     assert_code(WEXITSTATUS(status), 0);
 }
 
+/* Lines and a text that the first rank reads; what is behind "stop" is not asked for. */
+static void generate_when_it_reads_input_on_ranks_then_the_text_is_that_of_one_process(void **state)
+{
+    (void)state;
+    static const char *const words[] = {
+        "generate model --interactive --tokens 10 --temperature 0 --device cpu",
+        "generate model --prompt - --tokens 10 --samples 2 --device cpu"};
+    static const char *const inputs[] = {"the gate\n\nwater\nstop\nwater\n", "\n\nthe lock"};
+    static char one[TEXT_BYTES];
+    for (int i = 0; i < 2; i++) {
+        for (int cut = 0; cut < 2 - i; cut++) { /* stop; the end of input, amid a line */
+            FILE *file = fopen("lines", "w");
+            assert_non_null(file);
+            fprintf(file, "%.*s", cut ? 14 : 40, inputs[i]);
+            fclose(file);
+            assert_code(run_with_input(words[i], "lines"), 0);
+            memcpy(one, output, sizeof one);
+            for (int l = 0; l < LAYOUTS; l++) {
+                char command[COMMAND_BYTES];
+                snprintf(command, sizeof command, "launch -n %d -- %s %s", layouts[l].ranks,
+                         words[i], layouts[l].options);
+                assert_code(run_with_input(command, "lines"), 0);
+                assert_string_equal(output, one);
+                if (i == 0)
+                    assert_int_equal(count_said(cut ? "sluice: end of input" : "sluice: stopped"),
+                                     1);
+            }
+        }
+    }
+}
+
+/* Nobody types; a signal to the launcher ends all, the death of a rank too. */
+static void generate_when_it_waits_for_a_line_then_signals_and_deaths_end_all(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *act;
+        int code;
+    } ends[] = {{"kill -INT $starter", 0},
+                {"kill -KILL $(cut -d ' ' -f 2 /proc/$starter/task/$starter/children)", 75}};
+    for (int i = 0; i < 2; i++) {
+        char command[COMMAND_BYTES];
+        snprintf(command, sizeof command,
+                 "mkfifo typed.%d; sleep 60 >typed.%d & typist=$!; "
+                 "'%s' launch -n 2 -- generate model --interactive --pp 2 --device cpu >out 2>err "
+                 "<typed.%d & starter=$!; "
+                 "n=0; until grep -q 'each line' err || [ $n = 200 ]; do n=$((n + 1)); sleep 0.1; "
+                 "done; sleep 0.3; %s; wait $starter; code=$?; kill $typist; exit $code",
+                 i, i, binary, i, ends[i].act);
+        const int status = system(command);
+        read_complaint("err");
+        assert_true(WIFEXITED(status));
+        assert_code(WEXITSTATUS(status), ends[i].code);
+        assert_has(complaint, "each line is a prompt");
+    }
+}
+
 /* ---- profile ---- */
 
 #define STEP MODEL "--accumulate 2 --tp 2 --pp 2 --dp 2 --zero 3 "
@@ -388,8 +445,6 @@ static void refusals_of_ranks_are_printed_once(void **state)
         {2, "eval model --data text --device-memory 8K", 69, "it does not fit"},
         {8, "eval model --data text --pp 8", 64, "too few for 8 stages"},
         {4, "eval llama --data text --tp 4 --pp 1 --dp 2", 64, "--dp that does not fit"},
-        {2, "generate model --interactive", 64, "which ranks do not have"},
-        {2, "generate model --prompt -", 64, "which ranks do not have"},
         {8, "generate model --tp 8 --prompt a", 64, "--tp 4 at most"},
         {2, "generate none --prompt a", 66, "none"},
         {3, "profile " MODEL "--tp 2", 64, "there are 3 ranks and --tp 2"},
@@ -412,6 +467,8 @@ static void ranks_when_they_differ_are_refused(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
+        {"generate model --interactive --device cpu", "let sluice launch start sluice itself"},
+        {"generate model --prompt - --device cpu", "let sluice launch start sluice itself"},
         {"generate model --prompt p$SLUICE_RANK --device cpu", "the prompt"},
         {"generate model --prompt p --tokens 1$SLUICE_RANK --device cpu", "--tokens"},
         {"eval model --data text.$SLUICE_RANK --device cpu", "--data"},
@@ -450,6 +507,9 @@ int main(void)
         cmocka_unit_test(eval_when_interrupted_then_all_ranks_end_together),
         cmocka_unit_test(generate_when_on_ranks_then_the_text_is_that_of_one_process),
         cmocka_unit_test(generate_when_interrupted_then_all_ranks_end_together),
+        cmocka_unit_test(
+            generate_when_it_reads_input_on_ranks_then_the_text_is_that_of_one_process),
+        cmocka_unit_test(generate_when_it_waits_for_a_line_then_signals_and_deaths_end_all),
         cmocka_unit_test(profile_when_on_ranks_then_it_has_all_of_them),
         cmocka_unit_test(profile_when_on_ranks_then_exchanges_are_those_of_train),
         cmocka_unit_test(profile_when_interrupted_then_all_ranks_end_together),
