@@ -17,6 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/plural.h"
 #include "chunk/chunk.h"
 
 static const double core_flops = 100e9;
@@ -80,7 +81,7 @@ sl_machine sl_machine_default(uint32_t worker_count)
     }
     set_copies(&machine, core_bytes / 2, 1.0);
     snprintf(machine.name, sizeof machine.name, "cpu, %u worker%s, a guess", workers,
-             workers == 1 ? "" : "s");
+             sl_plural(workers));
     return machine;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "terminal.h"
 
 enum { NAME_COLUMNS = 34, SUMMARY_INDENT = 14 };
@@ -230,9 +231,10 @@ void sl_bench_table_summarize(const sl_bench *bench)
     const sl_profile *profile = &bench->profile;
     if (profile->is_quick)
         puts("a quick bench: few shapes, few rounds");
-    sl_terminal_print(stdout, 2, "%s%s%s, %u workers of %u cores; %s", profile->gpu,
+    sl_terminal_print(stdout, 2, "%s%s%s, %u worker%s of %u core%s; %s", profile->gpu,
                       *profile->gpu ? " beside " : "", profile->cpu, profile->thread_count,
-                      profile->core_count, profile->kernels);
+                      sl_plural(profile->thread_count), profile->core_count,
+                      sl_plural(profile->core_count), profile->kernels);
     for (int i = 0; i < GROUP_COUNT; i++)
         summarize_group(bench, &groups[i]);
     print_notes(bench);

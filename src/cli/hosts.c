@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "files/files.h"
 #include "terminal.h"
 
@@ -120,9 +121,9 @@ static sl_status share_out(const sl_hosts *hosts, machines *all)
                 sl_files_show(hosts->path).text);
     if (named > 0 && slots < left)
         SL_FAIL(SL_ERROR_USAGE,
-                "%s has slots for %" PRIu64 " ranks, and -n asks for %u: give more slots or fewer "
+                "%s has slots for %" PRIu64 " rank%s, and -n asks for %u: give more slots or fewer "
                 "ranks",
-                sl_files_show(hosts->path).text, slots, left);
+                sl_files_show(hosts->path).text, slots, sl_plural(slots), left);
     for (uint32_t i = 0; i < all->count; i++) {
         uint32_t *mine = &all->items[i].slots;
         if (named == 0)
@@ -289,8 +290,8 @@ static sl_status say_start(const sl_hosts *hosts, const run *it)
         fprintf(stream, "%s%s", i > 0 ? " " : "", it->words[i]);
     const bool is_whole = stream && fclose(stream) == 0;
     if (is_whole)
-        sl_terminal_say(SL_TERMINAL_PLAIN, "starts %u ranks of %s: %s", hosts->rank_count,
-                        hosts->words[0], all);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "starts %u rank%s of %s: %s", hosts->rank_count,
+                        sl_plural(hosts->rank_count), hosts->words[0], all);
     free(all);
     if (!is_whole)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the words of mpirun");

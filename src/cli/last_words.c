@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "base/status.h"
 #include "terminal.h"
 
@@ -59,7 +60,7 @@ static void say_once(sl_last_words *words, const message *all, uint32_t rank_cou
         count += same[i];
     }
     list_ranks(same, rank_count, first, ranks);
-    sl_terminal_say(SL_TERMINAL_ERROR, "rank%s %s: %s", count > 1 ? "s" : "", ranks, all[first]);
+    sl_terminal_say(SL_TERMINAL_ERROR, "rank%s %s: %s", sl_plural(count), ranks, all[first]);
 }
 
 /* ---- warnings ---- */
@@ -96,7 +97,7 @@ static void say_remark(sl_last_words *words, const remarks *all, uint32_t rank_c
     for (uint32_t rank = 0; rank < rank_count; rank++)
         count += same[rank] = mark_remark(words, all, rank, text);
     list_ranks(same, rank_count, 0, ranks);
-    sl_terminal_say(SL_TERMINAL_WARNING, "rank%s %s: %s", count > 1 ? "s" : "", ranks, text);
+    sl_terminal_say(SL_TERMINAL_WARNING, "rank%s %s: %s", sl_plural(count), ranks, text);
 }
 
 void sl_last_words_say_remarks(sl_last_words *words, int file, uint32_t rank_count, bool is_over)

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/plural.h"
 #include "base/workers.h"
 #include "comm/board.h"
 #include "comm/environment.h"
@@ -280,8 +281,9 @@ static void say_start(const launch *it)
         length +=
             (size_t)snprintf(all + length, sizeof all - length, "%s%s", i > 0 ? " | " : "", text);
     }
-    sl_terminal_say(SL_TERMINAL_PLAIN, "starts %u ranks of %s on this machine; cores: %s%s",
-                    it->options.rank_count, it->options.words[0], all,
+    sl_terminal_say(SL_TERMINAL_PLAIN, "starts %u rank%s of %s on this machine; cores: %s%s",
+                    it->options.rank_count, sl_plural(it->options.rank_count), it->options.words[0],
+                    all,
                     sl_workers_usable_cpu_count() < it->options.rank_count
                         ? " (fewer cores than ranks: they take turns)"
                         : "");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/plural.h"
 #include "command.h"
 #include "compare.h"
 #include "device/device.h"
@@ -154,7 +155,7 @@ static void print_candidates(const sl_search *search, const sl_plan_stages *stag
         return;
     sl_terminal_print(
         stdout, 2, "auto compared %u plan%s; the best, by %s%s:", candidates->planned_count,
-        candidates->planned_count == 1 ? "" : "s", sl_machine_basis(machine),
+        sl_plural(candidates->planned_count), sl_machine_basis(machine),
         !sl_machine_is_guess(machine) ? "" : " (this machine was not measured: sluice bench)");
     for (uint32_t i = 0; i < candidates->count; i++) {
         const sl_search_candidate *it = &candidates->best[i];
@@ -179,14 +180,15 @@ static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *st
     const sl_layout *layout = blueprint->layout;
     char text[512];
     sl_command_describe_size(blueprint, text, sizeof text);
-    printf("%s; a step is %u x %u rows of %u tokens, in %s\n", text, choice->accumulate,
-           choice->micro_batch, blueprint->task.seq, sl_type_name(blueprint->task.type));
+    printf("%s; a step is %u x %u row%s of %u tokens, in %s\n", text, choice->accumulate,
+           choice->micro_batch, sl_plural(choice->micro_batch), blueprint->task.seq,
+           sl_type_name(blueprint->task.type));
     sl_command_describe_device(&blueprint->task, text, sizeof text);
     sl_terminal_print(stdout, 2, "on %s", text);
     sl_command_describe_choice(choice, text, sizeof text);
     sl_terminal_print(stdout, 2, "%s", text);
-    printf("%u chunks of at most %" PRIu64 " elements (%s), %.2f%% padding\n\n",
-           layout->chunk_count, layout->largest_elements,
+    printf("%u chunk%s of at most %" PRIu64 " elements (%s), %.2f%% padding\n\n",
+           layout->chunk_count, sl_plural(layout->chunk_count), layout->largest_elements,
            sl_command_format_size(layout->largest_elements *
                                   sl_type_bytes(layout->group_type[SL_GROUP_PARAM]))
                .text,

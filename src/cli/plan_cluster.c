@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/plural.h"
 #include "cluster/job_rules.h"
 #include "cluster/rank_counts.h"
 #include "comm/comm.h"
@@ -170,11 +171,11 @@ static void describe_candidate(const sl_cluster_candidate *it, char *out_text, s
     char policy[256];
     describe_policy(&it->placement, policy, sizeof policy);
     snprintf(out_text, capacity,
-             "--tp %u x --dp %u x --pp %u, --zero %u, %u micro-batches of %u row%s, %s, recompute "
+             "--tp %u x --dp %u x --pp %u, --zero %u, %u micro-batch%s of %u row%s, %s, recompute "
              "%s, %s",
              it->layout.tensor, it->layout.data, it->layout.stages, it->zero, it->accumulate,
-             it->micro_batch, it->micro_batch == 1 ? "" : "s", describe_order(it),
-             sl_search_recompute_name(it->recompute), policy);
+             it->accumulate == 1 ? "" : "es", it->micro_batch, sl_plural(it->micro_batch),
+             describe_order(it), sl_search_recompute_name(it->recompute), policy);
 }
 
 static sl_cluster_resource find_binding(const sl_cluster_estimate *estimate)
@@ -301,7 +302,7 @@ static void print_counts(const sl_cluster_job *job, const sl_cluster_counts *cou
     sl_terminal_print(stdout, 2,
                       "%u GPU%s: the most whose GPU time of a step is within a twentieth of the "
                       "least",
-                      job->ranks, job->ranks == 1 ? "" : "s");
+                      job->ranks, sl_plural(job->ranks));
     putchar('\n');
 }
 
@@ -311,9 +312,9 @@ static void print_answer(const sl_cluster_question *question, const sl_cluster_a
     char text[512];
     sl_terminal_print(stdout, 2,
                       "%" PRIu64 " parameters on %u GPU%s, %" PRIu64
-                      " rows of %u tokens a step, in %s",
-                      job->parameters, job->ranks, job->ranks == 1 ? "" : "s", job->global_batch,
-                      job->seq, sl_type_name(job->type));
+                      " row%s of %u tokens a step, in %s",
+                      job->parameters, job->ranks, sl_plural(job->ranks), job->global_batch,
+                      sl_plural(job->global_batch), job->seq, sl_type_name(job->type));
     if (job->trained < job->parameters)
         sl_terminal_print(stdout, 2, "%" PRIu64 " of them are trained", job->trained);
     describe_candidate(&answer->best[0].candidate, text, sizeof text);
@@ -509,7 +510,7 @@ static sl_status write_config(const sl_config *config, const sl_cluster_question
     if (!chosen)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
     snprintf(note, sizeof note, "%u GPU%s of %s; a step is predicted to take %.3g s",
-             question->job.ranks, question->job.ranks == 1 ? "" : "s", cluster->name,
+             question->job.ranks, sl_plural(question->job.ranks), cluster->name,
              best->step_seconds);
     const sl_status status = sl_run_config_write(
         &(sl_run_config_args){config, chosen, note, question->job.ranks, cluster->node_gpus});

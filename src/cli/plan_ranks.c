@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "comm/comm.h"
 #include "command.h"
 #include "foreign/model_names.h"
@@ -167,12 +168,12 @@ sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages
         stdout, 2,
         "each computes with %u thread%s, and takes %s more for the windows through which ranks "
         "of one machine exchange",
-        blueprint->task.target.worker_count, blueprint->task.target.worker_count == 1 ? "" : "s",
+        blueprint->task.target.worker_count, sl_plural(blueprint->task.target.worker_count),
         sl_command_format_size(blueprint->task.window_bytes).text);
     if (layout->data > 1)
         sl_terminal_print(
             stdout, 2, "each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows",
-            layout->tensor, layout->tensor == 1 ? "" : "s",
+            layout->tensor, sl_plural(layout->tensor),
             (uint64_t)layout->data * blueprint->choice.accumulate * blueprint->choice.micro_batch);
     print_shards(program);
     print_splits(program, &blueprint->task.shape, stages->items[stages->shown].first_layer);

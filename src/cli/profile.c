@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "command.h"
 #include "files/json_file.h"
 #include "files/output_file.h"
@@ -76,12 +77,13 @@ static void print_head(const sl_trainer *trainer, const sl_blueprint *blueprint)
     sl_command_describe_device(&blueprint->task, text, sizeof text);
     sl_terminal_print(stdout, 9, "device   %s", text);
     sl_command_describe_size(blueprint, text, sizeof text);
-    sl_terminal_print(stdout, 9, "model    %s; a step is %u x %u rows of %u tokens, in %s%s", text,
-                      choice->accumulate, choice->micro_batch, blueprint->task.seq,
-                      sl_type_name(blueprint->task.type),
+    sl_terminal_print(stdout, 9, "model    %s; a step is %u x %u row%s of %u tokens, in %s%s", text,
+                      choice->accumulate, choice->micro_batch, sl_plural(choice->micro_batch),
+                      blueprint->task.seq, sl_type_name(blueprint->task.type),
                       trainer->loader.row ? "" : "; random tokens");
     sl_command_describe_choice(choice, text, sizeof text);
-    sl_terminal_print(stdout, 9, "plan     %s, %u chunks", text, blueprint->layout->chunk_count);
+    sl_terminal_print(stdout, 9, "plan     %s, %u chunk%s", text, blueprint->layout->chunk_count,
+                      sl_plural(blueprint->layout->chunk_count));
     fflush(stdout);
 }
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/plural.h"
 #include "command.h"
 #include "measure/ranks.h"
 #include "search/plan_json.h"
@@ -39,9 +40,9 @@ static void print_step(const sl_measured *m)
                       "         compute %.1f ms + waits %.1f ms + gaps %.1f ms: %.1f%% explained",
                       m->compute_ms, m->stall_ms, m->gap_ms, 100 * m->explained_share);
     sl_terminal_print(stdout, STEP_INDENT,
-                      "         %.2f cores used by %u workers and the lanes; threads waited %.1f "
+                      "         %.2f cores used by %u worker%s and the lanes; threads waited %.1f "
                       "ms for one",
-                      m->cores_used, m->worker_count, m->core_wait_ms);
+                      m->cores_used, m->worker_count, sl_plural(m->worker_count), m->core_wait_ms);
     sl_terminal_print(stdout, STEP_INDENT,
                       "         forward %.1f ms, recompute %.1f, backward %.1f, update %.1f",
                       m->phase_ms[SL_PHASE_FORWARD], m->phase_ms[SL_PHASE_RECOMPUTE],
@@ -380,7 +381,8 @@ static void print_ranks(const sl_measured_ranks *all)
     for (uint32_t rank = 0; rank < all->count && rank < RANK_ROWS; rank++)
         print_rank(all, rank, tier_count);
     if (all->count > RANK_ROWS)
-        printf("  %u ranks more: --json FILE has them\n", all->count - RANK_ROWS);
+        printf("  %u rank%s more: --json FILE has them\n", all->count - RANK_ROWS,
+               sl_plural(all->count - RANK_ROWS));
     print_slowest(all);
     print_sent(all);
     print_rank_peaks(all, tier_count);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/plural.h"
 #include "command.h"
 #include "files/files.h"
 #include "report/history_log.h"
@@ -35,8 +36,8 @@ static void print_summary(const sl_config *config, const sl_history *runs)
     uint64_t steps = 0;
     for (uint32_t i = 0; i < config->runs.count; i++)
         steps += runs[i].step_count;
-    printf("%s: %u %s, %" PRIu64 " steps\n", sl_files_show(config->output).text, config->runs.count,
-           config->runs.count == 1 ? "run" : "runs", steps);
+    printf("%s: %u run%s, %" PRIu64 " step%s\n", sl_files_show(config->output).text,
+           config->runs.count, sl_plural(config->runs.count), steps, sl_plural(steps));
 }
 
 static sl_status write_report(const sl_config *config)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "checkpoint/checkpoint.h"
 #include "command.h"
 #include "config/batch.h"
@@ -148,7 +149,7 @@ sl_status sl_restarts_announce(sl_restarts *restarts, const char *died, uint32_t
     sl_terminal_say(SL_TERMINAL_PLAIN, "%s: %s%s%s, with %u rank%s, in 1 s: restart %u of %u", died,
                     is_found ? found : "beginning anew, as ",
                     sl_files_show(restarts->config.save).text,
-                    is_found ? "" : " holds no checkpoint yet", rank_count,
-                    rank_count == 1 ? "" : "s", restarts->done, restarts->limit);
+                    is_found ? "" : " holds no checkpoint yet", rank_count, sl_plural(rank_count),
+                    restarts->done, restarts->limit);
     return SL_OK;
 }

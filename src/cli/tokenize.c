@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "files/files.h"
 #include "meter.h"
 #include "terminal.h"
@@ -262,16 +263,18 @@ static void print_report(const job *self, const sl_tokenize_report *report, doub
     if (config->clean)
         sl_terminal_print(
             stdout, 2,
-            "left out: %" PRIu64 " documents of fewer than %d tokens, %" PRIu64 " repetitions",
-            report->short_documents, SL_TOKENIZE_CLEAN_IDS, report->repeated_documents);
+            "left out: %" PRIu64 " document%s of fewer than %d tokens, %" PRIu64 " repetition%s",
+            report->short_documents, sl_plural(report->short_documents), SL_TOKENIZE_CLEAN_IDS,
+            report->repeated_documents, sl_plural(report->repeated_documents));
     if (report->files > 1)
-        snprintf(more, sizeof more, " and %u more files", report->files - 1);
+        snprintf(more, sizeof more, " and %u more file%s", report->files - 1,
+                 sl_plural(report->files - 1));
     sl_terminal_print(
         stdout, 2,
-        "%" PRIu64 " documents, %" PRIu64 " tokens of %u, %.2f bytes a token, %.1f MB/s: %s%s",
-        report->documents, report->ids, sl_vocabulary_count(self->vocabulary),
-        (double)report->kept_bytes / (double)report->ids, (double)report->text_bytes / MB / seconds,
-        sl_files_show(config->output).text, more);
+        "%" PRIu64 " document%s, %" PRIu64 " tokens of %u, %.2f bytes a token, %.1f MB/s: %s%s",
+        report->documents, sl_plural(report->documents), report->ids,
+        sl_vocabulary_count(self->vocabulary), (double)report->kept_bytes / (double)report->ids,
+        (double)report->text_bytes / MB / seconds, sl_files_show(config->output).text, more);
 }
 
 static sl_status encode(const job *self)

@@ -1,6 +1,8 @@
 /* See batch.h. */
 #include "batch.h"
 
+#include "base/plural.h"
+
 bool sl_batch_is_chosen(const sl_config *config)
 {
     const bool is_open = config->tp == SL_CONFIG_UNSET || config->pp == SL_CONFIG_UNSET;
@@ -44,7 +46,7 @@ static sl_status settle_micro_batch(sl_config *config)
                 "train_batch_size %llu is no multiple of gradient_accumulation_steps %llu * %llu "
                 "data-parallel rank%s: change one of them, or give --micro-batch",
                 (unsigned long long)total, (unsigned long long)config->accumulate,
-                (unsigned long long)config->dp, config->dp == 1 ? "" : "s");
+                (unsigned long long)config->dp, sl_plural(config->dp));
     config->micro_batch = total / turns;
     return SL_OK;
 }
@@ -62,7 +64,7 @@ sl_status sl_batch_settle(sl_config *config, bool is_free)
                 "data-parallel rank%s: change one of them",
                 (unsigned long long)total, (unsigned long long)config->micro_batch,
                 (unsigned long long)config->accumulate, (unsigned long long)config->dp,
-                config->dp == 1 ? "" : "s");
+                sl_plural(config->dp));
     config->global_batch = rows * config->accumulate;
     return SL_OK;
 }

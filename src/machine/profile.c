@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "base/workers.h"
 #include "exchange_cost.h"
 #include "files/fields.h"
@@ -241,8 +242,8 @@ static void name_machine(const sl_profile *profile, uint32_t worker_count, uint3
         snprintf(share, sizeof share, ", scaled from %u", profile->thread_count);
     if (profile->device == SL_DEVICE_CPU)
         snprintf(machine->name, sizeof machine->name, "cpu, %u worker%s%s, %s %.10s", worker_count,
-                 worker_count == 1 ? "" : "s", share,
-                 profile->is_quick ? "quick bench" : "measured", profile->date);
+                 sl_plural(worker_count), share, profile->is_quick ? "quick bench" : "measured",
+                 profile->date);
     else
         snprintf(machine->name, sizeof machine->name, "%.40s, %s %.10s", profile->gpu,
                  profile->is_quick ? "quick bench" : "measured", profile->date);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "account_json.h"
+#include "base/plural.h"
 #include "base/status.h"
 #include "explain.h"
 #include "files/json_file.h"
@@ -35,14 +36,14 @@ static void describe(const sl_blueprint *blueprint, char title[160], char subtit
              1e-6 * (double)sl_blueprint_count_parameters(blueprint),
              sl_search_policy_name(choice->placement.policy));
     snprintf(subtitle, 256,
-             "%u layers, %u wide; a step of %u × %u rows of %u tokens in %s on %s; recompute %s, "
-             "accumulation %s; %u chunks of at most %" PRIu64 " elements",
-             task->shape.layers, task->shape.width, choice->accumulate, choice->micro_batch,
-             task->seq, sl_type_name(task->type),
-             task->target.device == SL_DEVICE_CPU ? "cpu" : "cuda",
+             "%u layer%s, %u wide; a step of %u × %u row%s of %u tokens in %s on %s; recompute %s, "
+             "accumulation %s; %u chunk%s of at most %" PRIu64 " elements",
+             task->shape.layers, sl_plural(task->shape.layers), task->shape.width,
+             choice->accumulate, choice->micro_batch, sl_plural(choice->micro_batch), task->seq,
+             sl_type_name(task->type), task->target.device == SL_DEVICE_CPU ? "cpu" : "cuda",
              sl_search_recompute_name(choice->recompute),
              sl_search_accumulation_name(choice->accumulation), blueprint->layout->chunk_count,
-             blueprint->layout->largest_elements);
+             sl_plural(blueprint->layout->chunk_count), blueprint->layout->largest_elements);
 }
 
 static json_t *make_explanation(const sl_blueprint *blueprint, const sl_account *account)

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plural.h"
+
 typedef enum direction { FORWARD, LOSS, BACKWARD, DIRECTION_COUNT } direction;
 
 static const char *const direction_names[DIRECTION_COUNT] = {"forward", "loss", "backward"};
@@ -255,7 +257,8 @@ static void describe_update(const sl_program *step, sl_schedule_text *to)
         is_early = is_early || (has_update && step->ops[o].segment != SL_NONE);
     }
     if (to->count < SL_SCHEDULE_LINES)
-        snprintf(to->lines[to->count++], SL_SCHEDULE_BYTES, "update of %u chunks, %s", updates,
+        snprintf(to->lines[to->count++], SL_SCHEDULE_BYTES, "update of %u chunk%s, %s", updates,
+                 sl_plural(updates),
                  is_early ? "each as soon as its gradient is complete"
                           : "when the norm of all gradients is known");
 }

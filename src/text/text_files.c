@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/plural.h"
 #include "files/files.h"
 #include "files/json_records.h"
 #include "files/token_description.h"
@@ -145,10 +146,10 @@ static void warn_of_others(const tree *self, const char *path, uint32_t passed_o
     if (passed_over == 0)
         return;
     sl_log_write(SL_LOG_WARNING,
-                 "%s: %u of %u files are passed over, which are no text (NUL bytes, JSON documents "
+                 "%s: %u of %u files %s passed over as no text (NUL bytes, JSON documents "
                  "of records, or named as tokens); the first is %s",
                  sl_files_show(path).text, passed_over, self->files.count,
-                 sl_files_show(first).text);
+                 passed_over == 1 ? "is" : "are", sl_files_show(first).text);
 }
 
 static sl_status append_data(const tree *self, const char *path, sl_file_list *list)
@@ -166,9 +167,9 @@ static sl_status append_data(const tree *self, const char *path, sl_file_list *l
     }
     if (list->count == before)
         SL_FAIL(SL_ERROR_DATA,
-                "%s: of its %u files none is text (they are empty, hold NUL bytes, are named as "
+                "%s: of its %u file%s none is text (they are empty, hold NUL bytes, are named as "
                 "tokens, or are JSON documents of records: jq -c '.[]' makes lines of these)",
-                sl_files_show(path).text, self->files.count);
+                sl_files_show(path).text, self->files.count, sl_plural(self->files.count));
     warn_of_others(self, path, passed_over, first);
     return SL_OK;
 }

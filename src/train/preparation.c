@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/plural.h"
 #include "base/workers.h"
 #include "best.h"
 #include "config/batch.h"
@@ -470,11 +471,11 @@ static sl_status check_data(sl_trainer *trainer)
 static void tell_length(const sl_config *config, const sl_run_rows *rows)
 {
     const bool has_epochs = config->epochs != SL_CONFIG_UNSET;
-    sl_log_write(SL_LOG_NOTE, "--%s %" PRIu64 " is %" PRIu64 " steps of %" PRIu64 " rows%s",
-                 has_epochs ? "epochs" : "tokens",
-                 has_epochs ? config->epochs : config->train_tokens,
-                 config->steps - rows->done_steps, rows->of_step,
-                 rows->done_steps > 0 ? " from here on" : "");
+    sl_log_write(
+        SL_LOG_NOTE, "--%s %" PRIu64 " is %" PRIu64 " step%s of %" PRIu64 " row%s%s",
+        has_epochs ? "epochs" : "tokens", has_epochs ? config->epochs : config->train_tokens,
+        config->steps - rows->done_steps, sl_plural(config->steps - rows->done_steps),
+        rows->of_step, sl_plural(rows->of_step), rows->done_steps > 0 ? " from here on" : "");
 }
 
 /* A step that is larger than the data reads rows again: then epochs are not what they seem. */
@@ -485,7 +486,7 @@ static void warn_of_few_rows(const sl_run_rows *rows)
                      "the data have %" PRIu64 " row%s, and a step reads %" PRIu64
                      ": it sees examples more than once; fewer rows a step (--micro-batch, "
                      "--accumulate), or shorter ones (--seq)",
-                     rows->of_epoch, rows->of_epoch == 1 ? "" : "s", rows->of_step);
+                     rows->of_epoch, sl_plural(rows->of_epoch), rows->of_step);
 }
 
 static sl_status settle_length(sl_trainer *trainer)
@@ -530,9 +531,10 @@ static sl_status tell_changes(sl_trainer *trainer)
     sl_resume_tell(&trainer->resume);
     if (sl_best_is_stale(config, &trainer->state) && trainer->state.step < config->steps)
         sl_log_write(SL_LOG_NOTE,
-                     "the last %" PRIu64 " evaluations before the checkpoint were no better than "
+                     "the last %" PRIu64 " evaluation%s before the checkpoint %s no better than "
                      "the best one: nothing is left to train; a larger --patience goes on",
-                     trainer->state.evals_since_best);
+                     trainer->state.evals_since_best, sl_plural(trainer->state.evals_since_best),
+                     trainer->state.evals_since_best == 1 ? "was" : "were");
     if (trainer->resume.checkpoint && trainer->state.step >= trainer->config->steps)
         sl_log_write(SL_LOG_NOTE,
                      "the checkpoint is of step %" PRIu64 " of %" PRIu64

@@ -453,7 +453,7 @@ static void report_when_it_is_asked_wrongly_then_says_how(void **state)
     file = open_log("begun.log"); /* no step yet */
     close_log(file);
     assert_code(sluice("report --runs begun.log good.log --output x.html"), 0);
-    assert_has(output, "x.html: 2 runs, 1 steps");
+    assert_has(output, "x.html: 2 runs, 1 step\n");
 }
 
 /* ---- long logs ---- */

@@ -46,7 +46,7 @@ static void files_when_tokenized_then_the_ids_of_the_reference(void **state)
 {
     (void)state;
     assert_code(sluice(WITH_GOOD "--data '" GOOD "/text.txt' --format nanogpt --output a.bin"), 0);
-    assert_has(output, "1 documents, ");
+    assert_has(output, "1 document, ");
     assert_has(output, "tokens of 700, ");
     run_shell("head -c -2 a.bin >front && tail -c 2 a.bin | od -An -tu2 | tr -d ' \\n' >end");
     assert_same_files("front", GOOD "/ids.bin");
@@ -135,7 +135,7 @@ static void documents_when_cleaned_then_short_and_repeated_ones_are_counted(void
     assert_has(output, "left out: 6 documents of fewer than 128 tokens, 3 repetitions");
     assert_has(output, "3 documents, 606 tokens of 257, 1.00 bytes a token");
     assert_code(sluice("tokenize --tokenizer byte --data doc again --clean --output c.bin"), 0);
-    assert_has(output, "0 documents of fewer than 128 tokens, 1 repetitions");
+    assert_has(output, "0 documents of fewer than 128 tokens, 1 repetition\n");
     assert_code(sluice("tokenize --tokenizer byte --decode --data c.bin --output back"), 0);
     assert_same_files("doc", "back");
 }

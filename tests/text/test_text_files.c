@@ -77,7 +77,7 @@ static void directory_when_there_is_no_text_then_names_tell_tokens(void **state)
     put_text(directory, "b", "");
     put(directory, "meta.pkl", "\0", 1);
     assert_names(directory, true, "a.bin ");
-    assert_non_null(strstr(remarks, ": 1 of 3 files are passed over"));
+    assert_non_null(strstr(remarks, ": 1 of 3 files is passed over"));
     assert_int_equal(sl_text_files_add(&list, directory->text, false), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "of its 3 files none is text"));
     assert_int_equal(list.count, 0);

@@ -341,7 +341,7 @@ static void share_when_it_has_no_document_then_named(void **state)
     must(sl_data_files_open(&list, NULL, &files, &tokens));
     const sl_data_cut cut = {.tokens = tokens, .files = &files, .shares = {0.9, 0.1}};
     assert_int_equal(sl_data_files_cut(&cut, parts), SL_ERROR_DATA);
-    assert_non_null(strstr(sl_status_message(), "a.txt: of 1 documents none is in the validation"));
+    assert_non_null(strstr(sl_status_message(), "a.txt: of 1 document none is in the validation"));
     assert_non_null(strstr(sl_status_message(), "--document-per line"));
     sl_data_files_close(&files);
     sl_tokens_close(tokens);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plural.h"
 #include "files/files.h"
 #include "files/token_documents.h"
 #include "text/text_files.h"
@@ -375,12 +376,13 @@ typedef struct range {
 
 static sl_status fail_empty(const sl_data_cut *cut, range of, uint64_t count, int share)
 {
-    SL_FAIL(SL_ERROR_DATA,
-            "%s%s: of %llu documents none is in the %s share of --split: give more documents, or a "
-            "larger share (lines are documents with --document-per line)",
-            sl_files_show(cut->files->paths.items[of.first_file]).text,
-            of.file_count > 1 ? " and the files behind it" : "", (unsigned long long)count,
-            sl_data_files_name(share));
+    SL_FAIL(
+        SL_ERROR_DATA,
+        "%s%s: of %llu document%s none is in the %s share of --split: give more documents, or a "
+        "larger share (lines are documents with --document-per line)",
+        sl_files_show(cut->files->paths.items[of.first_file]).text,
+        of.file_count > 1 ? " and the files behind it" : "", (unsigned long long)count,
+        sl_plural(count), sl_data_files_name(share));
 }
 
 /* Part `index` of each share. */

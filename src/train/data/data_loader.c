@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/plural.h"
 #include "base/rng.h"
 #include "base/status.h"
 
@@ -64,9 +65,9 @@ static sl_status check_examples(const sl_data_loader *loader)
     if (dropped_count == 0)
         SL_FAIL(SL_ERROR_DATA, "there is no example");
     SL_FAIL(SL_ERROR_DATA,
-            "of %llu examples none has a response within the first %u tokens: use longer rows "
+            "of %llu example%s none has a response within the first %u tokens: use longer rows "
             "(--seq)",
-            (unsigned long long)dropped_count, loader->seq + 1);
+            (unsigned long long)dropped_count, sl_plural(dropped_count), loader->seq + 1);
 }
 
 static sl_status check_parts(const sl_data_loader *loader)

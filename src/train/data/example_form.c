@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/plural.h"
 #include "files/files.h"
 
 sl_status sl_examples_read_template(const sl_config *config, char **out_text)
@@ -77,9 +78,10 @@ void sl_examples_tell(const sl_data_loader *loader, const char *what)
         sum.dropped_count += rows->dropped_count;
     }
     sl_log_write(SL_LOG_NOTE,
-                 "%s: %" PRIu64 " examples in %" PRIu64 " rows of %u tokens, %.0f%% of which are "
+                 "%s: %" PRIu64 " example%s in %" PRIu64 " row%s of %u tokens, %.0f%% of which are "
                  "padding",
-                 what, sum.example_count, sum.row_count, loader->seq,
+                 what, sum.example_count, sl_plural(sum.example_count), sum.row_count,
+                 sl_plural(sum.row_count), loader->seq,
                  100 * (1 - fmin(1, (double)sum.token_count /
                                         ((double)sum.row_count * (loader->seq + 1.0)))));
     if (sum.cut_count > 0)
