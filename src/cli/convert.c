@@ -3,6 +3,7 @@
 #include "foreign/convert/convert.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +89,17 @@ static void print_report(const sl_config *config, const sl_model_reader *reader,
         seconds, (double)report->bytes / MB / seconds, sl_files_show(config->to).text);
 }
 
+/* Adapters alone are no model. */
+static void print_base(const sl_config *config, const sl_convert_report *report)
+{
+    char base[PATH_MAX], to[PATH_MAX];
+    sl_command_quote(*report->base ? report->base : "BASE", base, sizeof base);
+    sl_command_quote(config->to, to, sizeof to);
+    sl_terminal_print(stdout, 2, "these are adapters alone: a program needs their base, %s, too",
+                      *report->base ? base : "the model that was trained from random numbers");
+    printf("sample  sluice generate %s --adapter %s --prompt TEXT\n", base, to);
+}
+
 static sl_status run(sl_config *config, const sl_model_reader *reader,
                      const sl_vocabulary *vocabulary, sl_meter *progress)
 {
@@ -108,6 +120,8 @@ static sl_status run(sl_config *config, const sl_model_reader *reader,
     SL_TRY(status);
     if (!config->quiet)
         print_report(config, reader, &report, sl_meter_seconds(progress));
+    if (!config->quiet && args.format == SL_CONVERT_PEFT)
+        print_base(config, &report);
     return SL_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "convert.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -347,11 +348,13 @@ sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_rep
         return sl_target_save_checkpoint(args, out_report);
     sl_status status = convert(&target, formats[args->format]);
     *out_report =
-        (sl_convert_report){sl_model_tensors_count(&args->reader->shape),
-                            sl_model_shape_parameters(&args->reader->shape), target.total_bytes};
+        (sl_convert_report){.tensor_count = sl_model_tensors_count(&args->reader->shape),
+                            .parameter_count = sl_model_shape_parameters(&args->reader->shape),
+                            .bytes = target.total_bytes};
     if (target.peft) {
         out_report->tensor_count = sl_layer_adapter_specify(&args->reader->shape, NULL);
         out_report->parameter_count = target.parameter_count;
+        snprintf(out_report->base, sizeof out_report->base, "%s", target.base);
     }
     close_target(&target, formats[args->format]);
     return status;

@@ -40,7 +40,8 @@ typedef struct sl_target {
     uint64_t pushed_bytes;
     struct sl_megatron_pieces *pieces;
     struct sl_peft_tensors *peft;
-    uint64_t parameter_count; /* of PEFT; else 0: those of the model */
+    uint64_t parameter_count;         /* of PEFT; else 0: those of the model */
+    char base[SL_CONVERT_BASE_BYTES]; /* of PEFT; see sl_convert_report */
 } sl_target;
 
 /* A format. All entries are there but `close`; each is called once, but `append`. */

@@ -139,7 +139,8 @@ static sl_status open_and_save(origin *self, sl_convert_report *out_report)
     const uint32_t count = sl_model_tensors_count(shape);
     const uint64_t parameters = sl_model_shape_parameters(shape);
     self->total_bytes = 3 * parameters * sizeof(float);
-    *out_report = (sl_convert_report){count, parameters, self->total_bytes};
+    *out_report = (sl_convert_report){
+        .tensor_count = count, .parameter_count = parameters, .bytes = self->total_bytes};
     SL_TRY(sl_across_open(sl_model_tensors_largest_linear(shape), SL_ACROSS_WINDOW_ELEMENTS,
                           &self->across));
     sl_tensor_spec *tensors = calloc(count, sizeof *tensors);

@@ -125,8 +125,10 @@ static sl_status write_config(sl_target *target)
     }
     const char *init = json_string_value(json_object_get(run, "init"));
     const char *base = run ? init : reader->path;
+    if (base && strcmp(base, "scratch") != 0)
+        snprintf(target->base, sizeof target->base, "%s", base);
     sl_status status =
-        sl_adapter_format_config(&reader->shape, base && strcmp(base, "scratch") != 0 ? base : NULL,
+        sl_adapter_format_config(&reader->shape, *target->base ? target->base : NULL,
                                  json_number_value(json_object_get(run, "lora_dropout")), &text);
     json_decref(run);
     SL_TRY(status);
