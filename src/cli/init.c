@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bits.h"
+#include "base/plural.h"
 #include "command.h"
 #include "config/config_copy.h"
 #include "config/config_json.h"
@@ -189,7 +191,8 @@ static sl_status leave_files_out(sl_config *config)
         SL_CONFIG_ROW_resume,       SL_CONFIG_ROW_log_json,      SL_CONFIG_ROW_log_csv,
         SL_CONFIG_ROW_tensorboard,  SL_CONFIG_ROW_timeline,      SL_CONFIG_ROW_report,
         SL_CONFIG_ROW_save_every,   SL_CONFIG_ROW_eval_every,    SL_CONFIG_ROW_eval_iters,
-        SL_CONFIG_ROW_keep};
+        SL_CONFIG_ROW_keep,         SL_CONFIG_ROW_keep_best,     SL_CONFIG_ROW_patience,
+        SL_CONFIG_ROW_save_minutes};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         SL_TRY(sl_config_set_default(config, rows[i]));
         config->given[rows[i]] = false;
@@ -315,9 +318,21 @@ static sl_status scale_rates(const sl_config *config, double share, json_t *valu
     return SL_OK;
 }
 
+/* --eval-iters counts micro-batches: an evaluation has as many rows as the recipe's. */
+static sl_status keep_eval_rows(const sl_config *config, const fitted *found, json_t *values)
+{
+    if (config->eval_iters == SL_CONFIG_UNSET || is_given(values, SL_CONFIG_ROW_eval_iters) ||
+        is_given(values, SL_CONFIG_ROW_micro_batch))
+        return SL_OK;
+    const uint64_t iters =
+        sl_bits_divide_up(config->eval_iters * config->micro_batch, found->micro_batch);
+    return set_value(values, SL_CONFIG_ROW_eval_iters, json_integer((json_int_t)iters));
+}
+
 static sl_status add_found(const sl_config *config, const fitted *found, bool on_disk,
                            json_t *values)
 {
+    SL_TRY(keep_eval_rows(config, found, values));
     SL_TRY(
         set_value(values, SL_CONFIG_ROW_micro_batch, json_integer((json_int_t)found->micro_batch)));
     if (on_disk)
@@ -351,7 +366,8 @@ static void print_length(const sl_config *config, const fitted *found)
 {
     const double days = (double)config->steps * found->seconds / DAY_SECONDS;
     if (!sl_run_length_is_open(config))
-        sl_terminal_print(stdout, 2, "%" PRIu64 " steps take %.1f %s", config->steps,
+        sl_terminal_print(stdout, 2, "%" PRIu64 " %s %.1f %s", config->steps,
+                          config->steps == 1 ? "step takes" : "steps take",
                           days < 1 ? 24 * days : days, days < 1 ? "hours" : "days");
 }
 
@@ -360,8 +376,9 @@ static void print_summary(const sl_config *config, const char *path, const fitte
     const double tokens = (double)found->global_batch * (double)found->seq;
     const double a_day = DAY_SECONDS * tokens / found->seconds;
     sl_terminal_print(
-        stdout, 2, "%s: %s; %" PRIu64 " rows of %" PRIu64 " tokens a step, %" PRIu64 " at a time",
-        path, found->size, found->global_batch, found->seq, found->micro_batch);
+        stdout, 2, "%s: %s; %" PRIu64 " row%s of %" PRIu64 " tokens a step, %" PRIu64 " at a time",
+        path, found->size, found->global_batch, sl_plural(found->global_batch), found->seq,
+        found->micro_batch);
     sl_terminal_print(stdout, 2, "%s", found->choice);
     sl_terminal_print(stdout, 2, "a step takes %.3g s by %s: %.0f tokens/s, %.*f %s a day",
                       found->seconds, found->basis, tokens / found->seconds, a_day < 1e9 ? 0 : 1,

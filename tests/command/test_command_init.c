@@ -80,7 +80,7 @@ static void batch_when_a_step_would_take_long_then_has_fewer_rows_and_lower_rate
     assert_code(sluice("init --recipe gpt2-124m --data text --global-batch auto --seq auto "
                        "--device cpu --overwrite " BUDGETS),
                 0);
-    assert_has(output, "1 rows of 1024 tokens");
+    assert_has(output, "1 row of 1024 tokens");
     shell("grep -q '\"lr\": 6e-4' gpt2-124m.json"); /* no rows were taken from what was given */
 }
 
@@ -98,6 +98,31 @@ static void options_when_beside_the_recipe_then_stand_in_the_file(void **state)
     assert_code(sluice("train --config own.json --set steps=3 --threads 1 --quiet"),
                 0); /* goes on by itself */
     shell("test -e tiny-model/step-00000003");
+}
+
+/* Options that need others of the recipe, and rows of an evaluation for other micro-batches. */
+static void options_when_they_count_evaluations_then_the_file_runs(void **state)
+{
+    (void)state;
+    json_int_t iters = 0, micro_batch = 0;
+    shell("rm -rf tiny-model && mkdir -p texts && for i in 1 2 3 4 5 6 7 8; do cp text texts/$i; "
+          "done");
+    assert_code(sluice("init --recipe tiny --data texts --split 80,20,0 --keep-best --patience 3 "
+                       "--save-minutes 5 --sample-every 2 --sample-tokens 2 --layers 1 --width 32 "
+                       "--output decides.json --device cpu --device-memory 4M --host-memory 4M "
+                       "--disk-dir ."),
+                0);
+    shell("sed 's://.*::' decides.json >bare.json");
+    json_t *root = json_load_file("bare.json", 0, NULL);
+    assert_int_equal(
+        json_unpack(root, "{s:I, s:I}", "eval-iters", &iters, "micro-batch", &micro_batch), 0);
+    json_decref(root);
+    assert_in_range(iters * micro_batch, 64, 64 + micro_batch - 1); /* the recipe's: 8 of 8 */
+    assert_code(sluice("train --config decides.json --set steps=2 --set eval-every=1 --threads 1"),
+                0);
+    assert_has(output, "validation at step 1: ");
+    assert_has(output, "text at step 2:");
+    shell("test -e tiny-model/best");
 }
 
 static void file_when_it_is_there_then_stays(void **state)
@@ -132,6 +157,7 @@ int main(void)
         cmocka_unit_test(recipe_when_it_tunes_then_asks_for_weights_and_examples),
         cmocka_unit_test(batch_when_a_step_would_take_long_then_has_fewer_rows_and_lower_rates),
         cmocka_unit_test(options_when_beside_the_recipe_then_stand_in_the_file),
+        cmocka_unit_test(options_when_they_count_evaluations_then_the_file_runs),
         cmocka_unit_test(file_when_it_is_there_then_stays),
         cmocka_unit_test(comments_when_in_a_file_then_mean_nothing),
     };
