@@ -8,8 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/plural.h"
 #include "command.h"
 #include "held_warnings.h"
+#include "opening_line.h"
 #include "prompt.h"
 #include "rank.h"
 #include "signals.h"
@@ -161,8 +163,7 @@ static void format_rate(const char *what, uint64_t all, uint64_t timed, double s
     char rate[32] = "";
     if (timed > 0 && seconds > 0)
         snprintf(rate, sizeof rate, " (%.1f tokens/s)", (double)timed / seconds);
-    snprintf(out_text, RATE_BYTES, "%s %" PRIu64 " token%s%s", what, all, all == 1 ? "" : "s",
-             rate);
+    snprintf(out_text, RATE_BYTES, "%s %" PRIu64 " token%s%s", what, all, sl_plural(all), rate);
 }
 
 static void print_times(const sl_config *config, sl_generate_times times)
@@ -260,9 +261,13 @@ static sl_status generate_texts(sl_config *config, sl_ranks *ranks,
                              .ranks = ranks};
     if (!sl_ranks_is_first(ranks))
         args.sink = (sl_generate_sink){drop_text, drop_end, NULL};
-    SL_TRY(sl_generator_open(&args, &generator));
+    sl_opening_line line;
+    sl_opening_line_begin(&line, config);
+    sl_status status = sl_generator_open(&args, &generator);
+    sl_opening_line_end(&line);
+    SL_TRY(status);
     sl_signals_watch(&stopping);
-    sl_status status = run_texts(&args, generator, self);
+    status = run_texts(&args, generator, self);
     if (status == SL_OK)
         print_times(config, sl_generator_times(generator));
     sl_generator_close(generator);

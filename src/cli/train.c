@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "command.h"
 #include "first_use.h"
 #include "held_warnings.h"
 #include "live_report.h"
+#include "opening_line.h"
 #include "progress.h"
 #include "rank.h"
 #include "signals.h"
@@ -41,18 +43,18 @@ static void print_save(const sl_config *config)
             stdout, INDENT - 1,
             "save    nothing is kept: without --save DIR the model is gone when the run ends");
     else if (config->save_every > 0 && config->save_minutes > 0)
-        sl_terminal_print(stdout, INDENT - 1,
-                          "save    in %s, after every %" PRIu64
-                          " steps, every %g minutes and the last step",
-                          config->save, config->save_every, config->save_minutes);
+        sl_terminal_print(
+            stdout, INDENT - 1,
+            "save    in %s, after every %" PRIu64 " step%s, every %g minutes and the last step",
+            config->save, config->save_every, sl_plural(config->save_every), config->save_minutes);
     else if (config->save_minutes > 0)
         sl_terminal_print(stdout, INDENT - 1,
                           "save    in %s, every %g minutes and after the last step", config->save,
                           config->save_minutes);
     else if (config->save_every > 0)
         sl_terminal_print(stdout, INDENT - 1,
-                          "save    in %s, after every %" PRIu64 " steps and the last", config->save,
-                          config->save_every);
+                          "save    in %s, after every %" PRIu64 " step%s and the last",
+                          config->save, config->save_every, sl_plural(config->save_every));
     else
         sl_terminal_print(stdout, INDENT - 1,
                           "save    in %s, after the last step (--save-every N: after every N too)",
@@ -67,14 +69,16 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
     sl_terminal_print(stdout, INDENT - 1, "device  %s", text);
     sl_command_describe_size(blueprint, text, sizeof text);
     sl_terminal_print(stdout, INDENT - 1,
-                      "model   %s: %u layers, %u wide, %u heads, context %u, vocab %u", text,
-                      trainer->shape.layers, trainer->shape.width, trainer->shape.heads,
-                      trainer->shape.context, trainer->shape.vocab);
-    printf("step    %u x %u rows of %" PRIu64 " tokens, in %s\n", choice->accumulate,
-           choice->micro_batch, trainer->config->seq, sl_type_name(blueprint->task.type));
+                      "model   %s: %u layer%s, %u wide, %u head%s, context %u, vocab %u", text,
+                      trainer->shape.layers, sl_plural(trainer->shape.layers), trainer->shape.width,
+                      trainer->shape.heads, sl_plural(trainer->shape.heads), trainer->shape.context,
+                      trainer->shape.vocab);
+    printf("step    %u x %u row%s of %" PRIu64 " tokens, in %s\n", choice->accumulate,
+           choice->micro_batch, sl_plural(choice->micro_batch), trainer->config->seq,
+           sl_type_name(blueprint->task.type));
     sl_command_describe_choice(choice, text, sizeof text);
-    sl_terminal_print(stdout, INDENT - 1, "plan    %s, %u chunks", text,
-                      blueprint->layout->chunk_count);
+    sl_terminal_print(stdout, INDENT - 1, "plan    %s, %u chunk%s", text,
+                      blueprint->layout->chunk_count, sl_plural(blueprint->layout->chunk_count));
     print_basis(trainer, &blueprint->machine);
     print_tier(blueprint, SL_TIER_DEVICE);
     print_tier(blueprint, SL_TIER_HOST);
@@ -132,8 +136,9 @@ static void print_best(const sl_trainer *trainer, const sl_end_report *end)
     if (strcmp(end->reason, "patience") == 0)
         sl_terminal_print(stdout, 2,
                           "ended after step %" PRIu64 " by --patience: the last %" PRIu64
-                          " evaluations were no better than the best one",
-                          end->step, state->evals_since_best);
+                          " evaluation%s %s no better than the best one",
+                          end->step, state->evals_since_best, sl_plural(state->evals_since_best),
+                          state->evals_since_best == 1 ? "was" : "were");
     if (state->evals_since_best < state->eval_count && !trainer->config->quiet)
         sl_terminal_print(stdout, INDENT, "  best   evaluation: loss %.4f, after step %" PRIu64,
                           state->best_loss, state->best_step);
@@ -242,7 +247,11 @@ static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_
 {
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_meet_ranks(trainer, config, stop));
-    SL_TRY(sl_opening_run(config, trainer, &within));
+    sl_opening_line line;
+    sl_opening_line_begin(&line, config);
+    const sl_status status = sl_opening_run(config, trainer, &within);
+    sl_opening_line_end(&line);
+    SL_TRY(status);
     if (!config->quiet)
         print_plan(trainer, trainer->runtime->blueprint);
     return run_loop(trainer, progress);

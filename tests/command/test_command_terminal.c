@@ -10,6 +10,7 @@
 #include "command_run.h"
 
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/vfs.h>
 
 #include "screen.h"
@@ -112,6 +113,38 @@ static void warning_when_a_live_line_stands_takes_its_place(void **state)
     assert_narrow(80);
     assert_has(shown.text, "\nsluice: warning: pipe: ");
     assert_int_equal(system("rm pipe"), 0);
+}
+
+/* Keeps all runs of this user from taking memory; a descriptor to be closed. */
+static int hold_memory(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/sluice-memory-%u", (unsigned)geteuid());
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    assert_true(file >= 0 && flock(file, LOCK_EX) == 0);
+    return file;
+}
+
+/* The line comes while memory cannot be taken yet, and is gone when the run goes on. */
+static void opening_when_it_takes_long_shows_a_line_that_goes_away(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"train " TINY "--data text --steps 2 --save opened",
+                                           "eval opened --data text --eval-iters 1",
+                                           "generate opened --prompt the --tokens 2"};
+    static const char line[] = "opening (plan, memory, first values)  ";
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char both[COMMAND_BYTES + 32];
+        snprintf(both, sizeof both, "%s 2>&1 </dev/null #", commands[i]);
+        const int held = hold_memory();
+        start_on_terminal(&shown, 80, "xterm", both);
+        while (!strstr(shown.text, line))
+            assert_true(read_screen(&shown));
+        close(held);
+        assert_int_equal(end_screen(&shown), 0);
+        settle(shown.text);
+        assert_null(strstr(shown.text, "opening ("));
+    }
 }
 
 /* ---- colours ---- */
@@ -470,6 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(message_when_on_a_terminal_is_broken_between_words_and_whole_in_a_pipe),
         cmocka_unit_test(warning_when_a_live_line_stands_takes_its_place),
+        cmocka_unit_test(opening_when_it_takes_long_shows_a_line_that_goes_away),
         cmocka_unit_test(colours_when_on_a_terminal_or_not_are_as_the_user_wants),
         cmocka_unit_test(run_when_saved_ends_with_commands_that_run),
         cmocka_unit_test(run_when_not_saved_names_no_such_command),
