@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles what the public headers and docs/library.md show. Wrong could be: an example that no compiler
+"""Compiles what the public headers, docs/library.md and README.md show. Wrong could be: an example that no compiler
 takes, or that does not train; a header that needs another one before it, or that C++ refuses; a page
 docs/reference.md that is not that of the headers.
 
@@ -156,6 +156,7 @@ def check(root, library, cc, cxx, flags):
     if maker.main(["--check", root]) != 0:
         raise Fault("docs/reference.md")
     found = list(find_header_examples(maker, root)), list(find_page_examples(root, "docs/library.md"))
+    found[1].extend(find_page_examples(root, "README.md"))
     if not all(found) or not any(example.is_program for example in found[1]):
         raise Fault("there are no examples in the headers, or no program in docs/library.md")
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -182,6 +183,7 @@ PLANTS = [("include/sluice/options.h", '"policy", "host");', '"policy");', "incl
           ("include/sluice/version.h", "*/\nSL_API", "*/\n\nSL_API", "include/sluice/version.h:"),
           ("docs/library.md", "step.loss);", "step.los);", "docs/library.md:"),
           ("docs/library.md", '"data", "book.txt"', '"data", "no.txt"', "docs/library.md:"),
+          ("README.md", "sl_options_set_all(", "sl_options_set_every(", "README.md:"),
           ("docs/reference.md", "Sessions: ", "Session: ", "docs/reference.md")]
 
 
@@ -213,6 +215,7 @@ def self_test(root, *arguments):
         with tempfile.TemporaryDirectory() as copy:
             for name in ("include", "scripts", "docs"):
                 shutil.copytree(os.path.join(root, name), os.path.join(copy, name))
+            shutil.copy(os.path.join(root, "README.md"), copy)
             plant(os.path.join(copy, path), old, new)
             said = find_fault(copy, path, arguments)
         if not said.startswith(start):

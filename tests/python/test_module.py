@@ -765,6 +765,63 @@ class Process(InFolder):
         self.assertIn("MiB planned: param", said)
         self.assertIn("The ", said)
 
+    def test_showcase_when_a_run_is_collected_then_page_and_notebook_show_it(self):
+        """The scripts of the showcase and the code cells of the notebook, on a run of milliseconds.
+        Figures go to a stand-in for matplotlib that prints what it is given."""
+        options = {"layers": 2, "width": 32, "heads": 2, "context": 64, "threads": 1, "device": "cpu"}
+        options.update({"steps": 4, "device-memory": "16M", "host-memory": "16M", "data": [TEXT]})
+        options.update({"tokenizer": "byte", "document-per": "line", "split": "80,20,0"})
+        options.update({"eval-every": 2, "eval-iters": 1})
+        options.update({"sample-every": 2, "sample-prompt": "the", "sample-tokens": 4})
+        options.update({"save": "model", "log-json": "tiny.jsonl", "report": "report.html"})
+        with open(self.path("tiny.json"), "w", encoding="utf-8") as file:
+            json.dump(options, file)
+        with open(self.path("step0.txt"), "w", encoding="utf-8") as file:
+            file.write("the beginning")
+        showcase = os.path.join(ROOT, "examples", "showcase")
+        subprocess.run([sys.executable, f"{showcase}/run.py", COMMAND], cwd=self.folder, check=True)
+        os.mkdir(self.path("out"))
+        subprocess.run(
+            [sys.executable, f"{showcase}/collect.py", self.folder, self.path("out")], check=True
+        )
+        with open(self.path("out/README.md"), encoding="utf-8") as file:
+            page = file.read()
+        self.assertIn("| 4 steps, 1,024 tokens |", page)
+        self.assertIn("Step 0:\n\n```text\nthe beginning\n```\n\nStep 2:\n\n```text\nthe", page)
+        self.assertRegex(page, r"\n\| 2 \| \d\.\d{4} \| \d+\.\d\d \|\n\| 4 \| ")
+        self.assertRegex(page, r"0:00:0\d \| 0:00:0\d \| exit code 0 \|")
+        self.assertNotIn("The run goes on", page)
+        os.mkdir(self.path("matplotlib"))
+        with open(self.path("matplotlib/pyplot.py"), "w", encoding="utf-8") as file:
+            file.write(
+                "class Anything:\n"
+                "    def plot(self, x, y, *more, **named):\n"
+                "        print('plot', len(x), len(y))\n"
+                "    def barh(self, names, sizes, **named):\n"
+                "        print('barh', len(names), len(sizes), sum(sizes) > 0)\n"
+                "    def __getattr__(self, name):\n"
+                "        return lambda *more, **named: None\n"
+                "def subplots(**named):\n"
+                "    return Anything(), Anything()\n"
+                "def show():\n"
+                "    pass\n"
+            )
+        with open(os.path.join(ROOT, "examples", "showcase.ipynb"), encoding="utf-8") as file:
+            cells = json.load(file)["cells"]
+        program = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+        module = os.path.dirname(os.path.dirname(sluice.__file__))
+        path = os.pathsep.join([self.folder, module])
+        done = run_python(program, SLUICE_RUN=self.path("out"), PYTHONPATH=path)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("4 steps in the log, the last one is 4; 2 evaluations, 2 texts", done.stdout)
+        self.assertIn("plot 4 4\nplot 2 2\n", done.stdout)
+        self.assertIn("barh 3 3 True", done.stdout)
+        self.assertIn("--- step 2\nthe", done.stdout)
+        for line in done.stdout.splitlines():
+            if "planned again" in line:
+                numbers = [int(word) for word in line.replace(",", "").split() if word.isdigit()]
+                self.assertEqual(len(set(numbers)), 1, line)
+
     def test_version_when_asked_then_it_is_the_commands(self):
         said = subprocess.run([COMMAND, "--version"], capture_output=True, check=True)
         self.assertIn(f"sluice {sluice.__version__} (git {sluice.commit})", said.stdout.decode())
