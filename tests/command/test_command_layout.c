@@ -67,8 +67,8 @@ static void read_planned(json_int_t out_numbers[5])
     const char *line = strstr(output, "\n--tp ");
     assert_non_null(line);
     assert_int_equal(sscanf(line,
-                            "\n--tp %lld x --dp %lld x --pp %lld, --zero %lld, %lld micro-batches "
-                            "of %lld row",
+                            "\n--tp %lld x --dp %lld x --pp %lld, --zero %lld, %lld micro-batch"
+                            "%*[es of]%lld row",
                             &tp, &dp, &pp, &zero, &accumulate, &micro_batch),
                      6);
     const json_int_t found[5] = {tp, dp, pp, zero, micro_batch};
