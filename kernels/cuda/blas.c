@@ -22,8 +22,9 @@ enum {
 struct sl_blas {
     const sl_blas_functions *functions;
     cublasLtHandle_t handle;
-    bool passes_gelu, times_products, has_lost;
-    const char *kept; /* choices by name (sl_cuda_options.products), or NULL */
+    bool passes_gelu, times_products;
+    bool has_warned;  /* that a kept algorithm is not offered */
+    const char *kept; /* list of kept algorithms (sl_cuda_options.products), borrowed; or NULL */
     sl_blas_choice **choices;
     uint64_t count, capacity;
 };
@@ -168,17 +169,18 @@ static sl_status grow_choices(sl_blas *blas)
     return SL_OK;
 }
 
-/* A list of another library may lose all of its choices: one warning says so. */
+/* All algorithms of another library's list may be missing: one warning is enough. */
 static void report_choice(sl_blas *blas, const sl_blas_choice *choice)
 {
     if (choice->is_own)
         sl_log_write(SL_LOG_NOTE, "cuBLASLt has no algorithm for %s", choice->text);
-    if (choice->is_lost && !blas->has_lost)
+    if (choice->is_lost && !blas->has_warned)
         sl_log_write(SL_LOG_WARNING,
-                     "cuBLASLt does not offer the algorithm that was kept for a product, and maybe "
-                     "for others: last bits may differ from now on; the first one is now %s",
+                     "cuBLASLt does not offer the algorithm that was kept for a product, so last "
+                     "bits may differ from now on; instead it computes %s (other products may have "
+                     "lost theirs too)",
                      choice->text);
-    blas->has_lost |= choice->is_lost;
+    blas->has_warned |= choice->is_lost;
 }
 
 sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
@@ -233,7 +235,7 @@ static sl_status launch_once(const sl_blas *blas, const sl_blas_choice *choice,
     SL_FAIL(SL_ERROR_SYSTEM, "the first product fails: %s", cudaGetErrorString(error));
 }
 
-/* If the library does not launch a kept algorithm, its first takes the place. */
+/* A kept algorithm that the library does not launch is replaced by the library's first. */
 static sl_status launch_choice(sl_blas *blas, sl_blas_choice *choice, const sl_kernel_call *call,
                                const sl_product *product)
 {

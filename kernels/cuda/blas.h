@@ -1,8 +1,8 @@
 /* Products by cuBLASLt.
  *
  * For each product, by its sizes, types and transpositions, prepare queries the library's
- * heuristic once, with a workspace that follows from the sizes, and keeps the first algorithm, or
- * the one that a list names which was made before the run. So the results depend on shapes, the
+ * heuristic once, with a workspace that follows from the sizes. It keeps the first algorithm, or
+ * the one that a list names; the list was made before the run. So the results depend on shapes, the
  * machine and that list alone, and a step queries nothing. Only bench and profile time algorithms,
  * to make such a list (blas_time.h).
  *
@@ -46,9 +46,9 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);
 
 /* Launches what was chosen for the product, unless that was done before, and waits for it: the
  * library loads its code when it is first launched, which takes device memory and may wait for all
- * that the GPU was given. What the operands hold does not count, and if algorithms are timed first,
- * A and B hold other numbers afterwards; C is zero. A kept algorithm that the library does not
- * launch gives way to the first, with a warning. */
+ * that the GPU was given. What the operands hold does not count. C is zero afterwards; A and B hold
+ * other numbers if algorithms were timed. A kept algorithm that the library does not launch is
+ * replaced by the library's first, with a warning. */
 sl_status sl_blas_warm_up(sl_blas *blas, const sl_kernel_call *call, const sl_product *product);
 
 /* What prepare chose, or NULL if it was not asked. */

@@ -151,7 +151,7 @@ static int64_t number_of(const sl_blas_functions *functions, const cublasLtMatmu
     return status == CUBLAS_STATUS_SUCCESS ? (int64_t)(wide | narrow) : -1;
 }
 
-/* All that tells algorithms apart, and behind that what only describes them. */
+/* Writes first all that tells algorithms apart, then what only describes them. */
 static void write_numbers(const sl_blas_functions *functions,
                           const cublasLtMatmulHeuristicResult_t *result, char *text, size_t room)
 {
@@ -180,7 +180,7 @@ static void write_numbers(const sl_blas_functions *functions,
                  (double)result->wavesCount, result->workspaceSize);
 }
 
-/* What the product is; returns its length. */
+/* Writes which product it is, and returns the length of the text. */
 static size_t write_key(const sl_blas_key *key, char text[SL_BLAS_TEXT_BYTES])
 {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
@@ -215,7 +215,7 @@ void sl_blas_choice_take(const sl_blas_functions *functions, sl_blas_choice *cho
     write_text(functions, &choice->key, result, choice->text);
 }
 
-/* Parts may be added by the one scheme that the preferences allow. */
+/* Partial sums may only be added by the scheme that the preferences allow. */
 static bool is_usable(const sl_blas_functions *functions, const sl_blas_choice *choice,
                       const cublasLtMatmulHeuristicResult_t *result)
 {

@@ -5,7 +5,10 @@
 #include "blas.h"
 #include "blas_load.h"
 
-enum { SL_BLAS_TEXT_BYTES = 384, SL_BLAS_CANDIDATES = 8 };
+enum {
+    SL_BLAS_TEXT_BYTES = 384, /* of a choice, with its end */
+    SL_BLAS_CANDIDATES = 8 /* algorithms that are asked for, where more than the first may count */
+};
 
 /* What the library does to the sums before it rounds them. */
 typedef enum sl_blas_epilogue {
@@ -28,8 +31,8 @@ struct sl_blas_choice {
     sl_blas_key key;
     bool is_own;  /* no algorithm: our own kernel computes the product */
     bool is_warm; /* was launched */
-    bool is_kept; /* the algorithm is the one that the kept choices name */
-    bool is_lost; /* they name one that the library does not offer: the first took its place */
+    bool is_kept; /* the algorithm is the one that the list names */
+    bool is_lost; /* the library does not offer the one that the list names: its first counts */
     uint64_t workspace_bytes;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c; /* as the library sees them: a is our B, b is our A */
@@ -37,21 +40,23 @@ struct sl_blas_choice {
     char text[SL_BLAS_TEXT_BYTES];
 };
 
-/* Takes an algorithm that uses at most `workspace_bytes`: the one that `kept` names for this
- * product (sl_cuda_options.products), if the library offers it among its SL_BLAS_CANDIDATES best;
- * else the library's first. `kept` may be NULL. */
+/* Takes an algorithm that uses at most `workspace_bytes`: the one that the list `kept` names for
+ * this product (sl_cuda_options.products), if the library offers it among its SL_BLAS_CANDIDATES
+ * best; else the library's first. `kept` may be NULL. SL_ERROR_SYSTEM: no memory, or cuBLASLt
+ * fails. */
 sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle_t handle,
                               const sl_blas_key *key, uint64_t workspace_bytes, const char *kept,
                               sl_blas_choice **out_choice);
 void sl_blas_choice_close(const sl_blas_functions *functions, sl_blas_choice *choice);
 
-/* Asks the library for up to *count algorithms, its best first; those that break a promise of
- * blas.h, or ask for more workspace, are left out. None is an answer, not a failure. */
+/* Asks the library for up to *count algorithms, its best first, and writes them into `results`
+ * [*count]. Those that break a promise of blas.h, or need more than choice->workspace_bytes, are
+ * left out; *count becomes the number of the others. It is no failure if none is left. */
 sl_status sl_blas_choice_list(const sl_blas_functions *functions, cublasLtHandle_t handle,
                               const sl_blas_choice *choice,
                               cublasLtMatmulHeuristicResult_t *results, uint32_t *count);
 
-/* Computes the product by this algorithm from now on. */
+/* From now on `choice` computes its product by this algorithm. */
 void sl_blas_choice_take(const sl_blas_functions *functions, sl_blas_choice *choice,
                          const cublasLtMatmulHeuristicResult_t *result);
 

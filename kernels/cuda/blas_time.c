@@ -1,4 +1,4 @@
-/* The rounds, and what an algorithm has to show before it is taken. */
+/* Times in rounds, then checks the results of the fastest algorithm before it is taken. */
 #include "blas_time.h"
 
 #include <cuda_runtime_api.h>
@@ -17,12 +17,13 @@ enum {
     ROUNDS = 4,
     LAUNCHES_MOST = 16, /* of one algorithm in a round */
     NUMBER_BYTES = 1 << 20,
-    SHIFT_BYTES = 65544, /* B begins so many bytes behind A in the numbers */
-    EDGE_BYTES = 1 << 20 /* of C, at its start and at its end, that are compared */
+    SHIFT_BYTES = 65544, /* in `numbers`, from the first number of A to the first of B */
+    EDGE_BYTES = 1 << 20 /* most bytes of C that are compared at its start, and at its end */
 };
 
 static const double round_seconds = 1e-3;
-static const double faster = 0.98; /* of the time of the first, or the first stays */
+static const double time_share =
+    0.98; /* of the first one's, which stays unless another takes less */
 
 typedef struct timing {
     const sl_blas_trial *trial;
@@ -30,8 +31,9 @@ typedef struct timing {
     uint32_t count;
     double seconds[SL_BLAS_CANDIDATES]; /* DBL_MAX: not timed yet; INFINITY: passed over */
     cudaEvent_t start, end;
-    unsigned char *numbers;              /* [NUMBER_BYTES + SHIFT_BYTES] */
-    unsigned char *first, *once, *again; /* of C, [2 * EDGE_BYTES] each; within `numbers` */
+    unsigned char *numbers; /* owned: [NUMBER_BYTES + SHIFT_BYTES], with the next three behind */
+    unsigned char *first, *once, *again; /* [2 * EDGE_BYTES] each: the ends of C by the first
+                                            algorithm; by another one; by that one again */
 } timing;
 
 /* ---- operands ---- */
@@ -44,7 +46,8 @@ static sl_status check(cudaError_t error, const char *what)
     SL_FAIL(SL_ERROR_SYSTEM, "timing products: %s: %s", what, cudaGetErrorString(error));
 }
 
-/* Halves of either sign from a half to two, as bf16, as fp16 and, in pairs, as fp32. */
+/* Words of 16 bits. Read as bf16, as fp16 and, in pairs, as fp32, each is a number of either sign
+ * whose size is between 1/2 and 2. */
 static void draw_numbers(unsigned char *numbers)
 {
     for (uint64_t at = 0; at < NUMBER_BYTES + SHIFT_BYTES; at += 8) {
@@ -96,8 +99,9 @@ static sl_status synchronise(const timing *t)
 
 static void pass_over(timing *t, uint32_t index, const char *reason)
 {
-    sl_log_write(SL_LOG_NOTE, "an algorithm of cuBLASLt is passed over, number %u for %s: %s",
-                 index, t->trial->choice->text, reason);
+    sl_log_write(SL_LOG_NOTE,
+                 "number %u of cuBLASLt's algorithms is passed over: %s; before the trial: %s",
+                 index, reason, t->trial->choice->text);
     t->seconds[index] = INFINITY;
 }
 
@@ -149,7 +153,7 @@ static uint64_t count_edge_bytes(const timing *t)
     return sl_bits_min(count_c_bytes(t->trial->product), EDGE_BYTES);
 }
 
-/* Computes C from the same operands, and writes its first and its last bytes. */
+/* Computes C by algorithm `index`, and writes the first and the last bytes of C. */
 static sl_status compute(const timing *t, uint32_t index, unsigned char *out_edges)
 {
     const sl_product *product = t->trial->product;
@@ -174,7 +178,7 @@ static float read_element(sl_type type, const unsigned char *from)
     return type == SL_TYPE_BF16 ? sl_half_from_bf16(half) : sl_half_from_fp16(half);
 }
 
-/* The same bounds as in the self-test of a GPU, whose ops are held to the cpu's. */
+/* The bounds are those of a GPU's self-test, which compares its ops with the cpu's. */
 static bool is_near(const timing *t)
 {
     static const float shares[] = {
@@ -193,7 +197,7 @@ static bool is_near(const timing *t)
     return distance <= shares[product->type] * largest;
 }
 
-/* Passes the algorithm over, unless it gives the bits and numbers that it should. */
+/* Passes the algorithm over unless it repeats its bits and comes near the first one's numbers. */
 static sl_status prove(timing *t, uint32_t index)
 {
     SL_TRY(compute(t, index, t->once));
@@ -206,7 +210,7 @@ static sl_status prove(timing *t, uint32_t index)
         return SL_OK;
     SL_TRY(compute(t, 0, t->first));
     if (!is_near(t))
-        pass_over(t, index, "its numbers are not those of the first");
+        pass_over(t, index, "its numbers are not near those of the first one");
     return SL_OK;
 }
 
@@ -216,7 +220,7 @@ static uint32_t find_fastest(const timing *t)
     for (uint32_t i = 1; i < t->count; i++)
         if (t->seconds[i] < t->seconds[best])
             best = i;
-    return t->seconds[best] < faster * t->seconds[0] ? best : 0;
+    return t->seconds[best] < time_share * t->seconds[0] ? best : 0;
 }
 
 static sl_status pick(timing *t)
@@ -254,7 +258,7 @@ static sl_status open_timing(timing *t)
     return check(cudaEventCreateWithFlags(&t->end, cudaEventDefault), "cudaEventCreate");
 }
 
-/* Copies out of the numbers may still be on their way after a failure. */
+/* Waits first: after a failure, copies from `numbers` may still be under way. */
 static void close_timing(timing *t)
 {
     (void)cudaStreamSynchronize(t->trial->call->stream);

@@ -1,9 +1,9 @@
 /* Times the algorithms that cuBLASLt offers for one product, and takes the fastest.
  *
- * All multiply the same ordinary numbers: of zeros a GPU takes less power, and clocks higher.
- * Rounds alternate over the algorithms, and the least time of each counts. One takes the place of
- * the library's first if it is faster by more than a fiftieth, gives the same bits twice, and
- * numbers near those of the first. */
+ * All algorithms multiply the same ordinary numbers: on zeros a GPU takes less power and has a
+ * higher clock. Each round runs every algorithm; the least time of each algorithm counts. An
+ * algorithm replaces the library's first one if it takes less than 98 % of that one's time, gives
+ * the same bits twice, and gives numbers near those of the first one. */
 #ifndef SL_KERNELS_CUDA_BLAS_TIME_H
 #define SL_KERNELS_CUDA_BLAS_TIME_H
 
@@ -13,13 +13,14 @@ typedef struct sl_blas_trial {
     const sl_blas *blas;
     const sl_blas_functions *functions;
     sl_blas_choice *choice;
-    const sl_kernel_call *call; /* with operands, a workspace and a stream without work */
+    const sl_kernel_call *call; /* with operands, a workspace and an idle stream */
     const sl_product *product;
 } sl_blas_trial;
 
-/* Times the algorithms [count], at most SL_BLAS_CANDIDATES of them, and lets trial->choice take
- * one. A and B hold other numbers afterwards, C holds anything. SL_ERROR_SYSTEM: there is no
- * memory, or the device fails; an algorithm that the library does not launch is passed over. */
+/* Times the algorithms `results` [count], of which the first is the library's first and `count` is
+ * at most SL_BLAS_CANDIDATES, and lets trial->choice take one. Blocks until all is done. Afterwards
+ * A and B hold other numbers, and what C holds is undefined. An algorithm that the library does not
+ * launch is passed over with a note. SL_ERROR_SYSTEM: no memory, or the device fails. */
 sl_status sl_blas_time(const sl_blas_trial *trial, const cublasLtMatmulHeuristicResult_t *results,
                        uint32_t count);
 
