@@ -207,8 +207,8 @@ static sl_status answer_line(sl_generator *generator, printer *self, sl_prompt *
     return sl_generator_run(generator);
 }
 
-/* While a line is awaited, a signal leaves at once: there is nothing to finish. Ranks leave
- * together. */
+/* While a process that is alone waits for a line, a signal ends it at once: there is nothing to
+ * finish. Ranks end together, by the vote of sl_prompt_read_line. */
 static sl_status converse(const sl_generate_args *args, sl_generator *generator, printer *self)
 {
     const bool is_first = sl_ranks_is_first(args->ranks);
@@ -217,7 +217,7 @@ static sl_status converse(const sl_generate_args *args, sl_generator *generator,
                       "\"stop\" or the end of input ends this");
     for (;;) {
         sl_prompt line;
-        sl_prompt_line kind;
+        sl_prompt_line_kind kind;
         if (shows_mark)
             fputs("> ", stdout);
         fflush(stdout);

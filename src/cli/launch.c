@@ -72,7 +72,7 @@ typedef struct launch {
     pid_t group;
     uint32_t alive_count;
     int board_file;
-    sl_launch_input input; /* for the first rank of a command of sluice */
+    sl_launch_input input; /* of the first rank, if it is a command of sluice */
     int code;              /* of the first rank that failed for a reason of its own; 0: none */
     bool has_failed;       /* a rank has failed */
     bool was_signalled;    /* and it was ended by a signal */

@@ -1,4 +1,4 @@
-/* See launch_input.h. The thread sleeps in poll; its end is that one end of the socket is shut. */
+/* See launch_input.h. The thread sleeps in poll, until either end of the socket is shut. */
 #define _GNU_SOURCE
 #include "launch_input.h"
 
@@ -49,7 +49,7 @@ static bool send_all(int socket, const char *bytes, size_t count)
     return true;
 }
 
-/* False at the end of input, or if the rank does not take it. */
+/* False at the end of input, or if the rank takes no more. */
 static bool pass_on(int socket)
 {
     char bytes[PART_BYTES];

@@ -1,7 +1,7 @@
-/* Standard input of the first rank. Ranks are in the background of the terminal, and may not read
- * from it: the launcher reads, and a thread of it writes what comes into a socket, which is the
- * rank's standard input. It reads nothing until the rank has asked, by any byte that the rank
- * writes into the socket: most commands never do. */
+/* Standard input of the first rank. Ranks are in the background of the terminal and may not read
+ * from it. So a thread of the launcher reads the launcher's standard input, and writes what it read
+ * into a socket, which is the rank's standard input. The thread reads nothing until the rank has
+ * written a byte into the socket: most commands never ask. */
 #ifndef SL_CLI_LAUNCH_INPUT_H
 #define SL_CLI_LAUNCH_INPUT_H
 
@@ -16,17 +16,20 @@ typedef struct sl_launch_input {
     bool has_thread;
 } sl_launch_input;
 
-/* Where standard input is closed there is nothing to give. */
+/* Makes the socket, unless the launcher's standard input is closed. SL_ERROR_SYSTEM: the system has
+ * no socket. */
 sl_status sl_launch_input_open(sl_launch_input *out_input);
 
-/* In each rank, before its program: says what the first rank can ask for. True: this is the first
- * rank, and has it. */
+/* In each rank, before its program starts: sets SL_ENVIRONMENT_INPUT. True if this is the first
+ * rank, and the socket is its standard input now. */
 bool sl_launch_input_give(const sl_launch_input *input, bool is_first);
 
-/* In the launcher, whose signals are blocked, after all ranks were made. */
+/* Starts the thread. Called in the launcher, whose signals are blocked, after all ranks were made.
+ * SL_ERROR_SYSTEM: the system has no thread. */
 sl_status sl_launch_input_start(sl_launch_input *input);
 
-/* Waits for the thread. Also of one that was not started. */
+/* Ends the thread, waits for it, and closes the socket. Also after an sl_launch_input_start that
+ * failed or was not called. */
 void sl_launch_input_close(sl_launch_input *input);
 
 #endif

@@ -1,5 +1,5 @@
-/* Signs of life (base/heartbeat.h) come from all long work of the opening, so the line needs no
- * thread. */
+/* All long work of the opening gives signs of life (base/heartbeat.h). Each of them may draw the
+ * line anew, so the line needs no thread. */
 #include "opening_line.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
-/* A live line on standard error while a run opens: while it reads, plans, takes memory and sets the
- * first values. Nothing is shown where standard error is no terminal, with --quiet, or of a run
- * that opens within a second. */
+/* A live line on standard error while a run opens: reads, plans, takes memory and sets the first
+ * values. Nothing is shown with --quiet, where standard error is no terminal, or if the run opens
+ * within a second. */
 #ifndef SL_CLI_OPENING_LINE_H
 #define SL_CLI_OPENING_LINE_H
 
@@ -9,15 +9,15 @@
 
 typedef struct sl_opening_line {
     bool listens, is_shown;
-    double started, shown; /* seconds */
-    sl_heartbeat before;   /* the listener that goes on hearing of signs of life */
+    double started, shown; /* seconds of the clock: the beginning; when the line was drawn last */
+    sl_heartbeat before;   /* the listener from before, which is called too */
 } sl_opening_line;
 
 /* Begins, in the thread that opens the run. `self` stays at its address until the end. */
 void sl_opening_line_begin(sl_opening_line *self, const sl_config *config);
 
-/* Takes the line away. What listened after the beginning must have ended before. May be called
- * again. */
+/* Takes the line away. A listener that was set after sl_opening_line_begin has to be gone already.
+ * A second call does nothing. */
 void sl_opening_line_end(sl_opening_line *self);
 
 #endif

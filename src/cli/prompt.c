@@ -47,7 +47,7 @@ static void drop_line_end(sl_prompt *prompt)
 
 enum { INPUT_BYTES = 1 << 12, TICK_MS = 200 };
 
-/* What was read and not taken yet. */
+/* What was read; `taken` of `count` bytes are part of a prompt already. */
 static struct {
     char bytes[INPUT_BYTES];
     size_t taken, count;
@@ -65,7 +65,7 @@ static sl_status ask_for_input(void)
     return SL_OK;
 }
 
-/* A person may think for as long as they like: the other ranks hear of each tick. */
+/* Waits as long as a person thinks: a sign of life at each tick keeps the other ranks waiting. */
 static sl_status wait_for_input(const volatile sig_atomic_t *stop)
 {
     struct pollfd it = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -136,7 +136,8 @@ static bool reads_input(const sl_config *config)
     return !config->interactive && !sl_prompt_is_typed();
 }
 
-/* What a program or a shell starts that `sluice launch` has started has no standard input. */
+/* A rank has standard input if `sluice launch` itself has started it as a command of sluice. A
+ * program or a shell between the two does not pass the input on. */
 static sl_status check_input(void)
 {
     sl_environment environment;
@@ -148,7 +149,7 @@ static sl_status check_input(void)
     return SL_OK;
 }
 
-/* Makes the text of the first rank that of all. */
+/* Replaces the text of each rank by that of the first one. */
 static sl_status share_text(const sl_ranks *ranks, sl_prompt *prompt)
 {
     sl_prompt shared;
@@ -169,7 +170,7 @@ static sl_status copy_text(const char *text, sl_prompt *out_prompt)
     return SL_OK;
 }
 
-/* Ranks read only what they are asked to: the launcher's input may never end. */
+/* Ranks read standard input only when an option says so: the launcher's may never end. */
 static sl_status read_prompt(const sl_config *config, const sl_ranks *ranks, sl_prompt *prompt)
 {
     const bool is_of_input = config->prompt && strcmp(config->prompt, "-") == 0;
@@ -198,21 +199,21 @@ sl_status sl_prompt_read(const sl_config *config, const sl_ranks *ranks, sl_prom
 
 /* ---- lines ---- */
 
-/* Adds what the line is, as a byte behind it. */
+/* Appends the kind of the line to the line, as one byte: ranks share both at once. */
 static sl_status read_own_line(const volatile sig_atomic_t *stop, sl_prompt *line)
 {
     uint64_t capacity;
     SL_TRY(read_input(true, stop, line));
-    sl_prompt_line kind = line->bytes > 0 ? SL_PROMPT_LINE : SL_PROMPT_INPUT_ENDED;
+    sl_prompt_line_kind kind = line->bytes > 0 ? SL_PROMPT_LINE : SL_PROMPT_INPUT_ENDED;
     if (sl_stop_is_set(stop))
         kind = SL_PROMPT_STOPPED;
     drop_line_end(line);
-    capacity = line->bytes; /* or more: grown once in any case */
+    capacity = line->bytes; /* the least that it can be: then add_byte makes room */
     return add_byte(line, &capacity, (char)kind);
 }
 
 static sl_status read_line(const sl_ranks *ranks, const volatile sig_atomic_t *stop,
-                           sl_prompt *line, sl_prompt_line *out_kind)
+                           sl_prompt *line, sl_prompt_line_kind *out_kind)
 {
     bool is_asked;
     *out_kind = SL_PROMPT_STOPPED;
@@ -222,12 +223,12 @@ static sl_status read_line(const sl_ranks *ranks, const volatile sig_atomic_t *s
     if (sl_ranks_is_first(ranks))
         SL_TRY(read_own_line(stop, line));
     SL_TRY(share_text(ranks, line));
-    *out_kind = (sl_prompt_line)line->text[--line->bytes];
+    *out_kind = (sl_prompt_line_kind)line->text[--line->bytes];
     return SL_OK;
 }
 
 sl_status sl_prompt_read_line(sl_ranks *ranks, const volatile sig_atomic_t *stop,
-                              sl_prompt *out_prompt, sl_prompt_line *out_kind)
+                              sl_prompt *out_prompt, sl_prompt_line_kind *out_kind)
 {
     *out_prompt = (sl_prompt){0};
     sl_ranks_set_work(ranks, true);

@@ -2,14 +2,14 @@
  * what is sent.
  *
  * Invariants:
- *   boards of a file lie one behind the other, each as large as the first one; what differs between
- *     boards begins as zeros, and the start of a head is the same in all: ranks that make a board
- *     at the same time write the same bytes
+ *   the boards of a file lie one behind the other and are equally large; all heads begin with the
+ *     same bytes, and the rest of a new board is zeros: so ranks that make a board at the same time
+ *     write the same bytes
  *   an entry is written by its own rank; `state` last, so who sees HERE sees the rest
  *   `verdict` goes from NONE to WRITING once, by the rank that won it, and then to GIVEN; the text
  *     does not change after that
- *   memory is given out upwards and never taken back: windows live as long as the board, which
- *     gives them back when the last rank has left
+ *   a board gives out memory upwards and takes no single window back: the system gets all of them
+ *     when the last rank has left the board
  *   what a rank does is copied word by word, without a lock: it may be torn, and is only shown
  *   `progress` of the head is the largest progress number of this machine's ranks and of those that
  *     they have heard of; the numbers of the entries are not above it, and never decrease
@@ -68,19 +68,19 @@ typedef struct board_entry {
     _Atomic uint64_t progress, beats;
     _Atomic uint64_t step;
     _Atomic uint64_t op[OP_WORDS];
-    /* of the first board of a file alone: */
-    _Atomic uint32_t opened_count; /* boards of the file */
-    _Atomic uint32_t has_ended;    /* its process */
+    /* used in the first board of a file alone: */
+    _Atomic uint32_t opened_count; /* boards that the rank has opened */
+    _Atomic uint32_t has_ended;    /* the rank's process has */
     char last_words[REASON_BYTES]; /* read only after the rank has ended */
     _Atomic uint32_t remark_count; /* that are whole */
     char remarks[SL_BOARD_REMARKS][REASON_BYTES];
 } board_entry;
 
 typedef struct board_head {
-    uint64_t magic, bytes; /* up to `arrived` the same in all boards of a file */
+    uint64_t magic, bytes; /* all before `arrived` is the same in the boards of a file */
     uint32_t rank_count, world_size;
     _Atomic uint32_t arrived, arrived_sleepers; /* changes whenever a rank joins */
-    _Atomic uint64_t used;                      /* bytes behind the window of the world */
+    _Atomic uint64_t used;                      /* bytes given out, behind the world's window */
     _Atomic uint64_t progress;
     _Atomic uint32_t verdict;
     int32_t verdict_status;
@@ -245,7 +245,8 @@ static uint32_t count_cores(void)
     return sl_limits_cpu_count("", online > 0 ? (uint32_t)online : 1);
 }
 
-/* The n-th opening of each rank meets the n-th of the others, on a board of its own. */
+/* Which board of the file this rank opens: the n-th time the n-th one, as every other rank does.
+ * Makes that board if no other rank has. */
 static sl_status take_next(int file, const board_mapping *first, uint32_t local_index,
                            uint32_t *out_index)
 {
@@ -256,7 +257,7 @@ static sl_status take_next(int file, const board_mapping *first, uint32_t local_
     SL_TRY(make_board(file, *out_index, head->rank_count, head->world_size));
     for (uint32_t i = 0; i < head->rank_count; i++)
         if (atomic_load(&head->entries[i].has_ended))
-            SL_FAIL(SL_ERROR_RANK, "rank %u of this machine has ended, and will not come any more",
+            SL_FAIL(SL_ERROR_RANK, "rank %u of this machine has ended, and opens no more worlds",
                     i);
     return SL_OK;
 }
@@ -757,7 +758,7 @@ static sl_status lose_on(int file, uint32_t index, uint32_t local_index, const c
     return SL_OK;
 }
 
-/* Noted first: a board that is made later is not among those that are counted. */
+/* Notes the end before the boards are counted: a rank that makes a board later finds the note. */
 static sl_status note_end(int file, uint32_t local_index, uint32_t *out_board_count)
 {
     board_head head;

@@ -22,10 +22,11 @@ typedef struct sl_board sl_board; /* a view */
  * memfd, closed on exec. Its memory is taken as it is used. */
 sl_status sl_board_create(uint32_t rank_count, uint32_t world_size, int *out_file);
 
-/* Maps the board in `file`, which stays the caller's, as local rank `local_index`. Each opening by
- * a process is of the next board of the file, which is made if it is not there: so ranks that are
- * processes may open and close worlds, all of them in the same order. SL_ERROR_RANK: one of them
- * has ended (sl_board_lose). */
+/* Maps the board in `file`, which stays the caller's, as local rank `local_index`. A
+ * rank that is a process (`is_of_processes`) gets the next board of the file each time, and makes
+ * that board if no other rank has: so such ranks may open several worlds, all in the same order.
+ * SL_ERROR_RANK: one of the ranks has ended (sl_board_lose). SL_ERROR_USAGE: `file` holds no boards
+ * of this build. SL_ERROR_SYSTEM: no memory. */
 sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl_board **out_board);
 
 /* Another view of the same mapping, for another thread. */
@@ -153,9 +154,9 @@ sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_
 /* Ends all waits of this machine's ranks with `status` and `text`; the first call stands. */
 void sl_board_end(sl_board *board, sl_status status, const char *text);
 
-/* The same by whoever started the ranks of the boards in `file`: one of them, which `how` ("ended
- * with code 1"), will not come any more. Changes no board to which it had come: the others notice
- * that. */
+/* Called by the process that started the ranks of the boards in `file`, when one of them has ended;
+ * `how` says how, such as "ended with code 1". Ends all waits on the boards to which that rank has
+ * not come. Does not change the others: there the ranks notice the end themselves. */
 sl_status sl_board_lose(int file, uint32_t local_index, const char *how);
 
 /* The last words of local rank `local_index` on the board in `file`: the message of its failure,

@@ -11,8 +11,8 @@
 #define SL_ENVIRONMENT_SIZE "SLUICE_RANKS"
 #define SL_ENVIRONMENT_FILE "SLUICE_RANKS_FILE"
 
-/* And for a command of sluice, what its own standard input is, which the first rank has to ask for
- * (src/cli/launch_input.h): SL_ENVIRONMENT_TERMINAL, or another word. */
+/* For ranks that are a command of sluice: what the launcher's standard input is, for which the
+ * first rank can ask (src/cli/launch_input.h): SL_ENVIRONMENT_TERMINAL, or another word. */
 #define SL_ENVIRONMENT_INPUT "SLUICE_RANKS_INPUT"
 #define SL_ENVIRONMENT_TERMINAL "terminal"
 
@@ -34,7 +34,7 @@ typedef struct sl_environment {
     const char *library; /* MPI: "openmpi" or "mpich", whose starter it is */
     const char *machine; /* borrowed; NULL: what it is */
     int file;            /* LOCAL */
-    const char *input;   /* LOCAL: what the first rank can ask for; borrowed; NULL: nothing */
+    const char *input;   /* LOCAL: SL_ENVIRONMENT_INPUT; borrowed; NULL: there is none to ask for */
 } sl_environment;
 
 /* SL_ERROR_USAGE if what is there contradicts itself. */

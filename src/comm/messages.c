@@ -528,8 +528,8 @@ static last_words at_exit;
 
 static void *abort_job(void *argument)
 {
-    const last_words *messages = argument;
-    messages->ops->abort(messages->self, messages->code);
+    const last_words *words = argument;
+    words->ops->abort(words->self, words->code);
     return NULL;
 }
 

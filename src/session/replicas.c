@@ -12,13 +12,14 @@ static bool is_compared(const sl_replicas *it, uint32_t index)
     return it->has_split || it->tensors[index].split == SL_SPLIT_NONE;
 }
 
-/* Continues `hash` with a tensor, part by part: behind each part stands the hash before it. */
+/* Continues `hash` with a tensor, part by part: each part is hashed together with the hash of all
+ * before it. */
 static sl_status hash_tensor(const sl_replicas *it, uint32_t index, sl_hash_value *hash)
 {
-    const uint64_t bytes = it->count(it->user, index), most = it->buffer_bytes / 2;
+    const uint64_t bytes = it->count(it->user, index), part_bytes = it->buffer_bytes / 2;
     unsigned char *part = it->buffer;
-    for (uint64_t done = 0; done < bytes; done += most) {
-        const uint64_t count = bytes - done < most ? bytes - done : most;
+    for (uint64_t done = 0; done < bytes; done += part_bytes) {
+        const uint64_t count = bytes - done < part_bytes ? bytes - done : part_bytes;
         SL_TRY(it->read(it->user, index, done, count, part));
         memcpy(part + count, hash, sizeof *hash);
         *hash = sl_hash_128(part, count + sizeof *hash);

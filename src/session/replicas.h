@@ -17,8 +17,8 @@ typedef struct sl_replicas {
     sl_status (*read)(void *user, uint32_t tensor_index, uint64_t first_byte, uint64_t bytes,
                       void *data);
     void *user;
-    void *buffer;          /* borrowed: half of it is read at once, a multiple of an element */
-    uint64_t buffer_bytes; /* 32 or more */
+    void *buffer;          /* borrowed for the calls: a part of a tensor, and the hash before it */
+    uint64_t buffer_bytes; /* 32 or more; a part has half of it, a multiple of an element */
 } sl_replicas;
 
 /* Compares, by a hash, the parameters that these ranks hold alike. All of them call it, the engine
