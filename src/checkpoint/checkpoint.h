@@ -69,8 +69,8 @@ typedef struct sl_checkpoint_save_args {
     const char *tokenizer;           /* how text became the model's ids; NULL: not known */
     const sl_vocabulary *vocabulary; /* its files are kept too; NULL: it has none */
     const char *gemm;                /* which kernels and algorithms, for people; may be "" */
-    const char *products;            /* by which list of algorithms products on a GPU are computed
-                                        (machine/product_choices.h); NULL: on another device */
+    const char *products;            /* list of the algorithms of products on a GPU
+                                        (machine/product_choices.h); NULL: none */
     const char *data_fingerprint;    /* of sl_tokens_fingerprint; may be "" */
     const char *data_sample;         /* of sl_tokens_sample; NULL: not taken */
     sl_run_id run;                   /* zeros: it has none */

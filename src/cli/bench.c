@@ -127,7 +127,7 @@ static sl_status save_profile(const sl_config *config, sl_bench *bench, const js
     return status;
 }
 
-/* Beside the profile that runs find by themselves, so not where --output names another one. */
+/* Keeps the list beside the profile that runs find by themselves; so not if --output is given. */
 static sl_status keep_products(const sl_config *config, const sl_bench *bench)
 {
     sl_device_info info;

@@ -1,6 +1,6 @@
 /* sluice profile: a few steps with everything measured, as tables and as JSON. Needs no data, saves
- * nothing, and writes no file but those that are named for it, and with --time-products that of the
- * algorithms of matrix products. */
+ * nothing, and writes no file but those that its options name, and with --time-products the list of
+ * the fastest algorithms. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>

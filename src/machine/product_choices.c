@@ -1,3 +1,5 @@
+/* Lists are text: a line is found by how it begins, and copied as it is. Knows nothing of what an
+ * algorithm is. */
 #define _GNU_SOURCE /* open_memstream */
 #include "product_choices.h"
 
@@ -15,7 +17,7 @@ enum { FILE_BYTES_MAX = 1 << 20, HEAD_BYTES = 512 };
 
 static const char file_name[] = "products-cuda.txt";
 
-/* Ends what names a product; only lines of algorithms have it. */
+/* Stands behind the name of a product, in lines that name an algorithm alone. */
 static const char key_end[] = ": algorithm ";
 
 static void write_head(const sl_device_info *info, char out_text[HEAD_BYTES])
@@ -82,7 +84,7 @@ static const char *end_of_line(const char *line)
     return end != NULL ? end + 1 : line + strlen(line);
 }
 
-/* The length of what names the product of a line; 0: the line names no algorithm. */
+/* The bytes of a line up to the end of key_end; 0: the line names no algorithm. */
 static size_t key_length(const char *line)
 {
     const char *end = strstr(line, key_end);
@@ -97,8 +99,7 @@ static bool has_key(const char *lines, const char *key, size_t length)
     return false;
 }
 
-/* Appends the lines that name an algorithm, but for products that `known` names; returns how many.
- */
+/* Appends the lines that name an algorithm for a product that `known` lacks; returns how many. */
 static uint32_t append_lines(const char *lines, const char *known, FILE *stream)
 {
     uint32_t count = 0;

@@ -1,3 +1,4 @@
+/* See products.h. The first rank reads and writes the list for all. */
 #define _GNU_SOURCE /* open_memstream */
 #include "products.h"
 
@@ -23,8 +24,9 @@ static sl_status find_list(const char *saved, const sl_device_info *info, char *
     if (!sl_product_choices_is_of(saved, info)) {
         SL_TRY(sl_product_choices_load(info, out_list));
         sl_log_write(SL_LOG_WARNING,
-                     "the checkpoint's matrix products are of another GPU or library, so last bits "
-                     "may differ from those of a run without a stop: it has %.*s; here is %.*s",
+                     "the checkpoint's list of algorithms for matrix products is of another GPU or "
+                     "library, so last bits may differ from those of a run without a stop: the "
+                     "list is of %.*s; this run has %.*s",
                      first_line(saved), saved, first_line(*out_list), *out_list);
         return SL_OK;
     }
@@ -34,23 +36,22 @@ static sl_status find_list(const char *saved, const sl_device_info *info, char *
     return SL_OK;
 }
 
-/* The text of rank `from` for all, as a string. */
+/* Replaces the string of each rank by that of rank `from`; NULL counts as "". */
 static sl_status share(const sl_ranks *ranks, uint32_t from, char **text)
 {
     char *shared = NULL;
     uint64_t bytes = 0;
     if (!ranks->world)
         return SL_OK;
-    const sl_status status = sl_ranks_give_text(ranks, *text ? *text : "",
-                                                *text ? strlen(*text) : 0, from, &shared, &bytes);
-    SL_TRY(status);
+    SL_TRY(sl_ranks_give_text(ranks, *text ? *text : "", *text ? strlen(*text) : 0, from, &shared,
+                              &bytes));
     shared[bytes] = '\0'; /* a byte of room is behind every text */
     free(*text);
     *text = shared;
     return SL_OK;
 }
 
-static bool has_library(const sl_blueprint *blueprint)
+static bool uses_cublas(const sl_blueprint *blueprint)
 {
     const sl_engine_target *target = &blueprint->task.target;
     return target->device == SL_DEVICE_CUDA && !target->cuda.own_products;
@@ -61,10 +62,10 @@ sl_status sl_products_choose(const sl_ranks *ranks, const char *saved, sl_bluepr
 {
     sl_cuda_options *cuda = &blueprint->task.target.cuda;
     *out_list = NULL;
-    if (!has_library(blueprint) && cuda->times_products)
-        SL_FAIL(SL_ERROR_USAGE, "--time-products is of matrix products by cuBLASLt: give --device "
-                                "cuda and --cuda-products auto, or leave it out");
-    if (!has_library(blueprint))
+    if (!uses_cublas(blueprint) && cuda->times_products)
+        SL_FAIL(SL_ERROR_USAGE, "--time-products times matrix products by cuBLASLt: give --device "
+                                "cuda and --cuda-products auto, or leave out --time-products");
+    if (!uses_cublas(blueprint))
         return SL_OK;
     if (sl_ranks_is_first(ranks))
         SL_TRY(find_list(saved, &blueprint->task.device_info, out_list));
@@ -99,7 +100,7 @@ static sl_status keep(const sl_runtime *runtime, const char *lines)
     return SL_OK;
 }
 
-/* The ranks of a stage have the same products; those of its first one count. */
+/* The ranks of a stage have the same products: the lines of its first rank count. */
 sl_status sl_products_keep(const sl_ranks *ranks, const sl_runtime *runtime)
 {
     const uint32_t stages = ranks->world ? ranks->layout.stages : 1;

@@ -74,7 +74,8 @@ void sl_ranks_unhear(sl_ranks *ranks);
  * on one of them. Blocks until all ranks have come. */
 sl_status sl_ranks_begin(sl_ranks *ranks);
 
-/* Whether one of the ranks is asked to stop: all of them call it, and get the same answer. */
+/* Whether `is_asked` is true on one of the ranks: all ranks call this together, and get the same
+ * answer. Blocks until all have come. */
 sl_status sl_ranks_vote(const sl_ranks *ranks, bool is_asked, bool *out_is_asked);
 
 /* Waits until all ranks have come, and for a rank that works as long as it makes progress. `op` is

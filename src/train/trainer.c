@@ -218,7 +218,7 @@ static void let_go_of_free_memory(sl_trainer *trainer)
     trainer->holds_free_memory = false;
 }
 
-/* From now on the blueprint borrows the list. */
+/* The blueprint borrows the list until the trainer is closed. */
 static sl_status choose_products(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
