@@ -387,7 +387,7 @@ static sl_status add_sums(const measurement *m, sl_bench *bench)
     return SL_OK;
 }
 
-/* The algorithms that were timed, a line each. */
+/* Writes the algorithms that were timed and taken, a line each. */
 static sl_status list_products(const measurement *m, sl_bench *bench)
 {
     const sl_timed_device *device = m->device;

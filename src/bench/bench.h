@@ -85,8 +85,9 @@ typedef struct sl_bench {
     char old_note[SL_PROFILE_NOTE_BYTES];  /* what this run is held against; "": nothing */
     double old_ratio;                      /* the middle of the rows' ratios to it */
     uint32_t worse_count, better_count;
-    char
-        *products; /* lines of sl_kernel_table.choice, the fastest ones of a GPU; NULL: not timed */
+    /* Owned: the fastest algorithms of a GPU's products, a line of sl_kernel_table.choice each;
+     * NULL: not timed. */
+    char *products;
 } sl_bench;
 
 /* "gemm", "adamw", ... */

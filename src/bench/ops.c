@@ -234,7 +234,7 @@ static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *sele
     return SL_OK;
 }
 
-/* True if an operand has other bytes with the one attributes than with the other. */
+/* True if the size of an operand differs between the two sets of attributes. */
 static bool differs(sl_op_kind kind, const sl_op_attrs *one, const sl_op_attrs *other)
 {
     for (uint32_t i = 0; i < sl_op_info_of(kind)->operand_count; i++)
@@ -243,9 +243,9 @@ static bool differs(sl_op_kind kind, const sl_op_attrs *one, const sl_op_attrs *
     return false;
 }
 
-/* An update that training may have, and whose rate is not that of the chunks: ADAMW with all in
- * fp32. Masters are in halves beside bf16 alone. */
-static bool is_update(sl_op_kind kind, const sl_op_attrs *attrs)
+/* True of an update that training may have and that add_updates times. add_chunks times ADAMW with
+ * states and master in fp32. Low masters stand beside parameters in bf16 alone. */
+static bool has_own_rate(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     sl_op_attrs fp32_states = *attrs, fp32_master = *attrs;
     const bool is_low = attrs->master_type == SL_MASTER_LOW;
@@ -258,7 +258,7 @@ static bool is_update(sl_op_kind kind, const sl_op_attrs *attrs)
     return kind != SL_OP_ADAMW || is_low || attrs->state_type != SL_STATES_FP32;
 }
 
-/* With states and masters of each type. */
+/* Adds the update with states and masters of each type that it has. */
 static sl_status add_update_types(sl_ops *ops, sl_op_kind kind, uint64_t elements)
 {
     for (int master = 0; master < SL_MASTER_COUNT; master++)
@@ -269,7 +269,7 @@ static sl_status add_update_types(sl_ops *ops, sl_op_kind kind, uint64_t element
                                            .grad_type = (uint16_t)type,
                                            .state_type = (uint32_t)states,
                                            .master_type = (uint32_t)master};
-                if (is_update(kind, &attrs))
+                if (has_own_rate(kind, &attrs))
                     SL_TRY(add_case(ops, kind, &attrs));
             }
     return SL_OK;
@@ -569,7 +569,7 @@ static sl_status time_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count,
     return sl_timed_device_run(ops->device, run_batch, &all, out_seconds);
 }
 
-/* Chooses and loads what the case needs; with operands where the kernels time algorithms. */
+/* Chooses and loads what the case needs. Kernels that time algorithms need operands for it. */
 static sl_status prepare_case(sl_ops *ops, const sl_ops_case *one)
 {
     const sl_timed_device *device = ops->device;
@@ -620,10 +620,10 @@ typedef struct fit {
     double op_seconds;
 } fit;
 
-/* A case of add_updates, whose rate is not one of the kind's. */
+/* A case of add_updates: its rate goes into sl_machine.update. */
 static bool is_of_rule(const sl_ops_case *one)
 {
-    return sl_op_info_of(one->kind)->updates_chunk && is_update(one->kind, &one->attrs);
+    return sl_op_info_of(one->kind)->updates_chunk && has_own_rate(one->kind, &one->attrs);
 }
 
 /* Writes the rate of one kind and type, if there are cases of it. */

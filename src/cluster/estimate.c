@@ -299,9 +299,10 @@ static void add_sums(const sl_cluster_candidate *candidate, const sl_exchange_co
         out->data += exposed_beside(gathers, out->forward, it->layers);
 }
 
-/* Of the link, for updates off the device: the way on which more bytes travel. Up come parameters;
- * down go gradients that are on the device, and parameters that are there, if a master in halves
- * makes the update read them. Directions come up to be turned, and go down again. */
+/* Seconds in which the link copies for updates off the device: those of the way, up or down, with
+ * more bytes. Up come parameters. Down go gradients that are on the device; beside masters in
+ * halves, whose update reads the parameters, also parameters that are there. Muon's directions come
+ * up to be turned, and go down again. */
 static double update_copy_seconds(const sl_cluster_job *job, const sl_policy_options *placement,
                                   const stage *it, double away)
 {

@@ -187,8 +187,7 @@ void sl_verdict_write(const sl_blueprint *blueprint, const sl_account *account,
     if (account->bound_by == SL_RESOURCE_HOST_MEMORY &&
         (sl_lane_copies(binding) || binding == SL_LANE_HOST))
         add(&bound,
-            "; copies and updates share host memory, which by the plan takes %.0f%% of the "
-            "step",
+            "; copies and updates share host memory, which takes %.0f%% of the step by the plan",
             percent(1e3 * account->resource_seconds[SL_RESOURCE_HOST_MEMORY], measured->step_ms));
     if (is_disturbed(measured))
         add(&faster, "leave the cores to it: other work, too many --threads or a quota of a cgroup "

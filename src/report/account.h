@@ -162,7 +162,7 @@ typedef struct sl_account {
 } sl_account;
 
 /* The resource that takes longest, and what each takes, from the seconds of the lanes, the bytes
- * that are read and written, and those that pass through host memory. */
+ * that are read and written, and the bytes that pass through host memory. */
 sl_account_resource sl_account_find_bound(const sl_machine *machine,
                                           const double lane_seconds[SL_LANE_COUNT],
                                           double disk_bytes, double host_bytes,

@@ -27,8 +27,8 @@ sl_status sl_loading_run(sl_config *config, sl_status (*work)(sl_config *config,
 sl_status sl_loading_meet_ranks(sl_config *config, sl_config_command command,
                                 const volatile sig_atomic_t *stop, sl_ranks *out_ranks);
 
-/* Ends what sl_loading_meet_ranks began, also after its failure: tells the other ranks if `status`
- * is one, closes the world, and returns `status` with its message. */
+/* Ends what sl_loading_meet_ranks began, also if that failed: tells the other ranks if `status` is
+ * a failure, closes the world, and returns `status` with its message. */
 sl_status sl_loading_leave_ranks(sl_ranks *ranks, sl_status status);
 
 /* Refuses ranks that have other weights, data or tokenizers, naming what differs. */
