@@ -58,12 +58,12 @@ typedef enum sl_comm_type {
 
 /* Opens this process's end of the world, and waits until all ranks have come. `timeout_s` is the
  * deadline of the world: the seconds for which a rank without progress is waited for; 0: 600.
- * Started without ranks, a process is a world of one. A process may open worlds beside and after
- * each other; a session opens one too, as do sl_evaluate, sl_generate and sl_profile. The n-th
- * world of a rank is that of the n-th of the others: all ranks open theirs in the same order. With
- * ranks on several machines a process opens one world in its life. SL_ERROR_USAGE: the environment
- * contradicts itself. SL_ERROR_RANK: a rank did not come, or has ended.
- * SL_ERROR_SYSTEM: no memory, or no MPI library. */
+ * Started without ranks, a process is a world of one. A process may have several worlds open, and
+ * open another after one is closed; sessions, sl_evaluate, sl_generate and sl_profile open one
+ * each. The n-th world that a rank opens is the n-th of every other rank, so all ranks open their
+ * worlds in the same order. If ranks are on several machines, a process opens one world in its
+ * life. SL_ERROR_USAGE: the environment contradicts itself. SL_ERROR_RANK: a rank did not come, or
+ * has ended. SL_ERROR_SYSTEM: no memory, no MPI library, or MPI has ended in this process. */
 SL_API sl_status sl_comm_open(double timeout_s, sl_comm **out_world);
 
 /* Opens a world of `size` ranks that are threads of this process: out_ends [size]. Each thread uses

@@ -30,9 +30,10 @@
  * sluice/log.h.
  *
  * With ranks (`sluice launch -n 2 -- my_program`) each process opens a session, and all of them
- * make the same calls in the same order: also sl_evaluate, sl_generate and sl_profile, whose work
- * the ranks share and whose results all of them get. The numbers of a step are those of all ranks.
- * Ranks on several machines open one session, or make one of these calls, in the life of a process.
+ * make the same calls in the same order. The numbers of a step are those of all ranks. Ranks call
+ * sl_evaluate, sl_generate and sl_profile together, too: they share the work, and each gets the
+ * result. If ranks are on several machines, a process opens one session or makes one of these three
+ * calls in its life.
  */
 #ifndef SLUICE_SESSION_H
 #define SLUICE_SESSION_H
@@ -133,9 +134,9 @@ SL_API sl_status sl_session_generate(sl_session *session, const char *const *set
                                      const char *prompt, sl_text text, void *user);
 
 /* The same of a checkpoint or another model that `sluice generate` reads: the setting "checkpoint"
- * names its directory. Several ranks make the call together, and each has the whole text; the
- * settings "tp", "pp", "dp" and "zero" divide the model as in the command. Statuses as above, and
- * those of reading it; SL_ERROR_RANK. */
+ * names its directory. Several ranks make the call together, and `text` of each gets the whole
+ * text; the settings "tp", "pp", "dp" and "zero" divide the model as in the command. Statuses as
+ * above, and those of reading the checkpoint. SL_ERROR_RANK: another rank is lost. */
 SL_API sl_status sl_generate(const char *const *settings, const char *prompt, sl_text text,
                              void *user);
 
@@ -232,7 +233,7 @@ SL_API sl_status sl_session_plan(const sl_options *options, char **out_text);
  * gives its options alone. Takes the memory of the plan and frees it. Other threads of the process
  * that work meanwhile are measured, too. Several ranks make the call together, and each gets what
  * all of them measured. The caller frees the text with free(). SL_ERROR_USAGE: step_count is 0.
- * Others: as sl_session_open and sl_session_step. */
+ * Other errors: as sl_session_open and sl_session_step. */
 SL_API sl_status sl_profile(const sl_options *options, uint32_t step_count, char **out_text);
 
 /* The loss of a checkpoint over files, as the JSON text that `sluice eval --json` prints: "loss" in
@@ -243,7 +244,7 @@ SL_API sl_status sl_profile(const sl_options *options, uint32_t step_count, char
  * the settings "tp", "pp", "dp" and "zero" divide the model as in the command. The caller frees the
  * text with free(). SL_ERROR_USAGE: a wrong setting. SL_ERROR_FIT: the budgets are too small.
  * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_DAMAGED, SL_ERROR_IO, SL_ERROR_SYSTEM: of reading the
- * checkpoint or the data. SL_ERROR_RANK. */
+ * checkpoint or the data. SL_ERROR_RANK: another rank is lost. */
 SL_API sl_status sl_evaluate(const char *const *settings, char **out_text);
 
 /* The options of the session, all of them resolved, as JSON text: what a checkpoint records. Owned
