@@ -90,8 +90,8 @@ build_leg()
         cmake --build "$tree" --target "$target"
 }
 
-# Many wait for processes or deadlines most of their time, and others use several threads: three at a
-# time keep two cores busy.
+# Many tests spend most of their time waiting for processes or deadlines, and others use several
+# threads: three tests at a time keep two cores busy.
 test_leg()
 {
     # shellcheck disable=SC2086 # a command and its option
