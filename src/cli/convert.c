@@ -89,14 +89,15 @@ static void print_report(const sl_config *config, const sl_model_reader *reader,
         seconds, (double)report->bytes / MB / seconds, sl_files_show(config->to).text);
 }
 
-/* Adapters alone are no model. */
+/* Adapters alone are no model: says which one they need, and how to try both. */
 static void print_base(const sl_config *config, const sl_convert_report *report)
 {
     char base[PATH_MAX], to[PATH_MAX];
     sl_command_quote(*report->base ? report->base : "BASE", base, sizeof base);
     sl_command_quote(config->to, to, sizeof to);
-    sl_terminal_print(stdout, 2, "these are adapters alone: a program needs their base, %s, too",
-                      *report->base ? base : "the model that was trained from random numbers");
+    sl_terminal_print(
+        stdout, 2, "these are adapters alone; a program that loads them also needs their base: %s",
+        *report->base ? base : "the model that was trained from random numbers");
     printf("sample  sluice generate %s --adapter %s --prompt TEXT\n", base, to);
 }
 

@@ -60,8 +60,8 @@ typedef struct sl_convert_report {
     uint32_t tensor_count;
     uint64_t parameter_count;
     uint64_t bytes;                   /* of the files of the parameters */
-    char base[SL_CONVERT_BASE_BYTES]; /* of PEFT: the model that the adapters are for; "": not
-                                         known, or another format */
+    char base[SL_CONVERT_BASE_BYTES]; /* of PEFT: path or name of the adapters' base; "": their
+                                         base has no name, or another format */
 } sl_convert_report;
 
 /* Whether a format has an encoding. SL_ERROR_USAGE names those that it has. */
