@@ -47,8 +47,8 @@ static void world_when_opened_again_is_another_one(void **state)
     run_right(&carriers[2], 3, open_again, NULL);
 }
 
-/* The last rank ends after the first world; the others open a second one, after a while or at once.
- */
+/* The last rank ends after the first world; the others open a second one, at once or after a while.
+ * They wait for the last rank at most until its end is told, not for the world's 600 s. */
 static void open_without_last(sl_comm *world, const void *argument, answer *out)
 {
     const bool waits = *(const bool *)argument, is_last = sl_comm_rank(world) == 2;
@@ -83,7 +83,7 @@ static void world_when_a_rank_has_ended_is_not_opened_again(void **state)
         wait_for_processes(2, ids, answers);
         close(file);
         expect_right(&carriers[1], 3, answers);
-        assert_true(now_s() - start < 5);
+        assert_true(now_s() - start < 60);
         munmap(answers, RANKS_MAX * sizeof *answers);
     }
 }

@@ -34,8 +34,10 @@ void standin_blas_refuse_odd(bool refuses);
 /* The heuristic finds nothing, from now on, that passes a GELU. */
 void standin_blas_refuse_gelu(bool refuses);
 
-/* The heuristic names so many algorithms for each product, where it is asked for as many; at most 8
- * (1, or STANDIN_BLAS_OFFERS of the environment). Sums of algorithm i are larger by i 2^-18. */
+/* From now on the heuristic names at most `count` algorithms for a product, and no more than it is
+ * asked for. `count` is 8 at most; without this call it is STANDIN_BLAS_OFFERS of the environment,
+ * or
+ * 1. Sums of algorithm i are larger by i 2^-18. */
 void standin_blas_offer(uint32_t count);
 
 /* What is wrong with algorithm `index` from now on. */
@@ -49,8 +51,8 @@ typedef enum standin_blas_fault {
 } standin_blas_fault;
 void standin_blas_plant(uint32_t index, standin_blas_fault fault);
 
-/* All algorithms but this one take milliseconds longer (UINT32_MAX: none does; or
- * STANDIN_BLAS_FASTEST of the environment). */
+/* From now on all algorithms but `index` take milliseconds longer; UINT32_MAX: none does. Without
+ * this call `index` is STANDIN_BLAS_FASTEST of the environment. */
 void standin_blas_prefer(uint32_t index);
 
 /* Calls of one function since the last reset. */
