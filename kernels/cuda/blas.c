@@ -177,8 +177,8 @@ static void report_choice(sl_blas *blas, const sl_blas_choice *choice)
     if (choice->is_lost && !blas->has_warned)
         sl_log_write(SL_LOG_WARNING,
                      "cuBLASLt does not offer the algorithm that was kept for a product, so last "
-                     "bits may differ from now on; instead it computes %s (other products may have "
-                     "lost theirs too)",
+                     "bits may differ from now on. The product is now computed as %s; other "
+                     "products may have lost their algorithms too",
                      choice->text);
     blas->has_warned |= choice->is_lost;
 }

@@ -93,7 +93,8 @@ static sl_status fill_input(const volatile sig_atomic_t *stop)
     return SL_OK;
 }
 
-/* Up to the end of a line, which is part of it, of the input, or until *stop is set. */
+/* Reads until the end of the input; with `is_line`, until the end of a line, which is read too; or
+ * until *stop is set (NULL: never). */
 static sl_status read_input(bool is_line, const volatile sig_atomic_t *stop, sl_prompt *out_prompt)
 {
     uint64_t capacity = 0;
@@ -129,11 +130,10 @@ static sl_status read_file(const char *path, sl_prompt *out_prompt)
     return status;
 }
 
-static bool reads_input(const sl_config *config)
+/* True if the prompt is what another program writes into standard input, and no option says one. */
+static bool is_piped(const sl_config *config)
 {
-    if (config->prompt)
-        return strcmp(config->prompt, "-") == 0;
-    return !config->interactive && !sl_prompt_is_typed();
+    return !config->prompt && !config->interactive && !sl_prompt_is_typed();
 }
 
 /* A rank has standard input if `sluice launch` itself has started it as a command of sluice. A
@@ -178,7 +178,7 @@ static sl_status read_prompt(const sl_config *config, const sl_ranks *ranks, sl_
         SL_TRY(check_input());
     if (config->prompt_file)
         SL_TRY(read_file(config->prompt_file, prompt));
-    else if (is_of_input || (!ranks->world && reads_input(config))) {
+    else if (is_of_input || (!ranks->world && is_piped(config))) {
         if (sl_ranks_is_first(ranks))
             SL_TRY(read_input(false, NULL, prompt));
         SL_TRY(share_text(ranks, prompt));
