@@ -106,13 +106,14 @@ def count_cost(folder, events):
     running = cost_of_running(folder)
     pieces += [running] if running else []
     evals = [event for event in events if event["event"] == "eval"]
+    starts = [event for event in events if event["event"] == "start"]
     ends = [event for event in events if event["event"] == "end"]
     total = lambda key: sum(step[key] for step in steps)
     return {
         "is_finished": bool(ends) and not running and ends[-1]["reason"] in ("done", "patience"),
         "steps": steps[-1]["step"],
         "tokens": total("tokens"),
-        "parameters": 3_290_880,
+        "parameters": starts[-1]["plan"]["trained_parameters"],
         "first_loss": steps[0]["loss"],
         "last_loss": steps[-1]["loss"],
         "evaluations": [{key: e[key] for key in ("step", "loss", "perplexity")} for e in evals],

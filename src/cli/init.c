@@ -324,8 +324,10 @@ static sl_status keep_eval_rows(const sl_config *config, const fitted *found, js
     if (config->eval_iters == SL_CONFIG_UNSET || is_given(values, SL_CONFIG_ROW_eval_iters) ||
         is_given(values, SL_CONFIG_ROW_micro_batch))
         return SL_OK;
-    const uint64_t iters =
-        sl_bits_divide_up(config->eval_iters * config->micro_batch, found->micro_batch);
+    uint64_t rows;
+    SL_TRY(sl_bits_multiply(config->eval_iters, config->micro_batch, "the rows of an evaluation",
+                            &rows));
+    const uint64_t iters = sl_bits_divide_up(rows, found->micro_batch);
     return set_value(values, SL_CONFIG_ROW_eval_iters, json_integer((json_int_t)iters));
 }
 
