@@ -457,7 +457,7 @@ static void split_when_wrong_then_64(void **state)
                 0);
     assert_code(sluice("train " TINY ORDER "--data lines.bin --split 8,1,1"), 0);
     assert_refused(sluice("train " TINY ORDER "--data text --split 8,1,1"), 65,
-                   "of 1 documents none is in the");
+                   "of 1 document none is in the");
 }
 
 /* ---- blends and epochs ---- */
