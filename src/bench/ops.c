@@ -666,10 +666,10 @@ static void fit_updates(const sl_ops *ops, bool on_host, sl_machine *machine)
 {
     for (uint32_t i = 0; i < ops->count; i++) {
         const sl_ops_case *one = &ops->cases[i];
-        sl_update_rates *rates = &machine->update[one->attrs.master_type][one->kind];
-        double(*of)[SL_TYPE_COUNT] = on_host ? rates->host : rates->device;
         if (!is_of_rule(one))
             continue;
+        sl_update_rates *rates = &machine->update[one->attrs.master_type][one->kind];
+        double(*of)[SL_TYPE_COUNT] = on_host ? rates->host : rates->device;
         const double median = sl_samples_median(&one->seconds);
         const double seconds = fmax(median - machine->op_seconds, median / 10);
         of[one->attrs.state_type][one->attrs.type] =
