@@ -156,7 +156,7 @@ static void convert_then_another_reader_has_the_same_function(void **state)
     shell("rm -rf peft merged again hf");
     const double own = eval_loss("whole"), base = eval_loss("start");
     assert_code(sluice("convert --from whole --to peft --format peft"), 0);
-    assert_has(output, "/start, too\nsample  sluice generate /");
+    assert_has(output, "/start\nsample  sluice generate /");
     assert_has(output, "/start --adapter peft --prompt TEXT\n");
     assert_code(sluice("convert --from whole --to merged --merge --quiet"), 0);
     assert_code(sluice("convert --from start --adapter peft --to again --merge --quiet"), 0);
