@@ -52,7 +52,7 @@ static void draw_numbers(unsigned char *numbers)
 {
     for (uint64_t at = 0; at < NUMBER_BYTES + SHIFT_BYTES; at += 8) {
         const sl_rng_word4 drawn = sl_rng_draw(1, 0, at);
-        for (uint32_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 4; i++) {
             const uint16_t half = (uint16_t)((drawn.word[i] & 0x80ffu) | 0x3f00u);
             memcpy(numbers + at + 2 * i, &half, sizeof half);
         }
