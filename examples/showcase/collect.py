@@ -151,7 +151,7 @@ def format_cost(cost):
                  f"{cost['disk_written_bytes'] / 2**30:.1f} GiB written"))
     lines = ["| | |", "|---|---|"] + [f"| {name} | {value} |" for name, value in rows]
     if not cost["is_finished"]:
-        lines += ["", "*The run goes on: these are the figures so far.*"]
+        lines += ["", "*The run was stopped here, before its last step; `run.py` goes on with it.*"]
     return "\n".join(lines)
 
 
