@@ -10,18 +10,20 @@
 #                 undefined-behaviour sanitizers), "tsan" (thread sanitizer, the tests with threads);
 #                 "static": what scripts/check.sh checks without running a test; or "fuzz": random
 #                 inputs to every reader for some seconds each (scripts/fuzz.sh)
-#   --legs all    all of them, one after the other, as continuous integration does; a leg that fails
-#                 does not keep the next from running; what was skipped, a table of the legs, and
-#                 CTest's summaries of those that failed, or of the release, come last
+#   --legs all    all of them, as continuous integration does; a leg is built while the tests of those
+#                 before it run; one that fails does not keep the next from running; what was skipped,
+#                 a table of the legs, and CTest's summaries of those that failed, or of the release,
+#                 come last
 #   --self-test   plants a bug for each leg and expects that it fails
 set -eu
 
-all_legs='release asan tsan static fuzz'
+all_legs='release asan tsan fuzz static'
 fuzz_seconds=6 # for each reader
+ahead=         # the process of run_ahead
 
 usage()
 {
-    sed -n 's/^# \{0,1\}//; 2,16p' "$0"
+    sed -n 's/^# \{0,1\}//; 2,18p' "$0"
 }
 
 # choose_leg NAME: what runs it; where it is built, with what, and which tests are its own.
@@ -43,7 +45,7 @@ choose_leg()
     asan) preset=dev; label="^($labels)\$" ;;
     tsan) preset=tsan; target=threaded_tests; label='^threads$' ;;
     static) preset=clang; run=run_static ;;
-    fuzz) preset=fuzz; run=run_fuzz ;;
+    fuzz) preset=fuzz; target=fuzz_targets; run=run_fuzz ;;
     *) echo "test.sh: no leg is called $1" >&2; usage >&2; exit 64 ;;
     esac
     tree=build/$preset
@@ -126,18 +128,30 @@ list_skips()
 
 run_tests()
 {
-    build_leg '' && adapt_to_system "$1" && test_leg
+    build_leg '' || return
+    [ -z "$later_legs" ] || [ -n "$ahead" ] || start_ahead
+    adapt_to_system "$1" && test_leg
+}
+
+check_statically()
+{
+    rm -f "$summary"
+    mkdir -p "$tree"
+    scripts/check.sh > "$summary" 2>&1
 }
 
 run_static()
 {
-    rm -f "$summary" "$skips"
-    mkdir -p "$tree"
-    scripts/check.sh > "$summary" 2>&1
-    leg_code=$?
+    rm -f "$skips"
+    if [ -n "$ahead" ] && [ -s build/ahead/static ]; then
+        leg_code=$(cat build/ahead/static)
+    else
+        check_statically
+        leg_code=$?
+    fi
     cat "$summary"
     sed -n 's/^skipped: */check.sh: /p' "$summary" > "$skips"
-    return $leg_code
+    return "$leg_code"
 }
 
 run_fuzz()
@@ -281,14 +295,58 @@ print_skips()
     cat build/skips
 }
 
+# Tests leave processors idle: they wait for processes and deadlines, and the last one runs alone. While
+# the tests of one leg run, the later legs are built and the static one is run, at the lowest priority,
+# in a session of their own, so that they end with this script.
+start_ahead()
+{
+    rm -rf build/ahead
+    mkdir -p build/ahead
+    # shellcheck disable=SC2086 # a list of words
+    CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
+        setsid nice -n 19 scripts/test.sh --ahead $later_legs > build/ahead/log 2>&1 &
+    ahead=$!
+    trap 'kill -- "-$ahead" 2> /dev/null || true' EXIT
+    trap 'exit 130' INT TERM HUP
+}
+
+# run_ahead LEG...: one after the other; build/ahead/LEG gets the exit code. A build that failed is tried
+# again when its leg runs, and says why there.
+run_ahead()
+{
+    # Where the kernel shares time among sessions first, the session is the last one, too.
+    (echo 19 > /proc/self/autogroup) 2> /dev/null || true
+    for leg in "$@"; do
+        choose_leg "$leg"
+        code=0
+        case $leg in
+        static) check_statically || code=$? ;;
+        *) build_leg '' || code=$? ;;
+        esac
+        echo $code > "build/ahead/$leg"
+    done
+}
+
+# await_ahead LEG: until the leg was built ahead, or will not be.
+await_ahead()
+{
+    while [ -n "$ahead" ] && [ ! -s "build/ahead/$1" ] && kill -0 "$ahead" 2> /dev/null; do
+        sleep 1
+    done
+}
+
 # Every leg, then a table of them, then the summaries that tell most.
 run_all_legs()
 {
     table=
     failed=
+    later_legs=$all_legs
     for leg in $all_legs; do
+        later_legs=${later_legs#"$leg"}
+        later_legs=${later_legs# }
         started=$(date +%s)
         verdict=passed
+        await_ahead "$leg"
         if ! run_leg "$leg"; then
             verdict=FAILED
             failed="$failed $leg"
@@ -307,6 +365,7 @@ run_all_legs()
 
 labels=quick
 legs=release
+later_legs=
 while [ $# -gt 0 ]; do
     case $1 in
     --full) export SL_TEST_FULL=1 ;;
@@ -317,6 +376,12 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --self-test) legs=planted ;;
+    --ahead) # LEG...: of the script itself
+        shift
+        cd "$(dirname "$0")/.."
+        run_ahead "$@"
+        exit
+        ;;
     -h | --help) usage; exit 0 ;;
     *) echo "test.sh: unknown option $1" >&2; usage >&2; exit 64 ;;
     esac

@@ -1,6 +1,7 @@
 #!/bin/sh
 # What scripts/test.sh says of its legs, with stand-ins for all that builds and tests. Wrong could be:
-# a leg that fails and is not told, or ends the others; a skip that is not listed; a summary that is
+# a leg that fails and is not told, or ends the others; later legs that are not built while the release is
+# tested, or a build of them that goes on after the end; a skip that is not listed; a summary that is
 # missing; the network asked, by scripts/install_deps.sh, for what only tests need.
 #
 # usage: run.sh REPOSITORY
@@ -25,6 +26,9 @@ stub scripts/install_deps.sh << 'END'
 END
 stub bin/cmake << 'END'
 mkdir -p build/release build/dev build/tsan build/clang build/fuzz
+case $* in
+*build/dev*) [ "$BROKEN" != build ] || { echo 'a planted error'; exit 1; } ;;
+esac
 END
 stub bin/cc << 'END'
 while [ "$1" != -o ]; do shift; done
@@ -33,6 +37,12 @@ END
 stub scripts/check.sh << 'END'
 echo 'ok      format  1 s'
 echo 'skipped: tidy'
+if [ "$BROKEN" = stopped ]; then
+    trap 'echo yes > build/stopped; exit 1' TERM
+    echo yes > build/checks
+    sleep 600 &
+    wait
+fi
 [ "$BROKEN" != static ]
 END
 stub scripts/fuzz.sh << 'END'
@@ -48,6 +58,12 @@ while [ $# -gt 0 ]; do
     shift
 done
 mkdir -p "$tree/Testing/Temporary"
+awaited=build/ahead/static
+[ "$BROKEN" != stopped ] || awaited=build/checks
+if [ -n "$AHEAD" ] && [ "$tree" = build/release ]; then
+    while [ ! -s $awaited ]; do sleep 0.1; done
+fi
+[ "$BROKEN" != stopped ] || kill "$PPID"
 echo '1/2 Test #1: all_skipped ....***Skipped   0.00 sec
 50% tests passed, 1 tests failed out of 2' > "$log"
 echo '1/2 Test: all_skipped
@@ -65,8 +81,10 @@ legs()
 {
     code=0
     BROKEN=$1
-    export BROKEN
     shift
+    AHEAD=
+    case $* in *all*) AHEAD=yes ;; esac
+    export AHEAD BROKEN
     PATH=$scratch/bin:$PATH CC=cc "$scratch/scripts/test.sh" "$@" > "$said" 2>&1 || code=$?
 }
 
@@ -101,8 +119,16 @@ legs static --legs all
 leaves 1
 says '^static  *FAILED in'
 says '^ok      format'
+legs build --legs all
+leaves 1
+says '^a planted error'
+says '^asan  *FAILED in'
+says '^tsan  *passed in'
 legs release --leg release
 leaves 1
+legs stopped --legs all
+leaves 130
+until [ -s "$scratch/build/stopped" ]; do sleep 0.1; done # or CTest's limit ends this
 
 # What only tests need is asked of the network for tests alone.
 mkdir "$scratch/deps"
