@@ -52,10 +52,11 @@ static const char *const text_directories[] = {"/usr/share/doc", "/usr/share/com
 typedef struct fitted {
     uint64_t micro_batch, global_batch, seq;
     uint64_t asked_batch; /* rows of a step before they were made fewer */
-    double seconds;       /* of a step, predicted */
-    double eval_seconds;  /* likewise, of a micro-batch of an evaluation; 0: the run has none */
-    uint64_t eval_iters;  /* micro-batches of an evaluation; UNSET: as many as there are */
-    bool is_guess;        /* this machine was not measured */
+    sl_choice found;
+    double seconds;      /* of a step, predicted */
+    double eval_seconds; /* likewise, of a micro-batch of an evaluation; 0: the run has none */
+    uint64_t eval_iters; /* micro-batches of an evaluation; UNSET: as many as there are */
+    bool is_guess;       /* this machine was not measured */
     uint64_t peak_bytes[SL_TIER_COUNT];
     char choice[CHOICE_BYTES], size[SUMMARY_BYTES], basis[SUMMARY_BYTES];
 } fitted;
@@ -246,6 +247,28 @@ static sl_status describe(const fitting *it, const sl_blueprint *blueprint, fitt
     return it->evaluates ? predict_seconds(blueprint, 1, &out->eval_seconds) : SL_OK;
 }
 
+/* The first size is searched for, as train does. A larger one is planned as that search found, with
+ * its homes: a search of each size would take most of a minute for a large model. */
+static sl_status plan_size(const fitting *it, const sl_trainer *changed, const fitted *best,
+                           sl_blueprint **out_blueprint)
+{
+    const sl_search *search = &changed->search;
+    sl_fit_failure failure;
+    sl_refusal refusal;
+    sl_task task = search->task;
+    sl_choice choice = best->found;
+    if (best->micro_batch > 0) {
+        task.is_probe = true;
+        choice.micro_batch = search->fixed.micro_batch;
+        choice.accumulate = search->fixed.accumulate;
+        return sl_blueprint_build(&task, &choice, out_blueprint, &failure);
+    }
+    const sl_status status = sl_search_probe(search, out_blueprint, &failure);
+    if (status == SL_ERROR_FIT && it->trainer->config->disk_dir.count > 0)
+        return sl_search_find(search, out_blueprint, &refusal); /* says what would fit */
+    return status;
+}
+
 /* Plans one size of micro-batch; keeps it in *best where it is worth it. What its arithmetic alone
  * takes may say already that it is not. SL_ERROR_FIT: it does not fit; of the first size, if a disk
  * tier was tried too, the message says what would. */
@@ -255,22 +278,18 @@ static sl_status try_micro_batch(const fitting *it, uint64_t micro_batch, uint64
     sl_config config;
     sl_trainer changed;
     sl_blueprint *blueprint = NULL;
-    sl_fit_failure failure;
-    sl_refusal refusal;
     double bound, seconds = 0;
     SL_TRY(vary(it, micro_batch, global_batch, &config, &changed));
     SL_TRY(sl_blueprint_bound_seconds(&changed.search.task, &changed.search.fixed, &bound));
     if (bound >= WORTH * best->seconds)
         return SL_OK;
-    sl_status status = sl_search_probe(&changed.search, &blueprint, &failure);
-    if (status == SL_ERROR_FIT && best->micro_batch == 0 && config.disk_dir.count > 0)
-        status = sl_search_find(&changed.search, &blueprint, &refusal); /* says what would fit */
-    SL_TRY(status);
-    status = predict_seconds(blueprint, 0, &seconds);
+    SL_TRY(plan_size(it, &changed, best, &blueprint));
+    sl_status status = predict_seconds(blueprint, 0, &seconds);
     if (status == SL_OK && seconds < WORTH * best->seconds) {
         *best = (fitted){.micro_batch = micro_batch,
                          .global_batch = global_batch,
                          .seq = blueprint->task.seq,
+                         .found = blueprint->choice,
                          .seconds = seconds};
         status = describe(it, blueprint, best);
     }
