@@ -42,6 +42,10 @@ SL_API sl_status sl_options_set(sl_options *options, const char *name, const cha
  * set. Errors as of sl_options_set; SL_ERROR_USAGE also for a last name without a value. */
 SL_API sl_status sl_options_set_all(sl_options *options, const char *const *settings);
 
+/* Undoes what a file or a call set: the option has its default again, and counts as not given.
+ * SL_ERROR_USAGE: there is no such option. */
+SL_API sl_status sl_options_unset(sl_options *options, const char *name);
+
 /* An option, as `sluice train --help-all` explains it: set `size` to sizeof(sl_option_info) before
  * the call. Texts are the library's, and valid for ever. */
 typedef struct sl_option_info {

@@ -186,6 +186,7 @@ FUNCTIONS = {
     "sl_options_open": (STATUS, [OUT_HANDLE]),
     "sl_options_close": (None, [HANDLE]),
     "sl_options_set": (STATUS, [HANDLE, TEXT, TEXT]),
+    "sl_options_unset": (STATUS, [HANDLE, TEXT]),
     "sl_options_add": (STATUS, [HANDLE, TEXT, TEXT]),
     "sl_options_read": (STATUS, [HANDLE, TEXT]),
     "sl_options_set_rows": (None, [HANDLE, ROWS, ctypes.c_void_p]),

@@ -82,9 +82,10 @@ class Tensor(NamedTuple):
 
 
 def set_option(handle, name, value):
-    if value is None:
-        return
     name = name.encode()
+    if value is None:
+        check(library.sl_options_unset(handle, name))
+        return
     if not isinstance(value, (list, tuple)):
         check(library.sl_options_set(handle, name, encode(value)))
         return
@@ -225,8 +226,8 @@ class Session:
     """A model in training.
 
     `options` (a dict) and keywords are the options of `sluice train`, with "_" or "-" in their
-    names: str, int, float, bool, a path, a list of these, or None for the default. "config" names a
-    file of options.
+    names: str, int, float, bool, a path, a list of these, or None for the default, also
+    where the file that "config" names has another value.
 
     `rows(first_row, row_count, token_count)` returns training rows instead of "data": integers of
     shape [row_count, token_count]. The same row must always be the same tokens. `eval_rows` is the

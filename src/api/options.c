@@ -36,7 +36,8 @@ sl_status sl_options_copy(const sl_options *options, sl_config *out_config,
     SL_TRY(sl_config_copy(&options->config, out_config));
     if (out_config->report)
         SL_FAIL(SL_ERROR_USAGE, "report is of the command: a session writes no page; log-json and "
-                                "sluice report make one");
+                                "sluice report make one. Where a file of options has report, unset "
+                                "it (sl_options_unset, report=None in Python)");
     out_config->has_own_rows = options->inputs.rows.call != NULL;
     out_config->has_own_eval_rows = options->inputs.eval_rows.call != NULL;
     *out_inputs = options->inputs;
@@ -57,6 +58,15 @@ sl_status sl_options_set_all(sl_options *options, const char *const *settings)
     for (; settings[0]; settings += 2)
         SL_TRY(sl_options_set(options, settings[0], settings[1]));
     return SL_OK;
+}
+
+sl_status sl_options_unset(sl_options *options, const char *name)
+{
+    uint32_t row;
+    if (!name)
+        SL_FAIL(SL_ERROR_USAGE, "an option needs a name");
+    SL_TRY(sl_config_find(SL_CONFIG_TRAIN, name, &row));
+    return sl_config_unset(&options->config, row);
 }
 
 int sl_options_at(uint32_t index, sl_option_info *out_info)

@@ -80,6 +80,13 @@ static inline sl_command_size sl_command_format_size(uint64_t bytes)
     return size;
 }
 
+typedef struct sl_command_duration {
+    char text[32];
+} sl_command_duration;
+
+/* "0.84 s", "12 minutes", "3.4 hours", "8.1 days". */
+sl_command_duration sl_command_format_duration(double seconds);
+
 /* A word as a shell takes it: in quotes where it has other than letters, digits and ./_-+=:,@%.
  * Bytes that a terminal obeys are written as \xNN. */
 void sl_command_quote(const char *word, char *out_text, size_t capacity);

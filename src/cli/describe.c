@@ -16,6 +16,24 @@ void sl_command_explain(const sl_config *config)
         sl_terminal_print_lines(stdout, EXPLANATION_INDENT, config->explanation);
 }
 
+sl_command_duration sl_command_format_duration(double seconds)
+{
+    static const struct {
+        double seconds, least;
+        const char *name;
+        int digits;
+    } units[] = {{86400, 2 * 86400, "days", 1}, {3600, 7200, "hours", 1}, {60, 120, "minutes", 0}};
+    sl_command_duration duration;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (seconds >= units[i].least) {
+            snprintf(duration.text, sizeof duration.text, "%.*f %s", units[i].digits,
+                     seconds / units[i].seconds, units[i].name);
+            return duration;
+        }
+    snprintf(duration.text, sizeof duration.text, "%.3g s", seconds);
+    return duration;
+}
+
 void sl_command_quote(const char *word, char *out_text, size_t capacity)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

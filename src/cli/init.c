@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/log.h"
 #include "base/plural.h"
 #include "command.h"
 #include "config/config_copy.h"
@@ -20,7 +20,9 @@
 #include "config/fine_tuning.h"
 #include "files/output_file.h"
 #include "foreign/deepspeed/config_file.h"
+#include "opening_line.h"
 #include "recipe.h"
+#include "recipe_data.h"
 #include "search/search.h"
 #include "terminal.h"
 #include "train/plan_account.h"
@@ -50,7 +52,11 @@ static const char *const text_directories[] = {"/usr/share/doc", "/usr/share/com
 typedef struct fitted {
     uint64_t micro_batch, global_batch, seq;
     uint64_t asked_batch; /* rows of a step before they were made fewer */
-    double seconds;       /* of a step, predicted */
+    sl_choice found;
+    double seconds;      /* of a step, predicted */
+    double eval_seconds; /* likewise, of a micro-batch of an evaluation; 0: the run has none */
+    uint64_t eval_iters; /* micro-batches of an evaluation; UNSET: as many as there are */
+    bool is_guess;       /* this machine was not measured */
     uint64_t peak_bytes[SL_TIER_COUNT];
     char choice[CHOICE_BYTES], size[SUMMARY_BYTES], basis[SUMMARY_BYTES];
 } fitted;
@@ -143,21 +149,24 @@ static sl_status find_text(const sl_recipe *recipe, sl_config *config, json_t *v
     SL_FAIL(SL_ERROR_USAGE, "recipe %s needs text: --data PATH...", recipe->name);
 }
 
-static bool is_regular(const char *path)
+/* Trains on all documents where they are too few for the recipe's shares, or where there is
+ * --eval-data. */
+static sl_status keep_few_whole(sl_config *config, json_t *values)
 {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISREG(info.st_mode);
-}
-
-/* Documents are split, and a file may be one alone: then all of it is trained on. */
-static sl_status keep_one_whole(const sl_config *config, json_t *values)
-{
-    double weight;
+    bool has_shares = true;
     const bool has_split = config->split && *config->split;
-    const bool is_one = config->data.count == 1 && config->document_per == SL_CONFIG_PER_FILE &&
-                        is_regular(sl_config_weigh(config->data.items[0], &weight));
-    if (!has_split || !is_one || is_given(values, SL_CONFIG_ROW_split))
+    if (!has_split || is_given(values, SL_CONFIG_ROW_split))
         return SL_OK;
+    if (config->eval_data.count > 0)
+        return set_value(values, SL_CONFIG_ROW_split, json_string("100,0,0"));
+    SL_TRY(sl_recipe_data_has_shares(config, &has_shares));
+    if (has_shares)
+        return SL_OK;
+    sl_log_write(SL_LOG_NOTE,
+                 "no validation: --data has too few documents (files) for --split %s; "
+                 "--eval-data FILE gives other text, --document-per line makes lines documents",
+                 config->split);
+    SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_eval_every, "0"));
     SL_TRY(set_value(values, SL_CONFIG_ROW_eval_every, json_integer(0)));
     SL_TRY(set_value(values, SL_CONFIG_ROW_eval_iters, json_string("auto")));
     return set_value(values, SL_CONFIG_ROW_split, json_string("100,0,0"));
@@ -175,7 +184,7 @@ static sl_status merge(const sl_recipe *recipe, json_t *values, sl_config *confi
         status = check_needed(recipe, config);
     if (status == SL_OK && config->data.count == 0)
         status = find_text(recipe, config, values);
-    return status == SL_OK ? keep_one_whole(config, values) : status;
+    return status == SL_OK ? keep_few_whole(config, values) : status;
 }
 
 /* ---- planning */
@@ -193,44 +202,96 @@ static sl_status leave_files_out(sl_config *config)
         SL_CONFIG_ROW_save_every,   SL_CONFIG_ROW_eval_every,    SL_CONFIG_ROW_eval_iters,
         SL_CONFIG_ROW_keep,         SL_CONFIG_ROW_keep_best,     SL_CONFIG_ROW_patience,
         SL_CONFIG_ROW_save_minutes};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        SL_TRY(sl_config_set_default(config, rows[i]));
-        config->given[rows[i]] = false;
-    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        SL_TRY(sl_config_unset(config, rows[i]));
     return SL_OK;
 }
 
-static void describe(const sl_blueprint *blueprint, fitted *out)
+/* The run that is fitted. */
+typedef struct fitting {
+    const sl_trainer *trainer; /* prepared; its micro-batch is the smallest that is tried */
+    const json_t *values;
+    bool evaluates;
+} fitting;
+
+/* `*config` is a copy that owns nothing. */
+static sl_status vary(const fitting *it, uint64_t micro_batch, uint64_t global_batch,
+                      sl_config *config, sl_trainer *out_trainer)
+{
+    *config = *it->trainer->config;
+    config->micro_batch = micro_batch;
+    config->global_batch = global_batch;
+    SL_TRY(sl_preparation_vary(it->trainer, config, out_trainer));
+    out_trainer->search.task.with_evaluation = it->evaluates;
+    return SL_OK;
+}
+
+static sl_status predict_seconds(const sl_blueprint *blueprint, uint32_t program_index,
+                                 double *out_seconds)
+{
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(blueprint->programs[program_index], blueprint->plans[program_index],
+                            &blueprint->machine, &simulation));
+    *out_seconds = simulation.step_seconds;
+    return SL_OK;
+}
+
+static sl_status describe(const fitting *it, const sl_blueprint *blueprint, fitted *out)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         out->peak_bytes[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
     sl_command_describe_choice(&blueprint->choice, out->choice, sizeof out->choice);
     sl_command_describe_size(blueprint, out->size, sizeof out->size);
     snprintf(out->basis, sizeof out->basis, "%s", sl_machine_basis(&blueprint->machine));
+    out->is_guess = sl_machine_is_guess(&blueprint->machine);
+    return it->evaluates ? predict_seconds(blueprint, 1, &out->eval_seconds) : SL_OK;
 }
 
-/* Plans one size of micro-batch; keeps it in *best where it is worth it. SL_ERROR_FIT: it does not
- * fit. */
-static sl_status try_micro_batch(const sl_trainer *trainer, uint64_t micro_batch,
-                                 uint64_t global_batch, fitted *best)
+/* The first size is searched for, as train does. A larger one is planned as that search found, with
+ * its homes: a search of each size would take most of a minute for a large model. */
+static sl_status plan_size(const fitting *it, const sl_trainer *changed, const fitted *best,
+                           sl_blueprint **out_blueprint)
 {
-    sl_config config = *trainer->config; /* a copy that owns nothing */
+    const sl_search *search = &changed->search;
+    sl_fit_failure failure;
+    sl_refusal refusal;
+    sl_task task = search->task;
+    sl_choice choice = best->found;
+    if (best->micro_batch > 0) {
+        task.is_probe = true;
+        choice.micro_batch = search->fixed.micro_batch;
+        choice.accumulate = search->fixed.accumulate;
+        return sl_blueprint_build(&task, &choice, out_blueprint, &failure);
+    }
+    const sl_status status = sl_search_probe(search, out_blueprint, &failure);
+    if (status == SL_ERROR_FIT && it->trainer->config->disk_dir.count > 0)
+        return sl_search_find(search, out_blueprint, &refusal); /* says what would fit */
+    return status;
+}
+
+/* Plans one size of micro-batch; keeps it in *best where it is worth it. What its arithmetic alone
+ * takes may say already that it is not. SL_ERROR_FIT: it does not fit; of the first size, if a disk
+ * tier was tried too, the message says what would. */
+static sl_status try_micro_batch(const fitting *it, uint64_t micro_batch, uint64_t global_batch,
+                                 fitted *best)
+{
+    sl_config config;
     sl_trainer changed;
     sl_blueprint *blueprint = NULL;
-    sl_refusal refusal;
-    sl_simulation simulation;
-    config.micro_batch = micro_batch;
-    config.global_batch = global_batch;
-    SL_TRY(sl_preparation_vary(trainer, &config, &changed));
-    SL_TRY(sl_search_find(&changed.search, &blueprint, &refusal));
-    sl_status status = sl_plan_simulate(blueprint->programs[0], blueprint->plans[0],
-                                        &blueprint->machine, &simulation);
-    if (status == SL_OK && simulation.step_seconds < WORTH * best->seconds) {
+    double bound, seconds = 0;
+    SL_TRY(vary(it, micro_batch, global_batch, &config, &changed));
+    SL_TRY(sl_blueprint_bound_seconds(&changed.search.task, &changed.search.fixed, &bound));
+    if (bound >= WORTH * best->seconds)
+        return SL_OK;
+    SL_TRY(plan_size(it, &changed, best, &blueprint));
+    sl_status status = predict_seconds(blueprint, 0, &seconds);
+    if (status == SL_OK && seconds < WORTH * best->seconds) {
         *best = (fitted){.micro_batch = micro_batch,
                          .global_batch = global_batch,
                          .seq = blueprint->task.seq,
-                         .seconds = simulation.step_seconds};
-        describe(blueprint, best);
+                         .found = blueprint->choice,
+                         .seconds = seconds};
+        status = describe(it, blueprint, best);
     }
     sl_blueprint_close(blueprint);
     return status;
@@ -238,15 +299,17 @@ static sl_status try_micro_batch(const sl_trainer *trainer, uint64_t micro_batch
 
 /* The first of the powers of two that divide the rows of a step whose double is not worth it. The
  * smallest must fit. */
-static sl_status choose_micro_batch(const sl_trainer *trainer, const json_t *values,
-                                    uint64_t global_batch, fitted *best)
+static sl_status choose_micro_batch(const fitting *it, uint64_t global_batch, fitted *best)
 {
+    const uint64_t least = it->trainer->config->micro_batch;
     *best = (fitted){.seconds = DBL_MAX};
-    if (is_given(values, SL_CONFIG_ROW_micro_batch))
-        return try_micro_batch(trainer, trainer->config->micro_batch, global_batch, best);
-    for (uint64_t rows = 1; rows <= MICRO_BATCH_MOST && global_batch % rows == 0; rows *= 2) {
-        const sl_status status = try_micro_batch(trainer, rows, global_batch, best);
-        if (rows > 1 && (status == SL_ERROR_FIT || best->micro_batch != rows))
+    SL_TRY(try_micro_batch(it, least, global_batch, best));
+    if (is_given(it->values, SL_CONFIG_ROW_micro_batch))
+        return SL_OK;
+    for (uint64_t rows = 2 * least; rows <= MICRO_BATCH_MOST && global_batch % rows == 0;
+         rows *= 2) {
+        const sl_status status = try_micro_batch(it, rows, global_batch, best);
+        if (status == SL_ERROR_FIT || best->micro_batch != rows)
             return SL_OK;
         SL_TRY(status);
     }
@@ -255,24 +318,32 @@ static sl_status choose_micro_batch(const sl_trainer *trainer, const json_t *val
 
 /* As many rows, in halves of the recipe's, as a step of STEP_SECONDS_MOST has; fewer than
  * ROWS_LEAST would train badly. */
-static uint64_t shorten(uint64_t global_batch, double seconds)
+static uint64_t shorten(uint64_t rows, uint64_t micro_batch, double seconds)
 {
-    while (seconds > STEP_SECONDS_MOST && global_batch % 2 == 0 && global_batch > ROWS_LEAST) {
-        global_batch /= 2;
+    while (seconds > STEP_SECONDS_MOST && rows % (2 * micro_batch) == 0 && rows > ROWS_LEAST) {
+        rows /= 2;
         seconds /= 2;
     }
-    return global_batch;
+    return rows;
 }
 
-static sl_status choose_batch(const sl_trainer *trainer, const json_t *values, fitted *best)
+/* How many rows: first by what arithmetic alone takes, for which nothing is planned, then by a
+ * plan.
+ */
+static sl_status choose_batch(const fitting *it, fitted *best)
 {
-    const uint64_t rows = trainer->config->global_batch;
-    SL_TRY(choose_micro_batch(trainer, values, rows, best));
-    const uint64_t fewer =
-        is_given(values, SL_CONFIG_ROW_global_batch) ? rows : shorten(rows, best->seconds);
+    const sl_config *config = it->trainer->config;
+    const uint64_t asked = config->global_batch;
+    const sl_search *search = &it->trainer->search;
+    const bool is_open = !is_given(it->values, SL_CONFIG_ROW_global_batch);
+    double seconds;
+    SL_TRY(sl_blueprint_bound_seconds(&search->task, &search->fixed, &seconds));
+    const uint64_t rows = is_open ? shorten(asked, config->micro_batch, seconds) : asked;
+    SL_TRY(choose_micro_batch(it, rows, best));
+    const uint64_t fewer = is_open ? shorten(rows, config->micro_batch, best->seconds) : rows;
     if (fewer != rows)
-        SL_TRY(choose_micro_batch(trainer, values, fewer, best));
-    best->asked_batch = rows;
+        SL_TRY(choose_micro_batch(it, fewer, best));
+    best->asked_batch = asked;
     return SL_OK;
 }
 
@@ -280,6 +351,7 @@ static sl_status plan(const sl_config *merged, const json_t *values, bool on_dis
 {
     sl_config config = {0};
     sl_trainer trainer = {0};
+    const fitting it = {&trainer, values, merged->eval_every > 0};
     sl_status status = sl_config_copy(merged, &config);
     if (status == SL_OK)
         status = leave_files_out(&config);
@@ -290,7 +362,7 @@ static sl_status plan(const sl_config *merged, const json_t *values, bool on_dis
     if (status == SL_OK)
         status = sl_preparation_run(&config, SL_CONFIG_PLAN, &trainer);
     if (status == SL_OK)
-        status = choose_batch(&trainer, values, out);
+        status = choose_batch(&it, out);
     (void)sl_trainer_close(&trainer);
     sl_config_clear(&config);
     return status;
@@ -318,23 +390,27 @@ static sl_status scale_rates(const sl_config *config, double share, json_t *valu
     return SL_OK;
 }
 
-/* --eval-iters counts micro-batches: an evaluation has as many rows as the recipe's. */
-static sl_status keep_eval_rows(const sl_config *config, const fitted *found, json_t *values)
+/* --eval-iters counts micro-batches: an evaluation has as many rows as the recipe's. UNSET: as many
+ * as there are. */
+static sl_status count_eval_iters(const sl_config *config, const json_t *values, fitted *found)
 {
+    uint64_t rows;
+    found->eval_iters = config->eval_iters;
     if (config->eval_iters == SL_CONFIG_UNSET || is_given(values, SL_CONFIG_ROW_eval_iters) ||
         is_given(values, SL_CONFIG_ROW_micro_batch))
         return SL_OK;
-    uint64_t rows;
     SL_TRY(sl_bits_multiply(config->eval_iters, config->micro_batch, "the rows of an evaluation",
                             &rows));
-    const uint64_t iters = sl_bits_divide_up(rows, found->micro_batch);
-    return set_value(values, SL_CONFIG_ROW_eval_iters, json_integer((json_int_t)iters));
+    found->eval_iters = sl_bits_divide_up(rows, found->micro_batch);
+    return SL_OK;
 }
 
 static sl_status add_found(const sl_config *config, const fitted *found, bool on_disk,
                            json_t *values)
 {
-    SL_TRY(keep_eval_rows(config, found, values));
+    if (found->eval_iters != config->eval_iters)
+        SL_TRY(set_value(values, SL_CONFIG_ROW_eval_iters,
+                         json_integer((json_int_t)found->eval_iters)));
     SL_TRY(
         set_value(values, SL_CONFIG_ROW_micro_batch, json_integer((json_int_t)found->micro_batch)));
     if (on_disk)
@@ -352,25 +428,38 @@ static void write_notes(const fitted *found, char out[NOTE_BYTES])
     if (found->global_batch != found->asked_batch)
         snprintf(fewer, sizeof fewer,
                  "\nThe recipe has %" PRIu64
-                 " rows a step: fewer here, so that a step takes about a "
-                 "minute,\nand learning rates go down by the root of that.",
+                 " rows a step. Here a step has fewer, so that it does not take "
+                 "much longer than\na minute, and learning rates go down by the root of that.",
                  found->asked_batch);
-    snprintf(out, NOTE_BYTES,
-             "Here a step takes %.3g s by %s:\n%s;\ndevice %s, host %s, disk %s.%s", found->seconds,
-             found->basis, found->choice,
+    snprintf(out, NOTE_BYTES, "Here a step takes %s by %s:\n%s;\ndevice %s, host %s, disk %s.%s",
+             sl_command_format_duration(found->seconds).text, found->basis, found->choice,
              sl_command_format_size(found->peak_bytes[SL_TIER_DEVICE]).text,
              sl_command_format_size(found->peak_bytes[SL_TIER_HOST]).text,
              sl_command_format_size(found->peak_bytes[SL_TIER_DISK]).text, fewer);
 }
 
-/* Where the length is given in steps. */
-static void print_length(const sl_config *config, const fitted *found)
+static void print_evaluations(const sl_config *config, const fitted *found)
 {
-    const double days = (double)config->steps * found->seconds / DAY_SECONDS;
-    if (!sl_run_length_is_open(config))
-        sl_terminal_print(stdout, 2, "%" PRIu64 " %s %.1f %s", config->steps,
-                          config->steps == 1 ? "step takes" : "steps take",
-                          days < 1 ? 24 * days : days, days < 1 ? "hours" : "days");
+    const double seconds = (double)found->eval_iters * found->eval_seconds;
+    if (found->eval_seconds > 0 && found->eval_iters != SL_CONFIG_UNSET)
+        sl_terminal_print(stdout, 2,
+                          "an evaluation, of at most %" PRIu64 " rows after every %" PRIu64
+                          " step%s, takes %s",
+                          found->eval_iters * found->micro_batch, config->eval_every,
+                          sl_plural(config->eval_every), sl_command_format_duration(seconds).text);
+}
+
+static void print_length(const sl_config *config, const fitted *found, double step_tokens)
+{
+    const double steps = (double)config->steps;
+    if (sl_run_length_is_open(config))
+        sl_terminal_print(stdout, 2,
+                          "train counts the rows of the data before its first step, and says how "
+                          "many steps that is");
+    else
+        sl_terminal_print(stdout, 2, "%" PRIu64 " step%s of %.0f tokens take%s %s", config->steps,
+                          sl_plural(config->steps), step_tokens, config->steps == 1 ? "s" : "",
+                          sl_command_format_duration(steps * found->seconds).text);
 }
 
 static void print_summary(const sl_config *config, const char *path, const fitted *found)
@@ -382,11 +471,18 @@ static void print_summary(const sl_config *config, const char *path, const fitte
         path, found->size, found->global_batch, sl_plural(found->global_batch), found->seq,
         found->micro_batch);
     sl_terminal_print(stdout, 2, "%s", found->choice);
-    sl_terminal_print(stdout, 2, "a step takes %.3g s by %s: %.0f tokens/s, %.*f %s a day",
-                      found->seconds, found->basis, tokens / found->seconds, a_day < 1e9 ? 0 : 1,
+    sl_terminal_print(stdout, 2, "a step takes %s by %s: %.0f tokens/s, %.*f %s a day",
+                      sl_command_format_duration(found->seconds).text, found->basis,
+                      tokens / found->seconds, a_day < 1e9 ? 0 : 1,
                       a_day < 1e9 ? 1e-6 * a_day : 1e-9 * a_day,
                       a_day < 1e9 ? "million" : "billion");
-    print_length(config, found);
+    print_evaluations(config, found);
+    print_length(config, found, tokens);
+    if (found->is_guess)
+        sl_terminal_print(
+            stdout, 2,
+            "these times are guesses: sluice bench measures this machine in a minute, "
+            "then init --overwrite knows better");
     sl_terminal_print(stdout, 2, "now: sluice train --config %s", path);
 }
 
@@ -421,6 +517,8 @@ static sl_status fit(const sl_config *merged, json_t *values, fitted *out)
         on_disk = true;
         status = plan(merged, values, true, out);
     }
+    if (status == SL_OK)
+        status = count_eval_iters(merged, values, out);
     return status == SL_OK ? add_found(merged, out, on_disk, values) : status;
 }
 
@@ -430,6 +528,7 @@ static sl_status make(const sl_config *config)
     const sl_recipe *recipe;
     json_t *values = NULL;
     sl_config merged = {0};
+    sl_opening_line line;
     fitted found;
     SL_TRY(sl_recipe_find(config->recipe, &recipe));
     snprintf(path, sizeof path, "%s.json", recipe->name);
@@ -439,8 +538,10 @@ static sl_status make(const sl_config *config)
     sl_status status = sl_config_init(&merged);
     if (status == SL_OK)
         status = merge(recipe, values, &merged);
+    sl_opening_line_begin_planning(&line, config);
     if (status == SL_OK)
         status = fit(&merged, values, &found);
+    sl_opening_line_end(&line);
     if (status == SL_OK)
         status = write_configuration(recipe, &merged, &found, values, output);
     sl_config_clear(&merged);

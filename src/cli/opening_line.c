@@ -18,8 +18,7 @@ static sl_status show(void *user)
     const double now = read_seconds();
     if (now - self->started >= silent_seconds && now - self->shown >= pause_seconds) {
         char text[96];
-        snprintf(text, sizeof text, "opening (plan, memory, first values)  %.0f s",
-                 now - self->started);
+        snprintf(text, sizeof text, "%s  %.0f s", self->what, now - self->started);
         sl_terminal_draw(stderr, text);
         self->shown = now;
         self->is_shown = true;
@@ -27,13 +26,23 @@ static sl_status show(void *user)
     return self->before.listener ? self->before.listener(self->before.user) : SL_OK;
 }
 
-void sl_opening_line_begin(sl_opening_line *self, const sl_config *config)
+static void begin(sl_opening_line *self, const sl_config *config, const char *what)
 {
-    *self = (sl_opening_line){.started = read_seconds()};
+    *self = (sl_opening_line){.what = what, .started = read_seconds()};
     if (config->quiet || !sl_terminal_is_live(stderr))
         return;
     self->before = sl_heartbeat_listen((sl_heartbeat){show, self});
     self->listens = true;
+}
+
+void sl_opening_line_begin(sl_opening_line *self, const sl_config *config)
+{
+    begin(self, config, "opening (plan, memory, first values)");
+}
+
+void sl_opening_line_begin_planning(sl_opening_line *self, const sl_config *config)
+{
+    begin(self, config, "planning");
 }
 
 void sl_opening_line_end(sl_opening_line *self)

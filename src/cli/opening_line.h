@@ -1,6 +1,6 @@
-/* A live line on standard error while a run opens: reads, plans, takes memory and sets the first
- * values. Nothing is shown with --quiet, where standard error is no terminal, or if the run opens
- * within a second. */
+/* A live line on standard error while a run is planned or opens: reads, plans, takes memory and
+ * sets the first values. Nothing is shown with --quiet, where standard error is no terminal, or if
+ * the run opens within a second. */
 #ifndef SL_CLI_OPENING_LINE_H
 #define SL_CLI_OPENING_LINE_H
 
@@ -8,6 +8,7 @@
 #include "config/config.h"
 
 typedef struct sl_opening_line {
+    const char *what;
     bool listens, is_shown;
     double started, shown; /* seconds of the clock: the beginning; when the line was drawn last */
     sl_heartbeat before;   /* the listener from before, which is called too */
@@ -15,6 +16,9 @@ typedef struct sl_opening_line {
 
 /* Begins, in the thread that opens the run. `self` stays at its address until the end. */
 void sl_opening_line_begin(sl_opening_line *self, const sl_config *config);
+
+/* The same of a command that plans and opens nothing. */
+void sl_opening_line_begin_planning(sl_opening_line *self, const sl_config *config);
 
 /* Takes the line away. A listener that was set after sl_opening_line_begin has to be gone already.
  * A second call does nothing. */

@@ -36,6 +36,17 @@ static void print_basis(const sl_trainer *trainer, const sl_machine *machine)
         !sl_machine_is_guess(machine) ? "" : "; sluice bench measures this machine in a minute");
 }
 
+static void print_time(const sl_trainer *trainer, const sl_machine *machine)
+{
+    const uint64_t done = trainer->state.step, all = trainer->config->steps;
+    const uint64_t left = all > done ? all - done : 0;
+    const double seconds = (double)left * trainer->step_seconds;
+    sl_terminal_print(
+        stdout, INDENT - 1, "time    by %s %s a step, %s for the %" PRIu64 " step%s to come",
+        sl_machine_basis(machine), sl_command_format_duration(trainer->step_seconds).text,
+        sl_command_format_duration(seconds).text, left, sl_plural(left));
+}
+
 static void print_save(const sl_config *config)
 {
     if (!config->save)
@@ -80,6 +91,7 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
     sl_terminal_print(stdout, INDENT - 1, "plan    %s, %u chunk%s", text,
                       blueprint->layout->chunk_count, sl_plural(blueprint->layout->chunk_count));
     print_basis(trainer, &blueprint->machine);
+    print_time(trainer, &blueprint->machine);
     print_tier(blueprint, SL_TIER_DEVICE);
     print_tier(blueprint, SL_TIER_HOST);
     if (sl_blueprint_peak_bytes(blueprint, SL_TIER_DISK) > 0) {

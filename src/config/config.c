@@ -288,6 +288,13 @@ sl_status sl_config_set_default(sl_config *config, uint32_t row)
     return SL_OK;
 }
 
+sl_status sl_config_unset(sl_config *config, uint32_t row)
+{
+    SL_TRY(set_field(config, row, rows[row].initial));
+    config->given[row] = false;
+    return SL_OK;
+}
+
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text)
 {
     if (row == SL_CONFIG_ROW_save && !*text)

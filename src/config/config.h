@@ -174,7 +174,10 @@ sl_status sl_config_set(sl_config *config, uint32_t row, const char *text);
 /* Sets an option to its default; it counts as given by the user. */
 sl_status sl_config_set_default(sl_config *config, uint32_t row);
 
-/* The same for a value that follows from others: whether the user gave one stays as it is. */
+/* Sets an option to its default, and it no longer counts as given. */
+sl_status sl_config_unset(sl_config *config, uint32_t row);
+
+/* sl_config_set for a value that follows from others: whether the user gave one stays as it is. */
 sl_status sl_config_resolve(sl_config *config, uint32_t row, const char *text);
 
 /* Appends one item to a list. */

@@ -246,6 +246,7 @@ static void train_when_plain_then_learns_and_logs_by_the_contract(void **state)
     assert_code(sluice("train " TINY "--data text --steps 60 --lr 3e-3 --eval-data text "
                        "--eval-every 30 --log-json log"),
                 0);
+    assert_has(output, " for the 60 steps to come");
     assert_has(output, "step 60/60");
     json_t *events = read_log("log");
     size_t count = json_array_size(events);

@@ -42,6 +42,8 @@ static void recipe_when_written_then_its_file_plans(void **state)
         assert_code(sluice("init --recipe %s --device cpu --data %s " BUDGETS, recipes[i],
                            tunes ? "examples.jsonl --tokenizer byte --init weights" : "text"),
                     0);
+        assert_has(output, "a step takes ");
+        assert_has(output, tunes ? "how many steps that is" : " tokens take ");
         assert_has(output, "now: sluice train --config ");
         assert_code(sluice("plan --config %s.json", recipes[i]), 0);
         assert_has(output, "predicted step");
@@ -82,6 +84,21 @@ static void batch_when_a_step_would_take_long_then_has_fewer_rows_and_lower_rate
                 0);
     assert_has(output, "1 row of 1024 tokens");
     shell("grep -q '\"lr\": 6e-4' gpt2-124m.json"); /* no rows were taken from what was given */
+    assert_code(sluice("init --recipe gpt2-124m --data text --micro-batch 32 --device cpu "
+                       "--overwrite " BUDGETS),
+                0);
+    assert_code(sluice("plan --config gpt2-124m.json"), 0); /* rows of whole micro-batches */
+}
+
+static void memory_when_it_is_too_small_on_disk_too_then_says_once_what_would_fit(void **state)
+{
+    (void)state;
+    assert_code(sluice("init --recipe tiny --data text --output small.json --device cpu "
+                       "--device-memory 2M --host-memory 2M"),
+                69);
+    assert_has(complaint, "; this fits: ");
+    assert_null(strstr(strstr(complaint, "it does not fit") + 1, "it does not fit"));
+    shell("test ! -e small.json");
 }
 
 static void options_when_beside_the_recipe_then_stand_in_the_file(void **state)
@@ -112,6 +129,7 @@ static void options_when_they_count_evaluations_then_the_file_runs(void **state)
                        "--output decides.json --device cpu --device-memory 4M --host-memory 4M "
                        "--disk-dir ."),
                 0);
+    assert_has(output, "an evaluation, of at most 64 rows after every 250 steps, takes ");
     shell("sed 's://.*::' decides.json >bare.json");
     json_t *root = json_load_file("bare.json", 0, NULL);
     assert_int_equal(
@@ -123,6 +141,28 @@ static void options_when_they_count_evaluations_then_the_file_runs(void **state)
     assert_has(output, "validation at step 1: ");
     assert_has(output, "text at step 2:");
     shell("test -e tiny-model/best");
+}
+
+/* A configuration is worth little if train refuses its shares. */
+static void documents_when_too_few_for_the_shares_then_all_are_trained_on(void **state)
+{
+    (void)state;
+    static const char *const data[] = {"text", "few", "few --eval-data text", "tiny-files"};
+    shell("mkdir few tiny-files && for i in 1 2 3 4 5; do cp text few/$i; done && for i in $(seq "
+          "200); "
+          "do echo $i >tiny-files/$i; done && seq 1 5000 >tiny-files/0");
+    for (size_t i = 0; i < sizeof data / sizeof data[0]; i++) {
+        const bool is_eval = strstr(data[i], "--eval-data") != NULL;
+        assert_code(
+            sluice("init --recipe tiny --data %s --layers 1 --width 32 --output shares.json "
+                   "--overwrite --device cpu",
+                   data[i]),
+            0);
+        assert_true(is_eval || strstr(complaint, "no validation: "));
+        shell("rm -rf tiny-model && grep -q '\"split\": \"100,0,0\"' shares.json");
+        assert_code(sluice("train --config shares.json --set steps=1 --threads 1"), 0);
+        assert_int_equal(strstr(output, " at step 1: loss ") != NULL, is_eval);
+    }
 }
 
 static void file_when_it_is_there_then_stays(void **state)
@@ -156,8 +196,10 @@ int main(void)
         cmocka_unit_test(recipe_when_written_then_its_file_plans),
         cmocka_unit_test(recipe_when_it_tunes_then_asks_for_weights_and_examples),
         cmocka_unit_test(batch_when_a_step_would_take_long_then_has_fewer_rows_and_lower_rates),
+        cmocka_unit_test(memory_when_it_is_too_small_on_disk_too_then_says_once_what_would_fit),
         cmocka_unit_test(options_when_beside_the_recipe_then_stand_in_the_file),
         cmocka_unit_test(options_when_they_count_evaluations_then_the_file_runs),
+        cmocka_unit_test(documents_when_too_few_for_the_shares_then_all_are_trained_on),
         cmocka_unit_test(file_when_it_is_there_then_stays),
         cmocka_unit_test(comments_when_in_a_file_then_mean_nothing),
     };

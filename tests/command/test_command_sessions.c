@@ -663,6 +663,10 @@ static void options_when_wrong_are_refused_with_a_way_out(void **state)
     assert_refused(sl_options_set(options, "polcy", "host"), SL_ERROR_USAGE, "policy");
     assert_refused(sl_options_set(options, "policy", "hots"), SL_ERROR_USAGE, "host");
     assert_refused(sl_options_add(options, "policy", "host"), SL_ERROR_USAGE, "no list");
+    must(sl_options_set(options, "report", "page.html"));
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "sl_options_unset");
+    must(sl_options_unset(options, "report"));
+    assert_refused(sl_options_unset(options, "polcy"), SL_ERROR_USAGE, "policy");
     assert_refused(sl_options_read(options, "nowhere.json"), SL_ERROR_MISSING, "nowhere.json");
     assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "--data is missing");
     must(sl_options_add(options, "data", "text"));

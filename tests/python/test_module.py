@@ -454,6 +454,18 @@ class Options(InFolder):
         self.assertTrue(frozen)
         self.assertTrue(all(name.startswith("h.0.") for name in frozen))
 
+    def test_set_when_none_then_the_default_holds_over_the_file(self):
+        with open(self.path("config.json"), "w", encoding="utf-8") as file:
+            json.dump({"report": "page.html", "freeze": ["h.0.*"], "lr": 0.5, "beta1": 0.5}, file)
+        options = tiny(config=self.path("config.json"))
+        with self.assertRaisesRegex(sluice.UsageError, "report=None"):
+            sluice.Session(options, rows=give_rows)
+        with sluice.Session(options, rows=give_rows, report=None, freeze=None, lr=None) as session:
+            resolved = session.options
+        self.assertEqual((resolved["report"], resolved["freeze"]), (None, []))
+        self.assertNotEqual(resolved["lr"], 0.5)
+        self.assertEqual(resolved["beta1"], 0.5)
+
     def test_set_when_a_list_is_empty_then_no_item_is_left(self):
         with sluice.Session(tiny(freeze=[]), rows=give_rows) as session:
             self.assertEqual(session.options["freeze"], [])

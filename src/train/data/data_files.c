@@ -18,7 +18,8 @@
 
 enum { MB = 1000000 };
 
-static const double note_seconds = 10;
+/* Between notes; from the beginning of a piece of work until its rate says something. */
+static const double note_seconds = 10, rate_seconds = 1;
 
 /* ---- opening ---- */
 
@@ -188,7 +189,8 @@ static double read_seconds(void)
 static void note(encoding *self, const char *what, uint64_t bytes, uint64_t file_bytes)
 {
     double now = read_seconds(), seconds = now - self->started;
-    if (self->config->quiet || now - self->noted < note_seconds || bytes == 0)
+    if (self->config->quiet || now - self->noted < note_seconds || seconds < rate_seconds ||
+        bytes == 0)
         return;
     uint64_t left = bytes < file_bytes ? file_bytes - bytes : 0;
     self->noted = now;
