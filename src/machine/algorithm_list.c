@@ -117,7 +117,7 @@ static sl_status read_old(char **out_list)
 
 sl_status sl_algorithm_list_check(void)
 {
-    char *list;
+    char *list = NULL;
     SL_TRY(read_old(&list));
     free(list);
     return SL_OK;
