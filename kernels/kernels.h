@@ -81,9 +81,9 @@ typedef struct sl_kernel_table {
     sl_status (*load_ranks)(void);
     /* Writes which code the driver has loaded on the current device. NULL: nothing is loaded. */
     sl_status (*image)(sl_kernel_image *out_image);
-    /* The choices of prepare as text for the record of a run: line `index`; NULL behind the last
-     * line. */
-    const char *(*choice)(const sl_kernel_library *library, uint64_t index);
+    /* The algorithm that prepare has chosen for a product, as text: number `index`; NULL from the
+     * number of products on. */
+    const char *(*algorithm)(const sl_kernel_library *library, uint64_t index);
     /* Runs `count` passes of a loop of independent multiply-adds from registers on the calling
      * thread, by the instruction that computes products of `type`; returns their FLOPs. NULL: the
      * device has no such loop. */
@@ -104,5 +104,10 @@ sl_status sl_kernels_find(const sl_kernel_table *table, sl_op_kind kind, sl_kern
 /* Workspace bytes of an op if `worker_count` workers run it. */
 uint64_t sl_kernels_workspace_bytes(const sl_kernel_table *table, sl_op_kind kind,
                                     const sl_op_attrs *attrs, uint32_t worker_count);
+
+/* Writes the algorithms that `library` has chosen, each with `before` in front of it and `behind`
+ * behind it; the caller frees. "" where no library computes products. */
+sl_status sl_kernels_list_algorithms(const sl_kernel_table *table, const sl_kernel_library *library,
+                                     const char *before, const char *behind, char **out_text);
 
 #endif

@@ -28,7 +28,7 @@ static sl_status prepare_nothing(sl_kernel_library *library, sl_op_kind kind,
     return SL_OK;
 }
 
-static const char *find_choice(const sl_kernel_library *library, uint64_t index)
+static const char *find_algorithm(const sl_kernel_library *library, uint64_t index)
 {
     (void)library;
     (void)index;
@@ -112,7 +112,7 @@ static const sl_kernel_table table = {
     .open = open_library,
     .close = close_library,
     .prepare = prepare_nothing,
-    .choice = find_choice,
+    .algorithm = find_algorithm,
     .multiply_adds = multiply_adds,
     .description = describe_isa,
     .lack = find_lack,

@@ -22,9 +22,9 @@ enum {
 struct sl_blas {
     const sl_blas_functions *functions;
     cublasLtHandle_t handle;
-    bool passes_gelu, times_products;
-    bool has_warned;  /* that a kept algorithm is not offered */
-    const char *kept; /* list of kept algorithms (sl_cuda_options.products), borrowed; or NULL */
+    bool passes_gelu, times_algorithms;
+    bool has_warned;  /* that an algorithm of the list is not offered */
+    const char *list; /* of algorithms (sl_cuda_options.algorithms), borrowed; or NULL */
     sl_blas_choice **choices;
     uint64_t count, capacity;
 };
@@ -56,8 +56,8 @@ sl_status sl_blas_open(const sl_cuda_options *options, sl_blas **out_blas)
     if (blas == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the products' algorithms");
     blas->functions = functions;
-    blas->kept = options->products;
-    blas->times_products = options->times_products;
+    blas->list = options->algorithms;
+    blas->times_algorithms = options->times_algorithms;
     const cublasStatus_t status = functions->Create(&blas->handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
         free(blas);
@@ -176,9 +176,9 @@ static void report_choice(sl_blas *blas, const sl_blas_choice *choice)
         sl_log_write(SL_LOG_NOTE, "cuBLASLt has no algorithm for %s", choice->text);
     if (choice->is_lost && !blas->has_warned)
         sl_log_write(SL_LOG_WARNING,
-                     "cuBLASLt does not offer the algorithm that was kept for a product, so last "
-                     "bits may differ from now on. The product is now computed as %s; other "
-                     "products may have lost their algorithms too",
+                     "cuBLASLt does not offer an algorithm of the list of algorithms, so last bits "
+                     "may differ from now on. The product is now computed as %s; other products "
+                     "may have lost their algorithms too",
                      choice->text);
     blas->has_warned |= choice->is_lost;
 }
@@ -193,7 +193,7 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
     SL_TRY(grow_choices(blas));
     sl_blas_choice *choice;
     SL_TRY(sl_blas_choice_open(blas->functions, blas->handle, &key,
-                               sl_blas_workspace_bytes(product), blas->kept, &choice));
+                               sl_blas_workspace_bytes(product), blas->list, &choice));
     memmove(blas->choices + place + 1, blas->choices + place,
             (blas->count - place) * sizeof *blas->choices);
     blas->choices[place] = choice;
@@ -235,20 +235,20 @@ static sl_status launch_once(const sl_blas *blas, const sl_blas_choice *choice,
     SL_FAIL(SL_ERROR_SYSTEM, "the first product fails: %s", cudaGetErrorString(error));
 }
 
-/* A kept algorithm that the library does not launch is replaced by the library's first. */
+/* An algorithm of the list that the library does not launch is replaced by the library's first. */
 static sl_status launch_choice(sl_blas *blas, sl_blas_choice *choice, const sl_kernel_call *call,
                                const sl_product *product)
 {
     cublasLtMatmulHeuristicResult_t first = {0};
     uint32_t count = 1;
     const sl_status status = launch_once(blas, choice, call, product);
-    if (status == SL_OK || !choice->is_kept)
+    if (status == SL_OK || !choice->is_listed)
         return status;
     SL_TRY(sl_blas_choice_list(blas->functions, blas->handle, choice, &first, &count));
     if (count == 0)
         return status;
     sl_blas_choice_take(blas->functions, choice, &first);
-    choice->is_kept = false;
+    choice->is_listed = false;
     choice->is_lost = true;
     report_choice(blas, choice);
     return launch_once(blas, choice, call, product);
@@ -260,7 +260,7 @@ static sl_status time_choice(const sl_blas *blas, sl_blas_choice *choice,
     cublasLtMatmulHeuristicResult_t results[SL_BLAS_CANDIDATES] = {0};
     uint32_t count = SL_BLAS_CANDIDATES;
     const sl_blas_trial trial = {blas, blas->functions, choice, call, product};
-    if (!blas->times_products)
+    if (!blas->times_algorithms)
         return SL_OK;
     SL_TRY(sl_blas_choice_list(blas->functions, blas->handle, choice, results, &count));
     return count > 1 ? sl_blas_time(&trial, results, count) : SL_OK;

@@ -27,7 +27,7 @@ typedef struct sl_blas_choice sl_blas_choice; /* how one product is computed */
 #define SL_BLAS_COST                                                                               \
     "no matrix products on a GPU but by our own slower kernels, with --cuda-products own"
 
-/* Opens cuBLASLt on the current device; options->products is borrowed until the close.
+/* Opens cuBLASLt on the current device; options->algorithms is borrowed until the close.
  * SL_ERROR_SYSTEM: there is none, or it cannot use the device. */
 sl_status sl_blas_open(const sl_cuda_options *options, sl_blas **out_blas);
 void sl_blas_close(sl_blas *blas); /* NULL is fine */
@@ -47,8 +47,8 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);
 /* Launches what was chosen for the product, unless that was done before, and waits for it: the
  * library loads its code when it is first launched, which takes device memory and may wait for all
  * that the GPU was given. What the operands hold does not count. C is zero afterwards; A and B hold
- * other numbers if algorithms were timed. A kept algorithm that the library does not launch is
- * replaced by the library's first, with a warning. */
+ * other numbers if algorithms were timed. An algorithm of the list that the library does
+ * not launch is replaced by the library's first, with a warning. */
 sl_status sl_blas_warm_up(sl_blas *blas, const sl_kernel_call *call, const sl_product *product);
 
 /* What prepare chose, or NULL if it was not asked. */

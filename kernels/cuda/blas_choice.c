@@ -257,15 +257,15 @@ sl_status sl_blas_choice_list(const sl_blas_functions *functions, cublasLtHandle
     return status;
 }
 
-/* ---- what was kept ---- */
+/* ---- the list of algorithms ---- */
 
-/* The line of `kept` that names an algorithm for this product; NULL: none does. */
-static const char *find_kept(const char *kept, const sl_blas_key *key)
+/* The line of `list` that names an algorithm for this product; NULL: none does. */
+static const char *find_line(const char *list, const sl_blas_key *key)
 {
     char start[SL_BLAS_TEXT_BYTES];
     const size_t length = write_key(key, start);
     snprintf(start + length, sizeof start - length, "algorithm");
-    for (const char *line = kept; line != NULL; line = strchr(line, '\n')) {
+    for (const char *line = list; line != NULL; line = strchr(line, '\n')) {
         line += *line == '\n';
         if (strncmp(line, start, strlen(start)) == 0)
             return line;
@@ -281,27 +281,27 @@ static bool is_same_algorithm(const char *line, const char *text)
 }
 
 static sl_status choose_algorithm(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                                  const char *kept, sl_blas_choice *choice)
+                                  const char *list, sl_blas_choice *choice)
 {
     cublasLtMatmulHeuristicResult_t results[SL_BLAS_CANDIDATES] = {0};
-    const char *line = find_kept(kept, &choice->key);
+    const char *line = find_line(list, &choice->key);
     uint32_t count = line != NULL ? SL_BLAS_CANDIDATES : 1;
     SL_TRY(describe_product(functions, choice));
     SL_TRY(sl_blas_choice_list(functions, handle, choice, results, &count));
-    for (uint32_t i = 0; i < count && line != NULL && !choice->is_kept; i++) {
+    for (uint32_t i = 0; i < count && line != NULL && !choice->is_listed; i++) {
         sl_blas_choice_take(functions, choice, &results[i]);
-        choice->is_kept = is_same_algorithm(line, choice->text);
+        choice->is_listed = is_same_algorithm(line, choice->text);
     }
-    choice->is_lost = line != NULL && !choice->is_kept;
+    choice->is_lost = line != NULL && !choice->is_listed;
     if (count == 0)
         take_own(choice);
-    else if (!choice->is_kept)
+    else if (!choice->is_listed)
         sl_blas_choice_take(functions, choice, &results[0]);
     return SL_OK;
 }
 
 sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                              const sl_blas_key *key, uint64_t workspace_bytes, const char *kept,
+                              const sl_blas_key *key, uint64_t workspace_bytes, const char *list,
                               sl_blas_choice **out_choice)
 {
     sl_blas_choice *choice = calloc(1, sizeof *choice);
@@ -309,7 +309,7 @@ sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a product's algorithm");
     choice->key = *key;
     choice->workspace_bytes = workspace_bytes;
-    const sl_status status = choose_algorithm(functions, handle, kept, choice);
+    const sl_status status = choose_algorithm(functions, handle, list, choice);
     if (status != SL_OK) {
         sl_blas_choice_close(functions, choice);
         return status;

@@ -29,10 +29,10 @@ typedef struct sl_blas_key {
 
 struct sl_blas_choice {
     sl_blas_key key;
-    bool is_own;  /* no algorithm: our own kernel computes the product */
-    bool is_warm; /* was launched */
-    bool is_kept; /* the algorithm is the one that the list names */
-    bool is_lost; /* the library does not offer the one that the list names: its first counts */
+    bool is_own;    /* no algorithm: our own kernel computes the product */
+    bool is_warm;   /* was launched */
+    bool is_listed; /* the algorithm is the one that the list names */
+    bool is_lost;   /* the library does not offer the one that the list names: its first counts */
     uint64_t workspace_bytes;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c; /* as the library sees them: a is our B, b is our A */
@@ -40,12 +40,12 @@ struct sl_blas_choice {
     char text[SL_BLAS_TEXT_BYTES];
 };
 
-/* Takes an algorithm that uses at most `workspace_bytes`: the one that the list `kept` names for
- * this product (sl_cuda_options.products), if the library offers it among its SL_BLAS_CANDIDATES
- * best; else the library's first. `kept` may be NULL. SL_ERROR_SYSTEM: no memory, or cuBLASLt
+/* Takes an algorithm that uses at most `workspace_bytes`: the one that the `list` names for
+ * this product (sl_cuda_options.algorithms), if the library offers it among its SL_BLAS_CANDIDATES
+ * best; else the library's first. `list` may be NULL. SL_ERROR_SYSTEM: no memory, or cuBLASLt
  * fails. */
 sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                              const sl_blas_key *key, uint64_t workspace_bytes, const char *kept,
+                              const sl_blas_key *key, uint64_t workspace_bytes, const char *list,
                               sl_blas_choice **out_choice);
 void sl_blas_choice_close(const sl_blas_functions *functions, sl_blas_choice *choice);
 

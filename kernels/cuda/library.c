@@ -123,7 +123,7 @@ sl_status sl_library_load_ranks(void)
     return SL_OK;
 }
 
-const char *sl_library_choice(const sl_kernel_library *library, uint64_t index)
+const char *sl_library_algorithm(const sl_kernel_library *library, uint64_t index)
 {
     return library->blas ? sl_blas_text(library->blas, index) : NULL;
 }

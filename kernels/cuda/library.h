@@ -27,7 +27,7 @@ void sl_library_close(sl_kernel_library *library);
 sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind,
                              const sl_kernel_call *call);
 sl_status sl_library_load_ranks(void);
-const char *sl_library_choice(const sl_kernel_library *library, uint64_t index);
+const char *sl_library_algorithm(const sl_kernel_library *library, uint64_t index);
 const char *sl_library_description(void);
 const char *sl_library_lack(void);
 

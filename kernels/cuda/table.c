@@ -57,7 +57,7 @@ static const sl_kernel_table table = {
     .prepare = sl_library_prepare,
     .load_ranks = sl_library_load_ranks,
     .image = sl_cuda_image,
-    .choice = sl_library_choice,
+    .algorithm = sl_library_algorithm,
     .description = sl_library_description,
     .lack = sl_library_lack,
 };

@@ -1,6 +1,6 @@
 /* The order of things: devices, disk, memory, warm-up, rounds; then, from the times, the rates of
  * the machine, and rows beside their roofs. */
-#define _GNU_SOURCE /* getloadavg, open_memstream */
+#define _GNU_SOURCE /* getloadavg */
 #include "bench.h"
 
 #include <math.h>
@@ -83,7 +83,7 @@ static sl_status open_devices(measurement *m)
     if (options->device == SL_DEVICE_CPU)
         return SL_OK;
     sl_cuda_options cuda = options->cuda;
-    cuda.times_products = !options->is_quick;
+    cuda.times_algorithms = !options->is_quick;
     return sl_timed_device_open(options->device, options->device_index, &cuda,
                                 options->thread_count, &m->device);
 }
@@ -387,20 +387,12 @@ static sl_status add_sums(const measurement *m, sl_bench *bench)
     return SL_OK;
 }
 
-/* Writes the algorithms that were timed and taken, a line each. */
-static sl_status list_products(const measurement *m, sl_bench *bench)
+static sl_status list_algorithms(const measurement *m, sl_bench *bench)
 {
     const sl_timed_device *device = m->device;
-    const char *choice;
-    size_t bytes = 0;
-    if (!device->times_products)
-        return SL_OK;
-    FILE *stream = open_memstream(&bench->products, &bytes);
-    for (uint64_t i = 0; stream && (choice = device->kernels->choice(device->library, i)); i++)
-        fprintf(stream, "%s\n", choice);
-    if (!stream || fclose(stream) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
-    return SL_OK;
+    return device->times_algorithms ? sl_kernels_list_algorithms(device->kernels, device->library,
+                                                                 "", "\n", &bench->algorithms)
+                                    : SL_OK;
 }
 
 /* ---- the run ---- */
@@ -421,7 +413,7 @@ static sl_status measure_machine(measurement *m, sl_bench *bench)
     if (m->figures & kernel_figures)
         SL_TRY(sl_kernels_measure(m->options, m->figures, m->device, bench));
     if (!has_rounds(m))
-        return list_products(m, bench);
+        return list_algorithms(m, bench);
     SL_TRY(open_cases(m));
     SL_TRY(run_rounds(m));
     SL_TRY(fit_machine(m, &bench->profile.machine));
@@ -430,7 +422,7 @@ static sl_status measure_machine(measurement *m, sl_bench *bench)
     SL_TRY(add_sums(m, bench));
     SL_TRY(add_ops(m, &m->ops, false, bench));
     SL_TRY(add_ops(m, &m->host_ops, true, bench));
-    return list_products(m, bench);
+    return list_algorithms(m, bench);
 }
 
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
@@ -451,7 +443,7 @@ sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 void sl_bench_close(sl_bench *bench)
 {
     free(bench->rows);
-    free(bench->products);
+    free(bench->algorithms);
     *bench = (sl_bench){0};
 }
 

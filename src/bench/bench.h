@@ -85,9 +85,7 @@ typedef struct sl_bench {
     char old_note[SL_PROFILE_NOTE_BYTES];  /* what this run is held against; "": nothing */
     double old_ratio;                      /* the middle of the rows' ratios to it */
     uint32_t worse_count, better_count;
-    /* Owned: the fastest algorithms of a GPU's products, a line of sl_kernel_table.choice each;
-     * NULL: not timed. */
-    char *products;
+    char *algorithms; /* owned: the fastest of a GPU's products, a line each; NULL: not timed */
 } sl_bench;
 
 /* "gemm", "adamw", ... */

@@ -575,7 +575,7 @@ static sl_status prepare_case(sl_ops *ops, const sl_ops_case *one)
     const sl_timed_device *device = ops->device;
     const sl_kernel_call shapes = {.attrs = &one->attrs};
     SL_TRY(device->kernels->prepare(device->library, one->kind, &shapes));
-    if (!device->times_products)
+    if (!device->times_algorithms)
         return SL_OK;
     SL_TRY(fill_calls(ops, one, 1));
     return device->kernels->prepare(device->library, one->kind, &ops->calls[0]);

@@ -63,7 +63,7 @@ sl_status sl_timed_device_open(sl_device_kind kind, int index, const sl_cuda_opt
     device->ops = sl_device_ops_of(kind);
     device->kernels = sl_kernels_of(kind);
     device->worker_count = worker_count;
-    device->times_products = cuda && cuda->times_products;
+    device->times_algorithms = cuda && cuda->times_algorithms;
     sl_status status = open_parts(device, kind, index, cuda);
     if (status != SL_OK) {
         sl_timed_device_close(device);

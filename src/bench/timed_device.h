@@ -24,7 +24,7 @@ typedef struct sl_timed_device {
     sl_kernel_library *library;
     sl_workers *workers; /* of the cpu; NULL on others */
     uint32_t worker_count;
-    bool times_products; /* of sl_cuda_options */
+    bool times_algorithms; /* of sl_cuda_options */
     sl_device_info info;
     sl_timed_stream streams[SL_TIMED_DEVICE_STREAMS];
     uint64_t give_up_ns; /* a wait fails at this time of the clock; 0: waits have no end */

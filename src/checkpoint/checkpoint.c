@@ -648,7 +648,7 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
                          .given_json = args->given_json,
                          .tokenizer = args->tokenizer,
                          .gemm = args->gemm,
-                         .products = args->products,
+                         .algorithms = args->algorithms,
                          .data_fingerprint = args->data_fingerprint,
                          .data_sample = args->data_sample,
                          .run = args->run},

@@ -69,8 +69,8 @@ typedef struct sl_checkpoint_save_args {
     const char *tokenizer;           /* how text became the model's ids; NULL: not known */
     const sl_vocabulary *vocabulary; /* its files are kept too; NULL: it has none */
     const char *gemm;                /* which kernels and algorithms, for people; may be "" */
-    const char *products;            /* list of the algorithms of products on a GPU
-                                        (machine/product_choices.h); NULL: none */
+    const char *algorithms;          /* list of algorithms on a GPU (machine/algorithm_list.h);
+                                        NULL: none */
     const char *data_fingerprint;    /* of sl_tokens_fingerprint; may be "" */
     const char *data_sample;         /* of sl_tokens_sample; NULL: not taken */
     sl_run_id run;                   /* zeros: it has none */
@@ -148,7 +148,7 @@ typedef struct sl_checkpoint_info {
     const char *rules_json; /* see saved_rules.h; NULL: all are adamw and none */
     const char *tokenizer;  /* "byte" or a vocabulary's name; NULL: not known */
     const char *gemm;
-    const char *products; /* NULL: another device, our own kernels, or an older version */
+    const char *algorithms; /* NULL: another device, our own kernels, or an older version */
     const char *data_fingerprint;
     const char *data_sample; /* NULL: an older version saved it */
     sl_run_id run;           /* zeros: likewise */

@@ -136,8 +136,8 @@ static const sl_field rules_fields[] = {
 };
 
 /* Behind those, of a run whose matrix products cuBLASLt computes. */
-static const sl_field products_fields[] = {
-    SL_FIELD("products", sl_manifest, run.products, .flags = MAY_MISS),
+static const sl_field algorithms_fields[] = {
+    SL_FIELD("algorithms", sl_manifest, run.algorithms, .flags = MAY_MISS),
     {0},
 };
 
@@ -166,7 +166,7 @@ void sl_manifest_free(sl_manifest *manifest)
     free((char *)manifest->run.rules_json);
     free((char *)manifest->run.tokenizer);
     free((char *)manifest->run.gemm);
-    free((char *)manifest->run.products);
+    free((char *)manifest->run.algorithms);
     free((char *)manifest->run.data_fingerprint);
     free((char *)manifest->run.data_sample);
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
@@ -227,8 +227,8 @@ static sl_status write_fields(const sl_manifest *manifest, json_t *root)
     SL_TRY(sl_fields_write(fields, manifest, root));
     if (manifest->run.rules_json)
         SL_TRY(sl_fields_write(rules_fields, manifest, root));
-    if (manifest->run.products)
-        SL_TRY(sl_fields_write(products_fields, manifest, root));
+    if (manifest->run.algorithms)
+        SL_TRY(sl_fields_write(algorithms_fields, manifest, root));
     if (manifest->run.state.eval_count > 0)
         SL_TRY(sl_fields_write(eval_fields, manifest, root));
     json_t *model = json_object_get(root, "model");
@@ -311,7 +311,7 @@ static sl_status read_all(const char *path, const char *text, uint64_t bytes, co
                 sl_files_show(path).text, (unsigned long long)version, SL_MANIFEST_VERSION);
     SL_TRY(sl_fields_read(path, root, fields, manifest));
     SL_TRY(sl_fields_read(path, root, rules_fields, manifest));
-    SL_TRY(sl_fields_read(path, root, products_fields, manifest));
+    SL_TRY(sl_fields_read(path, root, algorithms_fields, manifest));
     SL_TRY(sl_fields_read(path, root, eval_fields, manifest));
     if (sl_model_shape_is_llama(&manifest->run.shape))
         SL_TRY(sl_fields_read(path, json_object_get(root, "model"), llama_fields,

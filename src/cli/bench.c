@@ -14,7 +14,7 @@
 #include "first_use.h"
 #include "held_warnings.h"
 #include "kernel_table.h"
-#include "machine/product_choices.h"
+#include "machine/algorithm_list.h"
 #include "rank.h"
 #include "report/page.h"
 #include "session/ranks.h"
@@ -128,17 +128,16 @@ static sl_status save_profile(const sl_config *config, sl_bench *bench, const js
 }
 
 /* Keeps the list beside the profile that runs find by themselves; so not if --output is given. */
-static sl_status keep_products(const sl_config *config, const sl_bench *bench)
+static sl_status keep_algorithms(const sl_config *config, const sl_bench *bench)
 {
     sl_device_info info;
     char *path = NULL;
-    if (!bench->products || config->output)
+    if (!bench->algorithms || config->output)
         return SL_OK;
     SL_TRY(sl_config_query_device(config, &info));
-    SL_TRY(sl_product_choices_keep(&info, bench->products, &path));
+    SL_TRY(sl_algorithm_list_keep(&info, bench->algorithms, &path));
     if (path && !config->quiet)
-        sl_terminal_say(SL_TERMINAL_PLAIN, "the fastest algorithms of matrix products are in %s",
-                        path);
+        sl_terminal_say(SL_TERMINAL_PLAIN, "the list of algorithms is in %s", path);
     free(path);
     return SL_OK;
 }
@@ -199,7 +198,7 @@ static sl_status finish_bench(const sl_config *config, const sl_bench_options *o
     else if (!config->quiet)
         sl_terminal_say(SL_TERMINAL_PLAIN, "no machine profile is written: %s", objection);
     if (status == SL_OK)
-        status = keep_products(config, bench);
+        status = keep_algorithms(config, bench);
     if (status == SL_OK)
         status = print_bench(config, bench, object);
     json_decref(object);
@@ -225,6 +224,8 @@ static sl_status measure_machine(const sl_config *config)
                                 .progress = config->quiet ? NULL : print_progress};
     SL_TRY(parse_figures(config, &options.figures));
     SL_TRY(check_outputs(config)); /* wrong files are said before a minute has passed */
+    if (device == SL_DEVICE_CUDA && !config->quick && !config->output)
+        SL_TRY(sl_algorithm_list_check());
     if (config->against)
         SL_TRY(sl_bench_compare(&bench, config->against));
     SL_TRY(sl_command_prove_device(config, NULL));

@@ -1,6 +1,6 @@
 /* sluice profile: a few steps with everything measured, as tables and as JSON. Needs no data, saves
- * nothing, and writes no file but those that its options name, and with --time-products the list of
- * the fastest algorithms. */
+ * nothing, and writes no file but those that its options name, and with --time-algorithms the list
+ * of algorithms. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "profile_table.h"
 #include "rank.h"
 #include "report/page.h"
-#include "session/products.h"
+#include "session/algorithms.h"
 #include "signals.h"
 #include "terminal.h"
 #include "train/preparation.h"
@@ -266,8 +266,8 @@ static sl_status profile(sl_config *config, const volatile sig_atomic_t *stop, s
         status = sl_held_warnings_compare(trainer->ranks.world);
     if (status == SL_OK && is_first)
         status = tell(trainer, measured);
-    if (status == SL_OK && config->time_products)
-        status = sl_products_keep(&trainer->ranks, trainer->runtime);
+    if (status == SL_OK && config->time_algorithms)
+        status = sl_algorithms_keep(&trainer->ranks, trainer->runtime);
     sl_measured_clear(measured);
     free(measured);
     return status;

@@ -391,9 +391,9 @@
       "tables are left out then; docs/profile.md has its keys")                                    \
     X(COUNT, profile_steps, "profile-steps", "3", "N", 1, 1e6, R, OUTPUT, R,                       \
       "steps that are measured, after one that warms up")                                          \
-    X(SWITCH, time_products, "time-products", "false", NULL, 0, 0, R, OUTPUT, R,                   \
-      "on a GPU: time up to eight algorithms of cuBLASLt for each matrix product, and keep the "   \
-      "fastest beside the machine profile for later runs")                                         \
+    X(SWITCH, time_algorithms, "time-algorithms", "false", NULL, 0, 0, R, OUTPUT, R,               \
+      "on a GPU: time up to eight algorithms of cuBLASLt for each matrix product, and put the "    \
+      "fastest into the list of algorithms, beside the machine profile, for later runs")           \
     X(SWITCH, verbose, "verbose", "false", NULL, 0, 0, B, OUTPUT, B,                               \
       "print every row that was measured before the summary")                                      \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, B, "seconds instead of a minute")    \

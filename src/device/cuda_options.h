@@ -13,11 +13,12 @@ typedef struct sl_cuda_options {
     bool no_epilogue;   /* GELU's gradient by a kernel of its own, never in cuBLASLt's epilogue */
     bool no_wait_value; /* the control thread waits for host threads; without it a stream does
                            (cuStreamWaitValue32) */
-    /* The list of algorithms for products (machine/product_choices.h), borrowed until the kernels
-     * are closed; a product without a line takes cuBLASLt's first algorithm. NULL: no list. */
-    const char *products;
-    bool times_products; /* preparing a product with operands times up to eight algorithms and takes
-                            the fastest: set by bench and profile, never by a run that is saved */
+    /* The list of algorithms (machine/algorithm_list.h), borrowed until the kernels are closed; a
+     * product without a line takes cuBLASLt's first algorithm. NULL: no list. */
+    const char *algorithms;
+    bool times_algorithms; /* preparing a product with operands times up to eight algorithms and
+                              takes the fastest: set by bench and profile, never by a run that is
+                              saved */
 } sl_cuda_options;
 
 #endif

@@ -258,9 +258,9 @@ sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info)
  * if nothing is on disk. Valid while the engine is open. */
 const char *sl_engine_disk_description(const sl_engine *engine);
 
-/* What the device's kernels chose for the ops of the plans (GEMM algorithms): line `index`, for the
- * record of a run; NULL behind the last line. Valid while the engine is open. */
-const char *sl_engine_kernel_choice(const sl_engine *engine, uint64_t index);
+/* The algorithms of the device's products (sl_kernels_list_algorithms); the caller frees. */
+sl_status sl_engine_list_algorithms(const sl_engine *engine, const char *before, const char *behind,
+                                    char **out_text);
 
 /* The arena of device or host; for tests that compare planned with touched bytes. */
 const void *sl_engine_arena(const sl_engine *engine, sl_tier tier);

@@ -185,9 +185,10 @@ sl_status sl_op_kernels_prepare(sl_engine *engine)
     return status;
 }
 
-const char *sl_engine_kernel_choice(const sl_engine *engine, uint64_t index)
+sl_status sl_engine_list_algorithms(const sl_engine *engine, const char *before, const char *behind,
+                                    char **out_text)
 {
-    return engine->kernels->choice(engine->library, index);
+    return sl_kernels_list_algorithms(engine->kernels, engine->library, before, behind, out_text);
 }
 
 uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl_op_attrs *attrs,

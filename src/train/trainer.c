@@ -18,7 +18,7 @@
 #include "kernels/kernels.h"
 #include "schedule.h"
 #include "search/free_memory.h"
-#include "session/products.h"
+#include "session/algorithms.h"
 #include "train/data/tokenizer.h"
 
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, const sl_config *config,
@@ -219,12 +219,12 @@ static void let_go_of_free_memory(sl_trainer *trainer)
 }
 
 /* The blueprint borrows the list until the trainer is closed. */
-static sl_status choose_products(sl_trainer *trainer, sl_blueprint *blueprint)
+static sl_status choose_algorithms(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
-    const char *saved = checkpoint ? sl_checkpoint_describe(checkpoint)->products : NULL;
-    blueprint->task.target.cuda.times_products = trainer->config->time_products;
-    return sl_products_choose(&trainer->ranks, saved, blueprint, &trainer->products);
+    const char *saved = checkpoint ? sl_checkpoint_describe(checkpoint)->algorithms : NULL;
+    blueprint->task.target.cuda.times_algorithms = trainer->config->time_algorithms;
+    return sl_algorithms_choose(&trainer->ranks, saved, blueprint, &trainer->algorithms);
 }
 
 static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
@@ -237,7 +237,7 @@ static sl_status open_trainer(sl_trainer *trainer, sl_blueprint *blueprint)
     if (status == SL_OK)
         status = keep_resolved(trainer);
     if (status == SL_OK)
-        status = choose_products(trainer, blueprint);
+        status = choose_algorithms(trainer, blueprint);
     const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
     if (status == SL_OK && is_first)
         status = sl_drawing_open(trainer->config->timeline, &step, &trainer->drawing);
@@ -286,7 +286,7 @@ static void close_files(sl_trainer *trainer)
     sl_common_inputs_free(&trainer->beginning);
     sl_examples_close(&trainer->examples);
     sl_samples_close(trainer->samples);
-    free(trainer->products);
+    free(trainer->algorithms);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_data_files_close(&trainer->files);
@@ -341,22 +341,17 @@ void sl_trainer_start_over(sl_trainer *trainer)
     trainer->inputs = inputs;
 }
 
-/* Which kernels computed, and what they chose for each product; the caller frees. */
+/* Which kernels computed, and the algorithm of each product; the caller frees. */
 static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
 {
     const sl_runtime *runtime = trainer->runtime;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(out_text, &bytes);
-    if (!stream)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the names of kernels");
-    fputs(sl_kernels_of(runtime->blueprint->task.target.device)->description(), stream);
-    for (uint64_t i = 0;; i++) {
-        const char *choice = sl_engine_kernel_choice(runtime->engine, i);
-        if (!choice)
-            break;
-        fprintf(stream, "; %s", choice);
-    }
-    if (fclose(stream) != 0)
+    char *algorithms;
+    SL_TRY(sl_engine_list_algorithms(runtime->engine, "; ", "", &algorithms));
+    const int length =
+        asprintf(out_text, "%s%s",
+                 sl_kernels_of(runtime->blueprint->task.target.device)->description(), algorithms);
+    free(algorithms);
+    if (length < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the names of kernels");
     return SL_OK;
 }
@@ -378,7 +373,7 @@ static sl_status save_with(sl_trainer *trainer, const char *directory, const cha
         args.tokenizer = vocabulary_name;
     }
     args.gemm = kernels;
-    args.products = trainer->products;
+    args.algorithms = trainer->algorithms;
     args.data_fingerprint = trainer->data.fingerprint;
     args.data_sample = trainer->data.sample;
     args.known = is_main ? &trainer->known_steps : NULL;

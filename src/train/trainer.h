@@ -62,7 +62,7 @@ typedef struct sl_trainer {
     sl_vocabulary *vocabulary;      /* NULL: text is bytes, or how it becomes ids is not known */
     sl_origin origin;               /* of the files of tokens among the data */
     sl_resume resume;               /* what was found under --save */
-    char *products;                 /* owned list of algorithms (session/products.h), or NULL */
+    char *algorithms;               /* owned list of algorithms (session/algorithms.h), or NULL */
     sl_save_lock lock;              /* on --save until the trainer is closed; rank 0 alone */
     char *given_json, *config_json; /* the options for checkpoints: given, and resolved */
     sl_data_identity data;          /* of --data; empty without */

@@ -67,8 +67,8 @@ static void check_gelu(sl_type type, uint64_t width, bool is_passed)
     gelu_roundings = 1;
     assert_int_equal(standin_blas_calls("cublasLtMatmul") - before, 2);
     bool is_told = false;
-    for (uint64_t i = 0; sl_library_choice(&library, i) != NULL; i++)
-        is_told |= strstr(sl_library_choice(&library, i), "gelu': algorithm") != NULL;
+    for (uint64_t i = 0; sl_library_algorithm(&library, i) != NULL; i++)
+        is_told |= strstr(sl_library_algorithm(&library, i), "gelu': algorithm") != NULL;
     assert_int_equal(is_told, is_passed);
 }
 
@@ -170,7 +170,7 @@ static void op_that_is_no_product_when_prepared_asks_nothing(void **state)
     assert_int_equal(prepare_op(SL_OP_GELU, &attrs), SL_OK);
     assert_int_equal(standin_blas_calls("cublasLtMatmulAlgoGetHeuristic"), 0);
     assert_int_equal(sl_cuda_linear_workspace_bytes(SL_OP_GELU, &attrs, 0), 0);
-    assert_null(sl_library_choice(&library, 0));
+    assert_null(sl_library_algorithm(&library, 0));
 }
 
 /* The choices of both lines are there as text, once each. */
@@ -181,7 +181,7 @@ static void choices_when_made_can_be_read(void **state)
     assert_int_equal(prepare_op(SL_OP_LINEAR, &attrs), SL_OK);
     bool has_bias[2];
     for (uint64_t i = 0; i < 2; i++) {
-        const char *text = sl_library_choice(&library, i);
+        const char *text = sl_library_algorithm(&library, i);
         assert_non_null(text);
         assert_non_null(strstr(text, "9x40x24 bf16 to bf16 NN, aligned 16 16 16"));
         assert_non_null(strstr(text, "algorithm 10, tile 11, stages 16, cluster 18, parts"));
@@ -189,7 +189,7 @@ static void choices_when_made_can_be_read(void **state)
         has_bias[i] = strstr(text, "bias") != NULL;
     }
     assert_true(has_bias[0] != has_bias[1]);
-    assert_null(sl_library_choice(&library, 2));
+    assert_null(sl_library_algorithm(&library, 2));
 }
 
 /* Those that the library has no algorithm for are computed all the same, and say so. */
@@ -199,7 +199,7 @@ static void products_when_the_library_has_no_algorithm_are_our_own(void **state)
     standin_blas_refuse_odd(true);
     check_product(SL_OP_LINEAR, SL_TYPE_BF16, (product_shape){9, 25, 41}, 5, true, run_prepared);
     assert_int_equal(standin_blas_calls("cublasLtMatmul"), 0);
-    assert_non_null(strstr(sl_library_choice(&library, 0), "own kernel"));
+    assert_non_null(strstr(sl_library_algorithm(&library, 0), "own kernel"));
     check_product(SL_OP_LINEAR, SL_TYPE_BF16, (product_shape){9, 26, 42}, 5, true, run_prepared);
     assert_int_equal(standin_blas_calls("cublasLtMatmul"), 1);
 }
@@ -262,7 +262,7 @@ static void library_when_missing_is_refused_unless_not_asked_for(void **state)
         assert_non_null(strstr(sl_status_message(), "--cuda-products own"));
         assert_int_equal(sl_kernels_cuda()->lack() != NULL, i == 0);
         assert_int_equal(sl_kernels_cuda()->open(0, &own, &open), SL_OK);
-        assert_null(sl_kernels_cuda()->choice(open, 0));
+        assert_null(sl_kernels_cuda()->algorithm(open, 0));
         sl_kernels_cuda()->close(open);
         open = NULL;
         standin_blas_hide(false);
@@ -275,7 +275,7 @@ static void products_when_by_own_kernels_need_no_library(void **state)
     sl_blas_close(library.blas);
     library.blas = NULL;
     check_product(SL_OP_LINEAR, SL_TYPE_FP16, (product_shape){9, 24, 40}, 5, true, run_prepared);
-    assert_null(sl_library_choice(&library, 0));
+    assert_null(sl_library_algorithm(&library, 0));
     assert_int_equal(standin_blas_calls("cublasLtMatmul"), 0);
 }
 
@@ -343,8 +343,8 @@ static void table_when_asked_is_whole(void **state)
     const sl_op_attrs attrs = linear_attrs(9);
     const sl_kernel_call shapes = {.attrs = &attrs};
     assert_int_equal(table->prepare(open, SL_OP_LINEAR_WEIGHT_BACKWARD, &shapes), SL_OK);
-    assert_non_null(table->choice(open, 0));
-    assert_null(table->choice(open, 1));
+    assert_non_null(table->algorithm(open, 0));
+    assert_null(table->algorithm(open, 1));
     assert_true(sl_kernels_workspace_bytes(table, SL_OP_LINEAR, &attrs, 7) ==
                 sl_cuda_linear_workspace_bytes(SL_OP_LINEAR, &attrs, 0));
     assert_string_equal(table->description(), "cuda, cuBLASLt for tests");

@@ -87,10 +87,10 @@ static prepared prepare(const sl_cuda_options *options, uint64_t rows, sl_type t
     take_operands(&call, &attrs);
     assert_int_equal(table->open(0, options, &call.library), SL_OK);
     it.status = table->prepare(call.library, SL_OP_HEAD_LOGITS, &call);
-    const char *text = table->choice(call.library, 0);
+    const char *text = table->algorithm(call.library, 0);
     snprintf(it.text, sizeof it.text, "%s", text != NULL ? text : "");
     if (text != NULL)
-        assert_null(table->choice(call.library, 1));
+        assert_null(table->algorithm(call.library, 1));
     table->close(call.library);
     give_operands(&call);
     return it;
@@ -98,7 +98,7 @@ static prepared prepare(const sl_cuda_options *options, uint64_t rows, sl_type t
 
 static prepared time_one(void)
 {
-    const sl_cuda_options timed = {.times_products = true};
+    const sl_cuda_options timed = {.times_algorithms = true};
     return prepare(&timed, 9, SL_TYPE_FP32);
 }
 
@@ -139,7 +139,7 @@ static void algorithm_when_it_breaks_a_promise_is_not_taken(void **state)
 static void algorithm_when_it_changes_bits_is_not_taken_in_any_type(void **state)
 {
     (void)state;
-    const sl_cuda_options timed = {.times_products = true};
+    const sl_cuda_options timed = {.times_algorithms = true};
     standin_blas_plant(FASTEST, STANDIN_BLAS_CHANGES_BITS);
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         const prepared it = prepare(&timed, 9, (sl_type)type);
@@ -164,7 +164,7 @@ static void algorithm_when_kept_is_found_again_without_timing(void **state)
     char list[3 * TEXT_BYTES];
     const prepared timed = time_one();
     snprintf(list, sizeof list, "Stand-in; cuBLASLt\n10%s\n%s\n", timed.text, timed.text);
-    const sl_cuda_options kept = {.products = list};
+    const sl_cuda_options kept = {.algorithms = list};
     const uint64_t before = standin_blas_calls("cublasLtMatmul");
     prepared it = prepare(&kept, 9, SL_TYPE_FP32);
     assert_int_equal(it.status, SL_OK);
@@ -181,7 +181,7 @@ static void algorithm_when_kept_but_not_offered_gives_way(void **state)
 {
     (void)state;
     const prepared timed = time_one();
-    const sl_cuda_options kept = {.products = timed.text};
+    const sl_cuda_options kept = {.algorithms = timed.text};
     standin_blas_offer(FASTEST);
     prepared it = prepare(&kept, 9, SL_TYPE_FP32);
     assert_int_equal(it.status, SL_OK);

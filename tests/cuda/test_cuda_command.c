@@ -269,12 +269,12 @@ static char *losses_of(const char *log)
 static void algorithms_when_timed_then_kept_for_runs_and_by_their_checkpoints(void **state)
 {
     (void)state;
-    static const char kept[] = "sluice/products-cuda.txt";
+    static const char kept[] = "sluice/algorithms-cuda.txt";
     setenv("STANDIN_BLAS_OFFERS", "3", 1);
     assert_code(sluice("train " FP32 "--steps 4 --log-json first.log"), 0);
     char *first = losses_of("first.log");
     setenv("STANDIN_BLAS_FASTEST", "1", 1);
-    assert_code(sluice("profile " FP32 "--time-products --profile-steps 1"), 0);
+    assert_code(sluice("profile " FP32 "--time-algorithms --profile-steps 1"), 0);
     unsetenv("STANDIN_BLAS_FASTEST");
     assert_has(complaint, kept);
     assert_true(has_line(kept, "^Stand-in 0, .* multiprocessors; cuda, cuBLASLt for tests$"));
@@ -283,11 +283,11 @@ static void algorithms_when_timed_then_kept_for_runs_and_by_their_checkpoints(vo
                 0);
     char *with = losses_of("kept.log");
     assert_string_not_equal(with, first);
-    assert_true(has_line("kept/step-00000002/manifest.json", "\"products\": .*algorithm 110,"));
+    assert_true(has_line("kept/step-00000002/manifest.json", "\"algorithms\": .*algorithm 110,"));
     assert_true(has_line("kept/step-00000002/manifest.json", "\"gemm\": .*algorithm 110,"));
     assert_int_equal(system("rm -r sluice kept/step-00000004"), 0);
     assert_code(sluice(RESUME "--log-json again.log"), 0);
-    assert_null(strstr(complaint, "products"));
+    assert_null(strstr(complaint, "algorithms"));
     char *again = losses_of("again.log");
     assert_non_null(strstr(with, again)); /* the end of it */
     assert_true(strlen(again) > 0);
@@ -302,18 +302,18 @@ static void algorithms_when_of_another_library_then_said(void **state)
     (void)state;
     setenv("STANDIN_BLAS_OFFERS", "1", 1);
     assert_code(sluice(RESUME "--steps 6"), 0);
-    assert_has(complaint, "does not offer the algorithm that was kept");
+    assert_has(complaint, "does not offer an algorithm of the list");
     setenv("STANDIN_BLAS_OFFERS", "3", 1);
     setenv("STANDIN_BLAS_VERSION", "cuBLASLt 14.0.0", 1);
     assert_code(sluice(RESUME "--steps 8"), 0);
     assert_has(complaint, "of another GPU or library");
     assert_has(complaint, "cuBLASLt 14.0.0");
     assert_null(strstr(complaint, "does not offer"));
-    assert_true(has_line("kept/step-00000008/manifest.json", "\"products\": .*cuBLASLt 14"));
+    assert_true(has_line("kept/step-00000008/manifest.json", "\"algorithms\": .*cuBLASLt 14"));
     unsetenv("STANDIN_BLAS_VERSION");
-    assert_code(sluice("profile " FP32 "--time-products --cuda-products own --profile-steps 1"),
+    assert_code(sluice("profile " FP32 "--time-algorithms --cuda-products own --profile-steps 1"),
                 64);
-    assert_one_complaint("--time-products");
+    assert_one_complaint("--time-algorithms");
     unsetenv("STANDIN_BLAS_OFFERS");
 }
 
@@ -322,18 +322,43 @@ static void algorithms_when_of_another_library_then_said(void **state)
 static void algorithms_when_of_two_shapes_then_both_are_kept(void **state)
 {
     (void)state;
-    static const char kept[] = "sluice/products-cuda.txt";
+    static const char kept[] = "sluice/algorithms-cuda.txt";
     setenv("STANDIN_BLAS_OFFERS", "2", 1);
     assert_int_equal(system("mkdir -p sluice && printf 'Other, 1 multiprocessors; none\\n"
                             "9x9x9 fp32 to fp32 NN, aligned 16 16 16: algorithm 1, x\\n' >"
-                            "sluice/products-cuda.txt"),
+                            "sluice/algorithms-cuda.txt"),
                      0);
-    assert_code(sluice("profile " FP32 "--time-products --profile-steps 1 --seq 12"), 0);
+    assert_code(sluice("profile " FP32 "--time-algorithms --profile-steps 1 --seq 12"), 0);
     assert_false(has_line(kept, "9x9x9"));
     assert_true(has_line(kept, "^24x")); /* rows of a micro-batch */
-    assert_code(sluice("profile " FP32 "--time-products --profile-steps 1 --seq 8"), 0);
+    assert_code(sluice("profile " FP32 "--time-algorithms --profile-steps 1 --seq 8"), 0);
     assert_true(has_line(kept, "^24x"));
     assert_true(has_line(kept, "^16x"));
+    assert_int_equal(system("rm -r sluice"), 0);
+    unsetenv("STANDIN_BLAS_OFFERS");
+}
+
+/* Somebody's text in the place of the list, and one that is too large to be read. */
+static void list_when_it_cannot_be_read_then_stays_and_nothing_is_timed(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"printf 'what I wrote\\n'", "head -c 1048577 /dev/zero"};
+    setenv("STANDIN_BLAS_OFFERS", "2", 1);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char make[128];
+        snprintf(make, sizeof make, "mkdir -p sluice && %s | tee mine >sluice/algorithms-cuda.txt",
+                 files[i]);
+        assert_int_equal(system(make), 0);
+        assert_code(sluice("profile " FP32 "--time-algorithms --profile-steps 1"), 65);
+        assert_has(complaint, "algorithms-cuda.txt");
+        assert_has(complaint, "stays as it is");
+        assert_null(strstr(complaint, "warm-up"));
+        assert_code(sluice("bench --device cuda --only product " OFF), 65);
+        assert_has(complaint, "stays as it is");
+        assert_code(sluice("train " FP32 "--steps 1"), 0);
+        assert_has(complaint, "first algorithms, because the list of algorithms cannot be read");
+        assert_int_equal(system("cmp mine sluice/algorithms-cuda.txt"), 0);
+    }
     assert_int_equal(system("rm -r sluice"), 0);
     unsetenv("STANDIN_BLAS_OFFERS");
 }
@@ -355,6 +380,7 @@ int main(void)
         cmocka_unit_test(algorithms_when_timed_then_kept_for_runs_and_by_their_checkpoints),
         cmocka_unit_test(algorithms_when_of_another_library_then_said),
         cmocka_unit_test(algorithms_when_of_two_shapes_then_both_are_kept),
+        cmocka_unit_test(list_when_it_cannot_be_read_then_stays_and_nothing_is_timed),
     };
     return cmocka_run_group_tests_name("cuda command", tests, set_up, tear_down);
 }

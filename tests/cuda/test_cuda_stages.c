@@ -1,9 +1,10 @@
 /* What could be wrong when stages of a pipeline are on GPUs: an activation that goes before it is
  * whole, or comes over one that is still read; two exchanges of a stage that wait for each other's
  * end; neighbours that agree on the host and not on the device; a stage that goes on with what a
- * failed exchange left. Ranks are threads with a device each, over the stand-ins of CUDA and NCCL,
- * whose work is late by chance and whose order is checked. Stages change no sum: everything has the
- * bits of one rank in micro order on such a device, in both orders, wherever chunks are. */
+ * failed exchange left; algorithms of a stage that are not in the list. Ranks are
+ * threads with a device each, over the stand-ins of CUDA and NCCL, whose work is late by chance and
+ * whose order is checked. Stages change no sum: everything has the bits of one rank in micro order
+ * on such a device, in both orders, wherever chunks are. */
 #define _GNU_SOURCE
 #define RANK_RUNS_LAYERS 3 /* uneven on two stages */
 #include <sys/stat.h>
@@ -11,6 +12,7 @@
 
 #include "gpu_ranks_case.h"
 #include "run_case.h"
+#include "session/algorithms.h"
 
 #define FP32 "precision=fp32"
 #define BF16 "precision=bf16"
@@ -244,6 +246,46 @@ static void windows_when_measured_are_those_that_are_planned(void **state)
     close_run(run);
 }
 
+/* ---- the list of algorithms ---- */
+
+static char *own_lines[RANKS_MAX];
+
+static void *keep_rank(void *argument)
+{
+    run_rank *it = argument;
+    sl_status status = sl_algorithms_keep(&it->others, it->runtime);
+    if (status == SL_OK)
+        status = sl_engine_list_algorithms(it->runtime->engine, "", "\n", &own_lines[it->rank]);
+    keep_status(it, status);
+    return NULL;
+}
+
+/* The last stage has products of the head, which the first one lacks. */
+static void algorithms_when_stages_have_their_own_are_all_in_one_list(void **state)
+{
+    (void)state;
+    enum { STAGES = 3 };
+    static const char *const settings[] = {"policy=device", FP32, NULL};
+    char list[1 << 16] = "";
+    setenv("XDG_CONFIG_HOME", disk.text, 1);
+    ranks_run *run = open_stages(1, 1, STAGES, settings, 1, NULL);
+    run_all(run, keep_rank);
+    FILE *file = fopen("sluice/algorithms-cuda.txt", "r");
+    assert_non_null(file);
+    assert_true(fread(list, 1, sizeof list - 1, file) > 0);
+    assert_int_equal(fclose(file), 0);
+    for (uint32_t rank = 0; rank < STAGES; rank++)
+        for (char *rest, *line = strtok_r(own_lines[rank], "\n", &rest); line;
+             line = strtok_r(NULL, "\n", &rest))
+            if (!strstr(list, line))
+                fail_msg("the list lacks a line of stage %u: %s", rank, line);
+    for (uint32_t rank = 0; rank < STAGES; rank++)
+        free(own_lines[rank]);
+    assert_int_equal(unlink("sluice/algorithms-cuda.txt"), 0);
+    unsetenv("XDG_CONFIG_HOME");
+    close_run(run);
+}
+
 /* ---- order ---- */
 
 /* Every event in turn is not waited for: what an exchange then races with is found. */
@@ -325,6 +367,8 @@ int main(void)
                                         begin, end),
         cmocka_unit_test_setup_teardown(windows_when_measured_are_those_that_are_planned, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(algorithms_when_stages_have_their_own_are_all_in_one_list,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(wait_when_missing_before_or_behind_an_exchange_is_found,
                                         begin, end),
         cmocka_unit_test_setup_teardown(failure_when_of_an_exchange_ends_the_step_on_all_stages,

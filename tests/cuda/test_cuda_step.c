@@ -4,7 +4,8 @@
  * goes to its kernel, whose launches are checked, counted and not run. A product counts as one
  * launch: so it is by our own kernels, and by cuBLASLt where no algorithm splits the terms.
  *
- *     test_cuda_step --print   the ops of all steps below, as scripts/step_model reads them
+ *     test_cuda_step --print   the ops of all steps below, as scripts/step_model reads them; of the
+ *                              first one also their order, as places among its lines
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -71,7 +72,8 @@ typedef struct op_row {
 typedef struct op_list {
     op_row *rows;
     uint32_t count;
-    uint64_t launches; /* of the step */
+    uint32_t *order;             /* the row of each op */
+    uint64_t op_count, launches; /* of the step */
 } op_list;
 
 static void note_kernel(void *user, const char *kernel)
@@ -131,6 +133,15 @@ static op_row *find_row(op_list *list, const op_row *like)
     return &list->rows[list->count++];
 }
 
+/* A section that is repeated has few ops: whether it comes op by op or in turn matters little. */
+static void add_to_order(op_list *list, uint32_t row, uint32_t repeat)
+{
+    list->order = realloc(list->order, (list->op_count + repeat) * sizeof *list->order);
+    need(list->order ? SL_OK : SL_ERROR_SYSTEM, "memory");
+    for (uint32_t i = 0; i < repeat; i++)
+        list->order[list->op_count++] = row;
+}
+
 static void add_op(const sl_blueprint *blueprint, const sl_op *op, uint32_t repeat, op_list *list)
 {
     op_row row = {.kind = op->kind, .attrs = op->attrs, .present = find_present(op)};
@@ -139,7 +150,9 @@ static void add_op(const sl_blueprint *blueprint, const sl_op *op, uint32_t repe
     run_op(blueprint, op, &row);
     row.attrs.first_row = row.attrs.first_id = row.attrs.first_block = 0;
     list->launches += repeat * row.launches;
-    find_row(list, &row)->count += repeat;
+    op_row *found = find_row(list, &row);
+    found->count += repeat;
+    add_to_order(list, (uint32_t)(found - list->rows), repeat);
 }
 
 static void list_program(const sl_blueprint *blueprint, op_list *list)
@@ -178,6 +191,12 @@ static void open_gpu(void)
     standin_reset(&machine);
 }
 
+static void close_list(op_list *list)
+{
+    free(list->rows);
+    free(list->order);
+}
+
 /* ---- telling ---- */
 
 static void print_step(const planned_step *step)
@@ -193,7 +212,13 @@ static void print_step(const planned_step *step)
                sl_op_flops(row->kind, a), sl_op_traffic_bytes(row->kind, a), row->launches,
                row->kernels);
     }
-    free(list.rows);
+    if (step == steps) {
+        printf("order\t%s\t", step->name);
+        for (uint64_t i = 0; i < list.op_count; i++)
+            printf("%s%" PRIu32, i > 0 ? " " : "", list.order[i]);
+        printf("\n");
+    }
+    close_list(&list);
 }
 
 static void print_steps(void)
@@ -212,7 +237,7 @@ static void launches_when_124m_has_eight_rows_then_stay_below_their_bound(void *
     (void)state;
     open_gpu();
     op_list list = list_step(&steps[0]);
-    free(list.rows);
+    close_list(&list);
     print_message("%s: %" PRIu64 " launches\n", steps[0].name, list.launches);
     assert_true(list.launches <= LAUNCHES_OF_124M);
 }

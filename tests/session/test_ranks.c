@@ -2,8 +2,10 @@
  * use it, ranks bound to one core are not told of the others, a quota is given to every rank; a
  * replicated parameter that differs in one bit is passed over, the wrong tensor or rank is named, a
  * split tensor is compared, ranks fall out of step; bytes are counted for the wrong communicator or
- * not as the algorithm's formula says. */
+ * not as the algorithm's formula says; ranks compute products by different lists of algorithms. */
 #include "comm/comm_world.h"
+#include "machine/algorithm_list.h"
+#include "session/algorithms.h"
 #include "session/binding.h"
 #include "session/replicas.h"
 
@@ -67,6 +69,45 @@ static void cores_when_asked_for_by_every_carrier_are_found(void **state)
     (void)state;
     for (int on = 0; on < CARRIER_COUNT; on++)
         run_right(&carriers[on], 3, find_share, NULL);
+}
+
+/* ---- the list of algorithms ---- */
+
+enum { LIST_BYTES = 1024 };
+
+/* The list in the checkpoint of a rank: each rank's has another line, and another length. */
+static void write_list(const char *head, uint32_t rank, char out_list[LIST_BYTES])
+{
+    snprintf(out_list, LIST_BYTES, "%s8x8x8: algorithm %u, %.*s\n", head, rank, (int)(3 * rank + 1),
+             "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx");
+}
+
+/* `head` is the first line of a list that is of this GPU and library. */
+static void choose_list(sl_comm *world, const void *head, answer *out)
+{
+    sl_blueprint blueprint = {.task.target.device = SL_DEVICE_CUDA};
+    sl_ranks ranks = {.world = world,
+                      .table = {.size = sl_comm_size(world), .rank = sl_comm_rank(world)}};
+    char mine[LIST_BYTES], first[LIST_BYTES], *list = NULL;
+    write_list(head, sl_comm_rank(world), mine);
+    write_list(head, 0, first);
+    if (sl_algorithms_choose(&ranks, mine, &blueprint, &list) != SL_OK)
+        complain(out, "%s", sl_status_message());
+    else if (!list || strcmp(list, first) != 0 || blueprint.task.target.cuda.algorithms != list)
+        complain(out, "the list is \"%s\", not \"%s\"", list ? list : "", first);
+    free(list);
+}
+
+static void algorithms_when_ranks_have_lists_of_their_own_are_those_of_the_first(void **state)
+{
+    (void)state;
+    char *head = NULL;
+    setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+    assert_int_equal(sl_algorithm_list_load(&(sl_device_info){0}, &head), SL_OK);
+    for (int on = 0; on < CARRIER_COUNT; on++)
+        run_right(&carriers[on], 3, choose_list, head);
+    free(head);
+    unsetenv("XDG_CONFIG_HOME");
 }
 
 /* ---- replicated parameters ---- */
@@ -275,6 +316,7 @@ int main(void)
         cmocka_unit_test(cores_when_nobody_is_bound_are_shared_out),
         cmocka_unit_test(cores_when_ranks_are_bound_are_their_own),
         cmocka_unit_test(cores_when_asked_for_by_every_carrier_are_found),
+        cmocka_unit_test(algorithms_when_ranks_have_lists_of_their_own_are_those_of_the_first),
         cmocka_unit_test(replicas_when_one_bit_differs_name_tensor_and_rank),
         cmocka_unit_test(replicas_when_of_one_tensor_rank_are_hashed_once),
         cmocka_unit_test(bytes_when_counted_are_those_of_the_formulas),

@@ -1,13 +1,12 @@
-/* See products.h. The first rank reads and writes the list for all. */
-#define _GNU_SOURCE /* open_memstream */
-#include "products.h"
+/* The first rank reads and writes the list for all. */
+#define _GNU_SOURCE /* strdup */
+#include "algorithms.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "machine/product_choices.h"
+#include "machine/algorithm_list.h"
 
 /* ---- the list of a run ---- */
 
@@ -20,19 +19,19 @@ static int first_line(const char *list)
 static sl_status find_list(const char *saved, const sl_device_info *info, char **out_list)
 {
     if (!saved)
-        return sl_product_choices_load(info, out_list);
-    if (!sl_product_choices_is_of(saved, info)) {
-        SL_TRY(sl_product_choices_load(info, out_list));
+        return sl_algorithm_list_load(info, out_list);
+    if (!sl_algorithm_list_is_of(saved, info)) {
+        SL_TRY(sl_algorithm_list_load(info, out_list));
         sl_log_write(SL_LOG_WARNING,
-                     "the checkpoint's list of algorithms for matrix products is of another GPU or "
-                     "library, so last bits may differ from those of a run without a stop: the "
-                     "list is of %.*s; this run has %.*s",
+                     "the checkpoint's list of algorithms is of another GPU or library, so last "
+                     "bits may differ from those of a run without a stop: the list is of %.*s; "
+                     "this run has %.*s",
                      first_line(saved), saved, first_line(*out_list), *out_list);
         return SL_OK;
     }
     *out_list = strdup(saved);
     if (!*out_list)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the list of algorithms");
     return SL_OK;
 }
 
@@ -57,57 +56,45 @@ static bool uses_cublas(const sl_blueprint *blueprint)
     return target->device == SL_DEVICE_CUDA && !target->cuda.own_products;
 }
 
-sl_status sl_products_choose(const sl_ranks *ranks, const char *saved, sl_blueprint *blueprint,
-                             char **out_list)
+sl_status sl_algorithms_choose(const sl_ranks *ranks, const char *saved, sl_blueprint *blueprint,
+                               char **out_list)
 {
     sl_cuda_options *cuda = &blueprint->task.target.cuda;
     *out_list = NULL;
-    if (!uses_cublas(blueprint) && cuda->times_products)
-        SL_FAIL(SL_ERROR_USAGE, "--time-products times matrix products by cuBLASLt: give --device "
-                                "cuda and --cuda-products auto, or leave out --time-products");
+    if (!uses_cublas(blueprint) && cuda->times_algorithms)
+        SL_FAIL(SL_ERROR_USAGE, "--time-algorithms times those of cuBLASLt: give --device cuda and "
+                                "--cuda-products auto, or leave out --time-algorithms");
     if (!uses_cublas(blueprint))
         return SL_OK;
+    if (sl_ranks_is_first(ranks) && cuda->times_algorithms)
+        SL_TRY(sl_algorithm_list_check());
     if (sl_ranks_is_first(ranks))
         SL_TRY(find_list(saved, &blueprint->task.device_info, out_list));
     SL_TRY(share(ranks, 0, out_list));
-    cuda->products = *out_list;
+    cuda->algorithms = *out_list;
     return SL_OK;
 }
 
 /* ---- what was timed ---- */
 
-static sl_status list_choices(const sl_engine *engine, char **out_lines)
-{
-    size_t bytes = 0;
-    const char *choice;
-    FILE *stream = open_memstream(out_lines, &bytes);
-    if (!stream)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
-    for (uint64_t i = 0; (choice = sl_engine_kernel_choice(engine, i)) != NULL; i++)
-        fprintf(stream, "%s\n", choice);
-    if (fclose(stream) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
-    return SL_OK;
-}
-
 static sl_status keep(const sl_runtime *runtime, const char *lines)
 {
     char *path = NULL;
-    SL_TRY(sl_product_choices_keep(&runtime->blueprint->task.device_info, lines, &path));
+    SL_TRY(sl_algorithm_list_keep(&runtime->blueprint->task.device_info, lines, &path));
     if (path)
-        sl_log_write(SL_LOG_NOTE, "the fastest algorithms of matrix products are in %s", path);
+        sl_log_write(SL_LOG_NOTE, "the list of algorithms is in %s", path);
     free(path);
     return SL_OK;
 }
 
 /* The ranks of a stage have the same products: the lines of its first rank count. */
-sl_status sl_products_keep(const sl_ranks *ranks, const sl_runtime *runtime)
+sl_status sl_algorithms_keep(const sl_ranks *ranks, const sl_runtime *runtime)
 {
     const uint32_t stages = ranks->world ? ranks->layout.stages : 1;
     sl_status status = SL_OK;
     for (uint32_t stage = 0; stage < stages && status == SL_OK; stage++) {
         char *lines = NULL;
-        status = list_choices(runtime->engine, &lines);
+        status = sl_engine_list_algorithms(runtime->engine, "", "\n", &lines);
         if (status == SL_OK)
             status = share(ranks, stage * ranks->layout.tensor * ranks->layout.data, &lines);
         if (status == SL_OK && sl_ranks_is_first(ranks))

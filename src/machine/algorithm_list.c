@@ -1,7 +1,7 @@
 /* Lists are text: a line is found by how it begins, and copied as it is. Knows nothing of what an
  * algorithm is. */
 #define _GNU_SOURCE /* open_memstream */
-#include "product_choices.h"
+#include "algorithm_list.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,19 +15,22 @@
 
 enum { FILE_BYTES_MAX = 1 << 20, HEAD_BYTES = 512 };
 
-static const char file_name[] = "products-cuda.txt";
+static const char file_name[] = "algorithms-cuda.txt";
 
 /* Stands behind the name of a product, in lines that name an algorithm alone. */
 static const char key_end[] = ": algorithm ";
 
+/* Stands in the first line of every list. */
+static const char head_mark[] = " multiprocessors; ";
+
 static void write_head(const sl_device_info *info, char out_text[HEAD_BYTES])
 {
     const sl_kernel_table *kernels = sl_kernels_cuda();
-    snprintf(out_text, HEAD_BYTES, "%.120s, %u multiprocessors; %.300s\n", info->name,
-             info->multiprocessor_count, kernels ? kernels->description() : "no kernels");
+    snprintf(out_text, HEAD_BYTES, "%.120s, %u%s%.300s\n", info->name, info->multiprocessor_count,
+             head_mark, kernels ? kernels->description() : "no kernels");
 }
 
-bool sl_product_choices_is_of(const char *list, const sl_device_info *info)
+bool sl_algorithm_list_is_of(const char *list, const sl_device_info *info)
 {
     char head[HEAD_BYTES];
     write_head(info, head);
@@ -44,6 +47,27 @@ static sl_status find_path(char **out_path)
     return status;
 }
 
+/* An empty file is a list of nothing. */
+static bool is_list(const sl_file *file, const char *text)
+{
+    const char *mark = strstr(text, head_mark);
+    return strlen(text) == file->bytes &&
+           (*text == '\0' || (mark != NULL && mark < text + strcspn(text, "\n")));
+}
+
+static sl_status read_file(const sl_file *file, char **out_list)
+{
+    char *list = NULL;
+    SL_TRY(sl_files_read_text(file, FILE_BYTES_MAX, &list));
+    if (!is_list(file, list)) {
+        free(list);
+        SL_FAIL(SL_ERROR_DATA, "%s: is no list of algorithms", sl_files_show(file->path).text);
+    }
+    *out_list = list;
+    return SL_OK;
+}
+
+/* NULL: there is no file. SL_ERROR_MISSING: there is no place for one. */
 static sl_status read_list(char **out_list)
 {
     sl_file file;
@@ -51,20 +75,25 @@ static sl_status read_list(char **out_list)
     SL_TRY(find_path(&path));
     sl_status status = sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file);
     free(path);
+    *out_list = NULL;
+    if (status == SL_ERROR_MISSING)
+        return SL_OK;
     SL_TRY(status);
-    status = sl_files_read_text(&file, FILE_BYTES_MAX, out_list);
+    status = read_file(&file, out_list);
     sl_files_close(&file);
     return status;
 }
 
-sl_status sl_product_choices_load(const sl_device_info *info, char **out_list)
+sl_status sl_algorithm_list_load(const sl_device_info *info, char **out_list)
 {
     char head[HEAD_BYTES], *list = NULL;
     const sl_status status = read_list(&list);
     if (status != SL_OK && status != SL_ERROR_MISSING)
-        sl_log_write(SL_LOG_WARNING, "products on the GPU take the library's first algorithms: %s",
+        sl_log_write(SL_LOG_WARNING,
+                     "matrix products take cuBLASLt's first algorithms, because the list of "
+                     "algorithms cannot be read: %s",
                      sl_status_message());
-    if (status == SL_OK && sl_product_choices_is_of(list, info)) {
+    if (list != NULL && sl_algorithm_list_is_of(list, info)) {
         *out_list = list;
         return SL_OK;
     }
@@ -72,7 +101,25 @@ sl_status sl_product_choices_load(const sl_device_info *info, char **out_list)
     write_head(info, head);
     *out_list = strdup(head);
     if (*out_list == NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the list of algorithms");
+    return SL_OK;
+}
+
+/* Writes what the file holds; NULL: nothing. */
+static sl_status read_old(char **out_list)
+{
+    const sl_status status = read_list(out_list);
+    return status == SL_OK || status == SL_ERROR_MISSING
+               ? status
+               : sl_status_prefix(status, "the list of algorithms stays as it is, and nothing is "
+                                          "written into it: move it away, or make it readable");
+}
+
+sl_status sl_algorithm_list_check(void)
+{
+    char *list = NULL;
+    SL_TRY(read_old(&list));
+    free(list);
     return SL_OK;
 }
 
@@ -118,27 +165,32 @@ static sl_status merge(const sl_device_info *info, const char *lines, char **out
 {
     char head[HEAD_BYTES], *old = NULL;
     size_t bytes = 0;
-    SL_TRY(sl_product_choices_load(info, &old));
+    SL_TRY(read_old(&old));
     FILE *stream = open_memstream(out_text, &bytes);
     if (stream != NULL) {
         write_head(info, head);
         fputs(head, stream);
         *out_count = append_lines(lines, "", stream);
-        (void)append_lines(old, lines, stream);
+        if (old != NULL && sl_algorithm_list_is_of(old, info))
+            (void)append_lines(old, lines, stream);
     }
     free(old);
     if (stream == NULL || fclose(stream) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the algorithms of products");
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the list of algorithms");
+    if (bytes > FILE_BYTES_MAX)
+        SL_FAIL(SL_ERROR_DATA, "the list of algorithms would be larger than %d bytes",
+                FILE_BYTES_MAX);
     return SL_OK;
 }
 
-sl_status sl_product_choices_keep(const sl_device_info *info, const char *lines, char **out_path)
+sl_status sl_algorithm_list_keep(const sl_device_info *info, const char *lines, char **out_path)
 {
     char *text = NULL, *path = NULL;
     uint32_t count = 0;
     *out_path = NULL;
-    SL_TRY(merge(info, lines, &text, &count));
-    sl_status status = count > 0 ? find_path(&path) : SL_OK;
+    sl_status status = merge(info, lines, &text, &count);
+    if (status == SL_OK && count > 0)
+        status = find_path(&path);
     if (status == SL_OK && count > 0)
         status = sl_profile_save_text(path, text);
     free(text);
