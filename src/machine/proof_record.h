@@ -54,12 +54,12 @@ typedef struct sl_proof_record {
     sl_proof_part parts[SL_PROOF_PARTS];
 } sl_proof_record;
 
-/* The same of what the GPUs of ranks exchange over NCCL (session/exchange_proof.h): one file for each
- * list of GPUs, self-test-nccl-HASH.json. */
+/* The same of what the GPUs of ranks exchange over NCCL (session/exchange_proof.h): one file for
+ * each list of GPUs, self-test-nccl-HASH.json. */
 typedef struct sl_exchange_record {
-    char gpus[40];  /* hash of the layout and the UUIDs by rank; "": unknown, and nothing is kept */
-    char gpu[256];  /* the first rank's: name, architecture, driver, CUDA */
-    char nccl[32];  /* "NCCL 2.21.5" */
+    char gpus[40]; /* hash of the layout and the UUIDs by rank; "": unknown, and nothing is kept */
+    char gpu[256]; /* the first rank's: name, architecture, driver, CUDA */
+    char nccl[32]; /* "NCCL 2.21.5" */
     char build[96];
     char date[32]; /* ISO 8601, UTC */
     sl_proof_part part;

@@ -1,14 +1,14 @@
 /* See exchange_proof.h.
  *
  * Numbers of a sum are drawn so that no bit of a term can change unseen. With u the last place of 1
- * in the type that travels, the sum of the first k + 1 terms is s_k: of even k in [1, 1.5), of odd k
- * in (-0.5, 0], a multiple of u. So each term s_k - s_(k-1) is a multiple of u of magnitude [1, 2),
- * and no sum rounds. A term with one other bit differs by u at least; rounding is monotonic, and
- * s_k + u and s_k - u are numbers of the type, so no later sum becomes the right one again.
+ * in the type that travels, the sum of the first k + 1 terms is s_k: of even k in [1, 1.5), of odd
+ * k in (-0.5, 0], a multiple of u. So each term s_k - s_(k-1) is a multiple of u of magnitude [1,
+ * 2), and no sum rounds. A term with one other bit differs by u at least; rounding is monotonic,
+ * and s_k + u and s_k - u are numbers of the type, so no later sum becomes the right one again.
  *
  * Other numbers have sums that round, and show the order of the terms and where they are rounded.
- * Every exchange draws its own, so data of an earlier one are wrong numbers; what an exchange writes
- * holds others before.
+ * Every exchange draws its own, so data of an earlier one are wrong numbers; what an exchange
+ * writes holds others before.
  */
 #include "exchange_proof.h"
 
@@ -165,8 +165,7 @@ static float draw_rounded(const exchange_case *it, uint64_t rank, uint64_t index
 
 static void store(sl_type type, unsigned char *to, float value)
 {
-    const uint16_t half =
-        type == SL_TYPE_BF16 ? sl_half_to_bf16(value) : sl_half_to_fp16(value);
+    const uint16_t half = type == SL_TYPE_BF16 ? sl_half_to_bf16(value) : sl_half_to_fp16(value);
     if (type == SL_TYPE_FP32)
         memcpy(to, &value, sizeof value);
     else
@@ -231,11 +230,11 @@ static sl_status call(const exchange_proof *self, const sl_engine_ranks *table,
     unsigned char *received = memory + received_at(self, it);
     switch (it->kind) {
     case ALL_REDUCE:
-        return table->all_reduce_stored(table->user, it->types.stored, it->types.wire,
-                                        it->elements, memory);
+        return table->all_reduce_stored(table->user, it->types.stored, it->types.wire, it->elements,
+                                        memory);
     case REDUCE_SCATTER:
-        return table->sum_shard(table->user, it->types.stored, it->types.wire,
-                                part * table->size, memory, received);
+        return table->sum_shard(table->user, it->types.stored, it->types.wire, part * table->size,
+                                memory, received);
     case GATHER:
         return table->gather_shards(table->user, part * table->size * element_bytes(it), memory,
                                     received);
@@ -511,8 +510,7 @@ static void keep(const exchange_proof *self, sl_exchange_record *record, double 
     const bool is_wrong = *self->first.text != '\0';
     record->part = (sl_proof_part){.outcome = is_wrong ? SL_PROOF_FAILED : SL_PROOF_PASSED,
                                    .seconds = seconds};
-    snprintf(record->part.text, sizeof record->part.text, "%.*s",
-             (int)sizeof record->part.text - 1,
+    snprintf(record->part.text, sizeof record->part.text, "%.*s", (int)sizeof record->part.text - 1,
              is_wrong ? self->first.text : "every exchange has the hosts' bits");
     if (sl_exchange_record_save(record) != SL_OK)
         sl_log_write(SL_LOG_WARNING,
@@ -539,8 +537,9 @@ static sl_status prove(exchange_proof *self, sl_exchange_record *record)
     SL_TRY(sl_ranks_vote(self->ranks, take_memory(self) != SL_OK, &lacks_memory));
     if (lacks_memory) {
         if (is_first)
-            sl_log_write(SL_LOG_WARNING, "self-test of %s: not tested: a rank has too little "
-                                         "memory for it; tried again next time",
+            sl_log_write(SL_LOG_WARNING,
+                         "self-test of %s: not tested: a rank has too little "
+                         "memory for it; tried again next time",
                          record->nccl);
         return SL_OK;
     }

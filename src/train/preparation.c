@@ -607,8 +607,8 @@ static const struct step {
     {divide_ranks,
      SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* by checked --tp, --pp, --zero; fills in --dp */
     {prove_exchanges, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* of these groups, over NCCL */
-    {settle_batch, ALL},                   /* of --dp ranks; a plan fills --dp in here */
-    {plan_ranks, SL_CONFIG_PLAN},          /* by --dp */
+    {settle_batch, ALL},          /* of --dp ranks; a plan fills --dp in here */
+    {plan_ranks, SL_CONFIG_PLAN}, /* by --dp */
     {lock_save, SL_CONFIG_TRAIN}, /* before anything is written, and before hours of text */
     {settle_logs, ALL},           /* under the lock: no other run has this directory */
     {check_outputs, ALL},

@@ -206,8 +206,7 @@ static void deliver_stale(const message *from, char *to)
     if (!kept)
         abort();
     memcpy(kept, from->data, from->count);
-    memcpy(to, sent_before[peer].count == from->count ? sent_before[peer].data : kept,
-           from->count);
+    memcpy(to, sent_before[peer].count == from->count ? sent_before[peer].data : kept, from->count);
     free(sent_before[peer].data);
     sent_before[peer].data = kept;
     sent_before[peer].count = from->count;

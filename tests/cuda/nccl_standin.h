@@ -36,7 +36,7 @@ typedef struct nccl_standin {
     uint32_t fault_kernel, fault_rank; /* the kernel from 1, counted over all ranks */
     uint64_t fault_bytes;              /* only in messages of so many; 0: in all */
     int version;                       /* 0: 2.21.5 */
-    bool is_absent;       /* sl_nccl_load looks for the library, as it would without a stand-in */
+    bool is_absent; /* sl_nccl_load looks for the library, as it would without a stand-in */
 } nccl_standin;
 
 const sl_nccl_calls *nccl_standin_calls(void);

@@ -69,9 +69,8 @@ static void start(const nccl_standin *how)
 static int open_case(void **state)
 {
     begin(state);
-    args = (sl_exchange_proof_args){.mode = SL_CONFIG_SELF_TEST_AUTO,
-                                    .small_elements = SMALL,
-                                    .large_elements = LARGE};
+    args = (sl_exchange_proof_args){
+        .mode = SL_CONFIG_SELF_TEST_AUTO, .small_elements = SMALL, .large_elements = LARGE};
     home = scratch_open();
     setenv("XDG_CONFIG_HOME", home.text, 1);
     sl_log_set_callback(keep_line, NULL);
@@ -176,8 +175,8 @@ static const planted all_planted[] = {
      3,
      1,
      {.fault = NCCL_SWAPS, .fault_rank = 1, .fault_bytes = PART_OF_3},
-     {"gather of 1500 elements in fp32", "rank 1 (GPU ", "has 1000 wrong elements from rank 2 (GPU ",
-      "numbers 0 to 1499"}},
+     {"gather of 1500 elements in fp32", "rank 1 (GPU ",
+      "has 1000 wrong elements from rank 2 (GPU ", "numbers 0 to 1499"}},
     /* What one rank sent before. */
     {1, 2, 1, {.fault = NCCL_STALE, .fault_rank = 1}, {"all_reduce of 67 elements in "}},
     {1,
@@ -185,11 +184,7 @@ static const planted all_planted[] = {
      1,
      {.fault = NCCL_STALE, .fault_rank = 2, .fault_bytes = PART_OF_3 / 2},
      {"gather of 1500 elements in bf16", "rank 0 (GPU ", "from rank 2 (GPU "}},
-    {1,
-     1,
-     2,
-     {.fault = NCCL_STALE, .fault_rank = 0},
-     {"among ranks 0, 1: rank 1 (GPU "}},
+    {1, 1, 2, {.fault = NCCL_STALE, .fault_rank = 0}, {"among ranks 0, 1: rank 1 (GPU "}},
 };
 
 static void check_named(const char *part, const char *message)
@@ -249,8 +244,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(exchanges_when_right_then_pass_in_every_layout, open_case,
                                         close_case),
-        cmocka_unit_test_setup_teardown(proof_when_kept_then_runs_again_for_others_alone,
-                                        open_case, close_case),
+        cmocka_unit_test_setup_teardown(proof_when_kept_then_runs_again_for_others_alone, open_case,
+                                        close_case),
         cmocka_unit_test_setup_teardown(record_when_it_cannot_be_kept_then_says_so_and_goes_on,
                                         open_case, close_case),
         cmocka_unit_test_setup_teardown(memory_when_too_little_then_warns_and_goes_on, open_case,
