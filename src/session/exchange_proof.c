@@ -333,23 +333,23 @@ static void describe(const exchange_proof *self, const exchange_case *it, const 
     char ranks[NAME_BYTES], own[NAME_BYTES], source[NAME_BYTES], from[NAME_BYTES + 8] = "";
     const uint64_t part = received_at(self, it) / element_bytes(it);
     const bool is_received = it->kind != ALL_REDUCE && what->first >= part;
+    const bool is_only_sent = it->kind != ALL_REDUCE && !is_received;
     const uint64_t first = is_received ? part : 0;
     const uint32_t who = find_source(self, it, what->first);
     list_ranks(self, ranks);
     name_rank(self, self->device->rank, own);
     name_rank(self, who, source);
     if (who != self->device->rank)
-        snprintf(from, sizeof from, " from %s", source);
+        snprintf(from, sizeof from, ", from %s,", source);
     snprintf(out_text, TEXT_BYTES,
-             "%s of %" PRIu64 " elements in %s%s%s among ranks %s: %s has %" PRIu64
-             " wrong elements%s%s, numbers %" PRIu64 " to %" PRIu64
-             ": the first has the bits 0x%" PRIx32 " and not 0x%" PRIx32,
+             "%s of %" PRIu64 " elements in %s%s%s among ranks %s: wrong on %s: %" PRIu64
+             " elements%s, numbers %" PRIu64 " to %" PRIu64 "; the first%s has the bits 0x%" PRIx32
+             " and not 0x%" PRIx32,
              kind_names[it->kind], it->elements, sl_type_name(it->types.wire),
              it->types.stored == it->types.wire ? "" : " of ",
              it->types.stored == it->types.wire ? "" : sl_type_name(it->types.stored), ranks, own,
-             what->count, from,
-             is_received || it->kind == ALL_REDUCE ? "" : " in what is only sent",
-             what->first - first, what->last - first, what->found, what->expected);
+             what->count, is_only_sent ? " of what is only sent" : "", what->first - first,
+             what->last - first, from, what->found, what->expected);
 }
 
 static sl_status prove_case(exchange_proof *self, exchange_case it)
