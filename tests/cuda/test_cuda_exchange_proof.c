@@ -183,7 +183,7 @@ static const planted all_planted[] = {
      3,
      1,
      {.fault = NCCL_STALE, .fault_rank = 2, .fault_bytes = PART_OF_3 / 2},
-     {"gather of 1500 elements in bf16", "wrong on rank 0 (GPU ", "from rank 2 (GPU "}},
+     {"reduce_scatter of 1500 elements in fp16", "wrong on rank 0 (GPU "}},
     {1, 1, 2, {.fault = NCCL_STALE, .fault_rank = 0}, {"among ranks 0, 1: wrong on rank 1 (GPU "}},
 };
 
