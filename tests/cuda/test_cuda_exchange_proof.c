@@ -152,8 +152,16 @@ typedef struct planted {
     const char *says[4];
 } planted;
 
-/* Bytes of messages: parts of gathers and exchanges are of so many elements that no other is. */
-enum { PART_OF_2 = LARGE / 2 * 4, PART_OF_3 = LARGE / 3 * 4, THIRD_OF_3 = LARGE / 3 / 3 * 4 };
+/* Bytes of messages that only gathers, only exchanges have; half of PART_OF_3 has reduce_scatter,
+ * too. */
+enum {
+    PART_OF_2 = LARGE / 2 * 4,
+    PART_OF_3 = LARGE / 3 * 4,
+    THIRD_OF_2 = LARGE / 2 / 3 * 4,
+    THIRD_OF_3 = LARGE / 3 / 3 * 4
+};
+
+#define UUID "7374616e-642d-696e-2047-50550000000" /* of a stand-in, but for its number */
 
 static const planted all_planted[] = {
     /* A lost tail: of sums, of gathers, of stages; the last element of the part alone. */
@@ -162,8 +170,8 @@ static const planted all_planted[] = {
      2,
      1,
      {.fault = NCCL_CUTS, .fault_rank = 1, .fault_bytes = PART_OF_2},
-     {"gather of 1500 elements in fp32", "among ranks 0, 1: wrong on rank 0 (GPU ",
-      ": 1 elements, numbers 1499 to 1499; ", "the first, from rank 1 (GPU "}},
+     {"gather of 1500 elements in fp32", "among ranks 0, 1: wrong on rank 0 (GPU " UUID "0 on ",
+      ": 1 elements, numbers 1499 to 1499; ", "the first, from rank 1 (GPU " UUID "1 on "}},
     {1,
      1,
      3,
@@ -184,7 +192,12 @@ static const planted all_planted[] = {
      1,
      {.fault = NCCL_STALE, .fault_rank = 2, .fault_bytes = PART_OF_3 / 2},
      {"reduce_scatter of 1500 elements in fp16", "wrong on rank 0 (GPU "}},
-    {1, 1, 2, {.fault = NCCL_STALE, .fault_rank = 0}, {"among ranks 0, 1: wrong on rank 1 (GPU "}},
+    {1,
+     1,
+     2,
+     {.fault = NCCL_STALE, .fault_rank = 0, .fault_bytes = THIRD_OF_2},
+     {"exchange of 1500 elements in fp32", "among ranks 0, 1: wrong on rank 1 (GPU ",
+      ": 250 elements, ", "the first, from rank 0 (GPU "}},
 };
 
 static void check_named(const char *part, const char *message)
@@ -197,7 +210,6 @@ static void answer_when_wrong_then_all_ranks_end_and_all_is_named(void **state)
 {
     (void)state;
     char host[128] = "";
-    sl_device_info info;
     gethostname(host, sizeof host - 1);
     for (size_t i = 0; i < sizeof all_planted / sizeof all_planted[0]; i++) {
         const planted *it = &all_planted[i];
@@ -210,7 +222,6 @@ static void answer_when_wrong_then_all_ranks_end_and_all_is_named(void **state)
         check_named("the self-test of NCCL 2.21.5 failed: ", messages[0]);
         check_named(host, messages[0]);
         check_named("--device cpu works without it, and --self-test off", messages[0]);
-        assert_int_equal(sl_device_query(SL_DEVICE_CUDA, (int)it->how.fault_rank, &info), SL_OK);
     }
     start(&(nccl_standin){.seed = 1}); /* right again: what failed is tried anew */
     assert_true(is_tested(1, 3));
@@ -221,7 +232,7 @@ static void answer_when_wrong_then_all_ranks_end_and_all_is_named(void **state)
 static void bit_when_changed_in_any_kernel_then_is_found(void **state)
 {
     (void)state;
-    enum { RANKS = 3, STRIDE = 11 };
+    enum { RANKS = 3, STRIDE = 19 };
     args.mode = SL_CONFIG_SELF_TEST_FORCE;
     args.is_exact = true;
     start(&(nccl_standin){.seed = 1});
@@ -236,7 +247,7 @@ static void bit_when_changed_in_any_kernel_then_is_found(void **state)
                      nccl_standin_fault_count(), messages[0]);
         found += is_found;
     }
-    assert_true(found > 10);
+    assert_true(found > 5);
 }
 
 int main(void)
