@@ -51,6 +51,7 @@ typedef struct sl_nccl_calls {
     int (*send)(const void *data, size_t count, int type, int peer, void *comm, void *stream);
     int (*receive)(void *data, size_t count, int type, int peer, void *comm, void *stream);
     const char *(*get_error_string)(int result);
+    int (*get_version)(int *out_version); /* 22105: 2.21.5 */
 } sl_nccl_calls;
 
 /* ---- a communicator ---- */

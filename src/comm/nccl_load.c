@@ -21,6 +21,7 @@ static const struct {
     {"ncclSend", offsetof(sl_nccl_calls, send)},
     {"ncclRecv", offsetof(sl_nccl_calls, receive)},
     {"ncclGetErrorString", offsetof(sl_nccl_calls, get_error_string)},
+    {"ncclGetVersion", offsetof(sl_nccl_calls, get_version)},
 };
 
 static sl_nccl_calls loaded;

@@ -343,8 +343,8 @@
       "streams of a GPU wait for host threads by a word in memory")                                \
     X(CHOICE, self_test_mode, "self-test", "auto", "auto|off|force", 0, 0, TB, ADVANCED, 0,        \
       "a GPU proves itself before it is used, within 20 s: once with each driver, cuBLASLt and "   \
-      "build (auto); always, also the cpu device (force); never (off). plan only takes the "       \
-      "option")
+      "build (auto); always, also the cpu device (force); never (off). So do GPUs of ranks "       \
+      "with what they exchange over NCCL. plan only takes the option")
 
 #define SL_CONFIG_LIST_OUTPUT(X)                                                                   \
     X(TEXT, save, "save", "", "DIR", 0, 0, T, SAVING, T, "where checkpoints go")                   \

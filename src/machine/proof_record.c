@@ -2,6 +2,7 @@
 #include "proof_record.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "kernels/kernels.h"
 #include "profile.h"
 
-enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 16 };
+enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 16, GPU_BYTES = 256, DATE_BYTES = 32 };
 
 /* ---- the file ---- */
 
@@ -47,39 +48,48 @@ static const sl_field record_fields[] = {
     {0},
 };
 
-/* Writes the path of a record; release with free(). */
-static sl_status find_path(const sl_proof_record *record, char **out_path)
+static const sl_field exchange_fields[] = {
+    SL_FIELD_AS(CHARS, "gpus", sl_exchange_record, gpus),
+    SL_FIELD_AS(CHARS, "gpu", sl_exchange_record, gpu),
+    SL_FIELD_AS(CHARS, "nccl", sl_exchange_record, nccl),
+    SL_FIELD_AS(CHARS, "build", sl_exchange_record, build),
+    SL_FIELD_AS(CHARS, "date", sl_exchange_record, date),
+    SL_FIELD_AS(OBJECT, "exchanges", sl_exchange_record, part, .fields = part_fields),
+    {0},
+};
+
+/* Writes the path of the record of `name` and `options`; release with free(). */
+static sl_status find_path(const char *name, const char *options, char **out_path)
 {
     char *profile = NULL;
     SL_TRY(sl_profile_find_path(SL_DEVICE_CUDA, 0, &profile));
     *strrchr(profile, '/') = '\0';
-    const int length =
-        asprintf(out_path, "%s/self-test-%s%s.json", profile, record->uuid, record->options);
+    const int length = asprintf(out_path, "%s/self-test-%s%s.json", profile, name, options);
     free(profile);
     if (length < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
     return SL_OK;
 }
 
-static sl_status read_record(const char *path, sl_proof_record *out_record)
+static sl_status read_record(const char *path, const sl_field *fields, void *out_record)
 {
     json_t *root = NULL;
     uint32_t format;
     SL_TRY(sl_json_file_read(AT_FDCWD, NULL, path, FILE_BYTES_MAX, &root));
     sl_status status = sl_fields_read(path, root, format_fields, &format);
     if (status == SL_OK)
-        status = sl_fields_read(path, root, record_fields, out_record);
+        status = sl_fields_read(path, root, fields, out_record);
     json_decref(root);
     return status;
 }
 
-static sl_status format_record(const sl_proof_record *record, char **out_text)
+static sl_status format_record(const sl_field *fields, const void *record, char **out_text)
 {
     static const uint32_t format = FORMAT;
     json_t *root = json_object();
     sl_status status = sl_fields_write(format_fields, &format, root);
     if (status == SL_OK)
-        status = sl_fields_write(record_fields, record, root);
+        status = sl_fields_write(fields, record, root);
     *out_text =
         status == SL_OK ? sl_json_file_dump(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(root);
@@ -87,6 +97,25 @@ static sl_status format_record(const sl_proof_record *record, char **out_text)
     if (!*out_text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the record of a self-test");
     return SL_OK;
+}
+
+static sl_status write_record(const char *path, const sl_field *fields, const void *record)
+{
+    char *text = NULL;
+    sl_status status = format_record(fields, record, &text);
+    if (status == SL_OK)
+        status = sl_profile_save_text(path, text);
+    free(text);
+    return status;
+}
+
+/* Now, in UTC; as it was where the clock is of no use. */
+static void write_date(char date[DATE_BYTES])
+{
+    struct tm parts;
+    const time_t now = time(NULL);
+    if (gmtime_r(&now, &parts))
+        strftime(date, DATE_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 
 /* ---- whose it is ---- */
@@ -101,6 +130,11 @@ const char *sl_proof_part_name(sl_proof_kind kind)
     return names[kind];
 }
 
+static void write_gpu(const sl_device_info *info, char out_text[GPU_BYTES])
+{
+    snprintf(out_text, GPU_BYTES, "%.100s, %.150s", info->name, info->detail);
+}
+
 void sl_proof_record_init(const sl_device_info *info, const sl_cuda_options *options,
                           sl_proof_record *out_record)
 {
@@ -108,7 +142,7 @@ void sl_proof_record_init(const sl_device_info *info, const sl_cuda_options *opt
     const sl_cuda_options all = options ? *options : (sl_cuda_options){0};
     *out_record = (sl_proof_record){0};
     snprintf(out_record->uuid, sizeof out_record->uuid, "%s", info->uuid);
-    snprintf(out_record->gpu, sizeof out_record->gpu, "%.100s, %.150s", info->name, info->detail);
+    write_gpu(info, out_record->gpu);
     snprintf(out_record->kernels, sizeof out_record->kernels, "%.250s",
              !kernels || all.own_products ? "our own" : kernels->description());
     snprintf(out_record->options, sizeof out_record->options, "%s%s%s",
@@ -128,27 +162,61 @@ void sl_proof_record_find(sl_proof_record *record)
 {
     char *path = NULL;
     sl_proof_record found = {0};
-    if (!*record->uuid || find_path(record, &path) != SL_OK)
+    if (!*record->uuid || find_path(record->uuid, record->options, &path) != SL_OK)
         return;
-    if (read_record(path, &found) == SL_OK && is_same(record, &found))
+    if (read_record(path, record_fields, &found) == SL_OK && is_same(record, &found))
         *record = found;
     free(path);
 }
 
 sl_status sl_proof_record_save(sl_proof_record *record)
 {
-    char *path = NULL, *text = NULL;
-    struct tm parts;
-    const time_t now = time(NULL);
+    char *path = NULL;
     if (!*record->uuid)
         SL_FAIL(SL_ERROR_MISSING, "the driver does not tell the GPU's UUID");
-    if (gmtime_r(&now, &parts))
-        strftime(record->date, sizeof record->date, "%Y-%m-%dT%H:%M:%SZ", &parts);
-    SL_TRY(find_path(record, &path));
-    sl_status status = format_record(record, &text);
-    if (status == SL_OK)
-        status = sl_profile_save_text(path, text);
-    free(text);
+    write_date(record->date);
+    SL_TRY(find_path(record->uuid, record->options, &path));
+    const sl_status status = write_record(path, record_fields, record);
+    free(path);
+    return status;
+}
+
+/* ---- of exchanges ---- */
+
+void sl_exchange_record_init(const sl_device_info *info, const sl_hash_value *gpus, int version,
+                             sl_exchange_record *out_record)
+{
+    *out_record = (sl_exchange_record){0};
+    if (gpus)
+        snprintf(out_record->gpus, sizeof out_record->gpus, "nccl-%016" PRIx64 "%016" PRIx64,
+                 gpus->high, gpus->low);
+    write_gpu(info, out_record->gpu);
+    snprintf(out_record->nccl, sizeof out_record->nccl, "NCCL %d.%d.%d", version / 10000,
+             version / 100 % 100, version % 100);
+    sl_build_id_read(out_record->build);
+}
+
+void sl_exchange_record_find(sl_exchange_record *record)
+{
+    char *path = NULL;
+    sl_exchange_record found = {0};
+    if (!*record->gpus || find_path(record->gpus, "", &path) != SL_OK)
+        return;
+    if (read_record(path, exchange_fields, &found) == SL_OK &&
+        strcmp(record->gpus, found.gpus) == 0 && strcmp(record->gpu, found.gpu) == 0 &&
+        strcmp(record->nccl, found.nccl) == 0 && strcmp(record->build, found.build) == 0)
+        *record = found;
+    free(path);
+}
+
+sl_status sl_exchange_record_save(sl_exchange_record *record)
+{
+    char *path = NULL;
+    if (!*record->gpus)
+        SL_FAIL(SL_ERROR_MISSING, "the driver does not tell the UUID of each GPU");
+    write_date(record->date);
+    SL_TRY(find_path(record->gpus, "", &path));
+    const sl_status status = write_record(path, exchange_fields, record);
     free(path);
     return status;
 }

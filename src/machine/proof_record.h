@@ -8,6 +8,7 @@
 #ifndef SL_MACHINE_PROOF_RECORD_H
 #define SL_MACHINE_PROOF_RECORD_H
 
+#include "base/hash.h"
 #include "device/device.h"
 
 /* X(NAME, name): the parts of a self-test, in their order (selftest/selftest.h). */
@@ -53,6 +54,17 @@ typedef struct sl_proof_record {
     sl_proof_part parts[SL_PROOF_PARTS];
 } sl_proof_record;
 
+/* The same of what the GPUs of ranks exchange over NCCL (session/exchange_proof.h): one file for
+ * each list of GPUs, self-test-nccl-HASH.json. */
+typedef struct sl_exchange_record {
+    char gpus[40]; /* hash of the layout and the UUIDs by rank; "": unknown, and nothing is kept */
+    char gpu[256]; /* the first rank's: name, architecture, driver, CUDA */
+    char nccl[32]; /* "NCCL 2.21.5" */
+    char build[96];
+    char date[32]; /* ISO 8601, UTC */
+    sl_proof_part part;
+} sl_exchange_record;
+
 /* "image", ...; valid for ever. */
 const char *sl_proof_part_name(sl_proof_kind kind);
 
@@ -66,6 +78,12 @@ void sl_proof_record_find(sl_proof_record *record);
 
 /* Writes the file in one step. SL_ERROR_MISSING: there is no place; SL_ERROR_IO. */
 sl_status sl_proof_record_save(sl_proof_record *record);
+
+/* The same of a record of exchanges. `gpus` NULL: a UUID is unknown; `version` as NCCL tells it. */
+void sl_exchange_record_init(const sl_device_info *info, const sl_hash_value *gpus, int version,
+                             sl_exchange_record *out_record);
+void sl_exchange_record_find(sl_exchange_record *record);
+sl_status sl_exchange_record_save(sl_exchange_record *record);
 
 /* The first part that failed; NULL: none. */
 const sl_proof_part *sl_proof_record_failure(const sl_proof_record *record,

@@ -317,6 +317,11 @@ void sl_gpu_ranks_set_timeout(sl_gpu_ranks *it, double timeout_s)
             sl_nccl_set_timeout(it->groups[i].nccl, timeout_s);
 }
 
+sl_gpu_ranks_place sl_gpu_ranks_place_of(const sl_gpu_ranks *it)
+{
+    return (sl_gpu_ranks_place){it->ops, it->device, it->stream};
+}
+
 uint64_t sl_gpu_ranks_taken_bytes(const sl_gpu_ranks *it)
 {
     return it->taken_bytes;

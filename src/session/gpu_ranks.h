@@ -9,7 +9,7 @@
 #define SL_SESSION_GPU_RANKS_H
 
 #include "comm/comm.h"
-#include "device/cuda_options.h"
+#include "device/device.h"
 #include "engine/engine.h"
 #include "sluice/device.h"
 
@@ -45,6 +45,16 @@ sl_status sl_gpu_ranks_open(const sl_gpu_ranks_args *args, sl_gpu_ranks **out_gp
 void sl_gpu_ranks_close(sl_gpu_ranks *gpus);
 
 void sl_gpu_ranks_set_timeout(sl_gpu_ranks *gpus, double timeout_s);
+
+/* This rank's GPU, and the stream in which the communicators met: for work before the engine opens.
+ */
+typedef struct sl_gpu_ranks_place {
+    const sl_device_ops *ops;
+    sl_device *device;
+    sl_device_stream *stream;
+} sl_gpu_ranks_place;
+
+sl_gpu_ranks_place sl_gpu_ranks_place_of(const sl_gpu_ranks *gpus);
 
 /* What opening took of the GPU's memory, as CUDA counts it. */
 uint64_t sl_gpu_ranks_taken_bytes(const sl_gpu_ranks *gpus);

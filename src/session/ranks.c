@@ -135,7 +135,7 @@ static sl_status poll(void *user)
     return sl_comm_poll(end->comm);
 }
 
-static sl_engine_ranks make_table(sl_ranks_end *end)
+sl_engine_ranks sl_ranks_make_table(sl_ranks_end *end)
 {
     return (sl_engine_ranks){.size = sl_comm_size(end->comm),
                              .rank = sl_comm_rank(end->comm),
@@ -155,7 +155,7 @@ void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks)
 {
     *out_ranks = (sl_ranks){.world = world};
     out_ranks->end[SL_COMM_WORLD] = (sl_ranks_end){out_ranks, world};
-    out_ranks->table = make_table(&out_ranks->end[SL_COMM_WORLD]);
+    out_ranks->table = sl_ranks_make_table(&out_ranks->end[SL_COMM_WORLD]);
 }
 
 sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
@@ -269,7 +269,7 @@ static sl_status split(sl_ranks *ranks, sl_comm_group group, sl_engine_ranks *ou
     sl_comm_group_members(&ranks->layout, group, ranks->table.rank, members);
     SL_TRY(sl_comm_split(ranks->world, sl_comm_group_name(group), members, size, &end->comm));
     end->ranks = ranks;
-    *out_table = make_table(end);
+    *out_table = sl_ranks_make_table(end);
     return SL_OK;
 }
 

@@ -113,6 +113,9 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
     return ranks->table.rank == 0;
 }
 
+/* What ranks exchange through the memory of hosts, whatever their devices are. */
+sl_engine_ranks sl_ranks_make_table(sl_ranks_end *end);
+
 /* One of the tables, as the engine takes it; NULL: there are none of this kind. */
 static inline const sl_engine_ranks *sl_ranks_others(const sl_engine_ranks *table)
 {

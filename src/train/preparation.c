@@ -20,6 +20,7 @@
 #include "encoding.h"
 #include "schedule.h"
 #include "search/free_memory.h"
+#include "session/exchange_proof.h"
 #include "train/data/tokenizer.h"
 
 /* ---- options ---- */
@@ -69,6 +70,14 @@ static sl_status choose_layout(sl_trainer *trainer)
 static sl_status divide_ranks(sl_trainer *trainer)
 {
     return sl_ranks_divide(&trainer->ranks, trainer->config);
+}
+
+/* Before anything is computed, and before the memory that NCCL takes for large exchanges is counted
+ * as free. */
+static sl_status prove_exchanges(sl_trainer *trainer)
+{
+    const sl_exchange_proof_args args = sl_exchange_proof_choose(trainer->config);
+    return sl_exchange_proof_run(&trainer->ranks, &args);
 }
 
 /* A step has --global-batch rows, if that is known, of all data-parallel ranks together. */
@@ -597,8 +606,9 @@ static const struct step {
     {choose_layout, ALL},   /* for this shape: fills in --tp, --pp and --zero where they are auto */
     {divide_ranks,
      SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* by checked --tp, --pp, --zero; fills in --dp */
-    {settle_batch, ALL},                   /* of --dp ranks; a plan fills --dp in here */
-    {plan_ranks, SL_CONFIG_PLAN},          /* by --dp */
+    {prove_exchanges, SL_CONFIG_TRAIN | SL_CONFIG_PROFILE}, /* of these groups, over NCCL */
+    {settle_batch, ALL},          /* of --dp ranks; a plan fills --dp in here */
+    {plan_ranks, SL_CONFIG_PLAN}, /* by --dp */
     {lock_save, SL_CONFIG_TRAIN}, /* before anything is written, and before hours of text */
     {settle_logs, ALL},           /* under the lock: no other run has this directory */
     {check_outputs, ALL},

@@ -564,5 +564,8 @@ void sl_training_begin(sl_trainer *trainer, const volatile sig_atomic_t *stop,
                                   .evaluated_step = UINT64_MAX,
                                   .saved_ns = sl_clock_now_ns()};
     out_training->end.last_loss = NAN;
+    for (int group = 0; group < SL_COMM_GROUP_COUNT && trainer->ranks.world; group++)
+        out_training->sent_bytes[group] =
+            sl_comm_sent_bytes(trainer->ranks.world, (sl_comm_group)group);
     sl_update_rules_list_rates(trainer->config, take_rate, out_training);
 }

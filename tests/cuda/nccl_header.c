@@ -34,5 +34,7 @@ int sl_nccl_header_check(void)
     sum += ncclCommAbort(comm) + ncclGroupStart() + ncclGroupEnd();
     sum += ncclSend(data, (size_t)1, ncclInt8, 1, comm, stream);
     sum += ncclRecv(data, (size_t)1, ncclInt8, 1, comm, stream);
+    int version = 0;
+    sum += ncclGetVersion(&version);
     return sum + (ncclGetErrorString(error) != NULL) + (config.magic != 0xcafebeef);
 }

@@ -56,7 +56,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static nccl_standin how;
 static world worlds[WORLDS_MAX];
-static uint32_t world_count, open_count, kernel_count, begun_count;
+static uint32_t world_count, open_count, kernel_count, begun_count, fault_count;
+static struct {
+    char *data;
+    size_t count;
+} sent_before[RANKS_MAX]; /* NCCL_STALE: to each rank */
 static pthread_mutex_t device_locks[RANKS_MAX] =
     {/* one communication kernel of a rank at a time */
      PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
@@ -186,6 +190,66 @@ static uint32_t find_partners(const world *it, const kernel *mine)
     return partners;
 }
 
+static bool spoils(nccl_fault fault, int rank, size_t count)
+{
+    const bool is_hit = how.fault == fault && (uint32_t)rank == how.fault_rank &&
+                        (how.fault_bytes == 0 || how.fault_bytes == count);
+    fault_count += is_hit;
+    return is_hit;
+}
+
+/* Copies what was sent to this rank before, and keeps what is sent now. */
+static void deliver_stale(const message *from, char *to)
+{
+    const int peer = from->peer;
+    char *kept = malloc(from->count);
+    if (!kept)
+        abort();
+    memcpy(kept, from->data, from->count);
+    memcpy(to, sent_before[peer].count == from->count ? sent_before[peer].data : kept, from->count);
+    free(sent_before[peer].data);
+    sent_before[peer].data = kept;
+    sent_before[peer].count = from->count;
+}
+
+static void deliver(const kernel *sender, const message *from, char *to)
+{
+    const int rank = sender->comm->rank;
+    if (spoils(NCCL_STALE, rank, from->count)) {
+        deliver_stale(from, to);
+        return;
+    }
+    const size_t lost = spoils(NCCL_CUTS, rank, from->count) ? 4 : 0;
+    memcpy(to, from->data, from->count > lost ? from->count - lost : 0);
+    if (how.fault == NCCL_FLIPS && sender->number == how.fault_kernel && fault_count++ == 0) {
+        const uint32_t bit = draw((uint32_t)(8 * from->count));
+        to[bit / 8] = (char)((unsigned char)to[bit / 8] ^ 1u << bit % 8);
+    }
+}
+
+/* Of the first two that are as long as each other. */
+static void swap_received(const kernel *it)
+{
+    const message *first = NULL;
+    for (uint32_t i = 0; i < it->message_count; i++) {
+        const message *one = &it->messages[i];
+        if (one->is_send || (first && one->count != first->count))
+            continue;
+        if (!first) {
+            first = one;
+            continue;
+        }
+        if (!spoils(NCCL_SWAPS, it->comm->rank, one->count))
+            return;
+        for (size_t byte = 0; byte < one->count; byte++) {
+            const char kept = first->data[byte];
+            first->data[byte] = one->data[byte];
+            one->data[byte] = kept;
+        }
+        return;
+    }
+}
+
 /* Copies all that the partners send, or, only looking, says whether everything agrees. */
 static bool move_all(const world *it, uint32_t partners, bool copies)
 {
@@ -200,7 +264,7 @@ static bool move_all(const world *it, uint32_t partners, bool copies)
             if (!other || other->count != one->count || other->type != one->type)
                 return false;
             if (copies)
-                memcpy(other->data, one->data, one->count);
+                deliver(sender, one, other->data);
         }
         for (int to = 0; (partners >> from & 1) && to < it->size; to++)
             if ((partners >> to & 1) && count_between(it->waiting[to], from, false) != sent[to])
@@ -224,6 +288,8 @@ static void meet(world *it, kernel *mine)
         it->error = INVALID_USAGE;
     for (int rank = 0; rank < it->size; rank++)
         if (partners >> rank & 1) {
+            if (!it->error)
+                swap_received(it->waiting[rank]);
             it->waiting[rank]->is_over = true;
             it->waiting[rank] = NULL;
         }
@@ -375,6 +441,12 @@ static const char *get_error_string(int result)
                                      : "unhandled system error";
 }
 
+static int get_version(int *out_version)
+{
+    *out_version = how.version ? how.version : 22105;
+    return SL_NCCL_SUCCESS;
+}
+
 const sl_nccl_calls *nccl_standin_calls(void)
 {
     static const sl_nccl_calls calls = {.get_unique_id = get_unique_id,
@@ -387,7 +459,8 @@ const sl_nccl_calls *nccl_standin_calls(void)
                                         .group_end = group_end,
                                         .send = send_data,
                                         .receive = receive_data,
-                                        .get_error_string = get_error_string};
+                                        .get_error_string = get_error_string,
+                                        .get_version = get_version};
     return &calls;
 }
 
@@ -413,7 +486,12 @@ void nccl_standin_reset(const nccl_standin *with)
 {
     pthread_mutex_lock(&lock);
     how = *with;
-    kernel_count = begun_count = open_count = 0;
+    kernel_count = begun_count = open_count = fault_count = 0;
+    for (int rank = 0; rank < RANKS_MAX; rank++) {
+        free(sent_before[rank].data);
+        sent_before[rank].data = NULL;
+        sent_before[rank].count = 0;
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -429,6 +507,14 @@ uint32_t nccl_standin_kernel_count(void)
 {
     pthread_mutex_lock(&lock);
     uint32_t count = kernel_count;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+uint32_t nccl_standin_fault_count(void)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t count = fault_count;
     pthread_mutex_unlock(&lock);
     return count;
 }

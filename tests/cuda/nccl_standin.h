@@ -16,6 +16,15 @@
 
 #include "comm/nccl.h"
 
+/* What goes wrong with data, while no call fails. */
+typedef enum nccl_fault {
+    NCCL_NO_FAULT,
+    NCCL_FLIPS, /* one bit of what kernel `fault_kernel` sends */
+    NCCL_SWAPS, /* rank `fault_rank` gets the data of two others in each other's place */
+    NCCL_CUTS,  /* of what it sends the last four bytes do not come */
+    NCCL_STALE  /* it sends to each what it sent before */
+} nccl_fault;
+
 typedef struct nccl_standin {
     uint64_t seed;
     uint32_t delay_us;    /* the longest of a kernel; 0: none */
@@ -23,7 +32,11 @@ typedef struct nccl_standin {
     uint32_t hang_kernel; /* likewise: never ends, until its communicator is aborted */
     uint32_t refuse_init; /* rank + 1 whose meeting fails */
     bool hangs_in_abort;  /* aborts take ten seconds */
-    bool is_absent;       /* sl_nccl_load looks for the library, as it would without a stand-in */
+    nccl_fault fault;
+    uint32_t fault_kernel, fault_rank; /* the kernel from 1, counted over all ranks */
+    uint64_t fault_bytes;              /* only in messages of so many; 0: in all */
+    int version;                       /* 0: 2.21.5 */
+    bool is_absent; /* sl_nccl_load looks for the library, as it would without a stand-in */
 } nccl_standin;
 
 const sl_nccl_calls *nccl_standin_calls(void);
@@ -38,5 +51,8 @@ void nccl_standin_use_device(int device);
 /* Communicators that are neither destroyed nor aborted; kernels that ran to their end. */
 uint32_t nccl_standin_open_count(void);
 uint32_t nccl_standin_kernel_count(void);
+
+/* How many messages were spoiled. */
+uint32_t nccl_standin_fault_count(void);
 
 #endif
