@@ -128,8 +128,11 @@ typedef sl_status (*sl_text)(void *user, uint32_t sample, const char *bytes, uin
  * unless they are given. The text is that of `sluice generate` from a checkpoint saved now. The
  * call takes memory of its own for a copy of the parameters, under "device-memory" and
  * "host-memory" of `settings`, and frees it. sl_session_stop ends the text early, with SL_OK.
- * SL_ERROR_USAGE: a wrong setting, a model of the program's own, more than one rank, or a tokenizer
- * that is not known. SL_ERROR_FIT: the copy does not fit. A failure leaves the session usable. */
+ * Several ranks make the call together; each holds its part of the copy, as "tp", "pp", "dp" and
+ * "zero" of the session say, and `text` of each gets the whole text. SL_ERROR_USAGE: a wrong
+ * setting, a model of the program's own, or a tokenizer that is not known. SL_ERROR_FIT: the copy
+ * does not fit. A failure leaves the session usable; on several ranks only these two failures do,
+ * and after another one the session can only be closed. SL_ERROR_RANK: another rank is lost. */
 SL_API sl_status sl_session_generate(sl_session *session, const char *const *settings,
                                      const char *prompt, sl_text text, void *user);
 

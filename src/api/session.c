@@ -72,8 +72,7 @@ sl_status sl_session_open(const sl_options *options, sl_session **out_session)
     return sl_first_failure_return(&failure);
 }
 
-/* Keeps a failure after which the session can only be closed, and tells the other ranks at once. */
-static sl_status note(sl_session *session, sl_status status, sl_first_failure *also)
+sl_status sl_session_note(sl_session *session, sl_status status, sl_first_failure *also)
 {
     if (status == SL_OK)
         return status;
@@ -103,7 +102,7 @@ sl_status sl_session_close(sl_session *session)
         return SL_OK;
     SL_LOG_ENTER(&session->log);
     if (session->has_begun && session->failure.status == SL_OK)
-        (void)note(session, sl_engine_drain(session->trainer.runtime->engine), &failure);
+        (void)sl_session_note(session, sl_engine_drain(session->trainer.runtime->engine), &failure);
     sl_first_failure_keep(&failure, end_training(session));
     sl_trainer_leave_ranks(&session->trainer, sl_first_failure_return(&failure));
     if (!free_session(session))
@@ -160,7 +159,7 @@ sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
     SL_TRY(sl_session_check(session));
     if (sl_training_must_stop(&session->training))
         SL_FAIL(SL_ERROR_STOPPED, "the session was stopped");
-    const sl_status status = note(session, run_step(session, &report), NULL);
+    const sl_status status = sl_session_note(session, run_step(session, &report), NULL);
     if (status == SL_OK && out_step)
         give_step(&report, &session->training.end, out_step);
     return status;
@@ -170,7 +169,7 @@ sl_status sl_session_train(sl_session *session, const char **out_reason)
 {
     SL_SESSION_ENTER(session);
     SL_TRY(sl_session_check(session));
-    SL_TRY(note(session, sl_loop_steps(&session->training), NULL));
+    SL_TRY(sl_session_note(session, sl_loop_steps(&session->training), NULL));
     if (out_reason)
         *out_reason = session->training.end.reason;
     return SL_OK;
@@ -184,7 +183,7 @@ sl_status sl_session_evaluate(sl_session *session, double *out_loss)
     if (!session->trainer.eval_loader.row)
         SL_FAIL(SL_ERROR_USAGE, "there are no data to evaluate on: set eval-data or split, or give "
                                 "rows by sl_options_set_eval_rows");
-    SL_TRY(note(session, sl_training_validate(&session->training, &report), NULL));
+    SL_TRY(sl_session_note(session, sl_training_validate(&session->training, &report), NULL));
     if (report.is_partial)
         SL_FAIL(SL_ERROR_STOPPED, "the session was stopped in an evaluation");
     *out_loss = report.loss;
@@ -199,7 +198,7 @@ sl_status sl_session_save(sl_session *session)
         SL_FAIL(SL_ERROR_USAGE, "there is nowhere to save to: set the option save");
     const sl_status status = sl_training_save(&session->training);
     if (session->training.has_others) /* one rank alone would wait for the others */
-        (void)note(session, status, NULL);
+        (void)sl_session_note(session, status, NULL);
     return status;
 }
 

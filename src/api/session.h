@@ -51,4 +51,8 @@ static inline void sl_session_leave(sl_ranks *const *ranks)
 /* SL_OK, or the failure after which nothing more is done. */
 sl_status sl_session_check(const sl_session *session);
 
+/* Returns `status`, if it is a failure after it was kept, in *also too, which may be NULL: the
+ * session can only be closed, and the other ranks are told at once. */
+sl_status sl_session_note(sl_session *session, sl_status status, sl_first_failure *also);
+
 #endif

@@ -13,10 +13,12 @@ enum {
     REPEATS_MOST = 64,
     QUICK_ROUNDS = 3,
     ROUNDS = 7,
-    CASES_MAX = 18
+    CASES_MAX = 24,
+    SIZES = 4,
+    QUICK_SIZES = 2
 };
 
-static const uint64_t case_bytes[] = {64 << 10, 2 << 20, BYTES_MOST};
+static const uint64_t case_bytes[SIZES] = {64 << 10, 2 << 20, 16 << 20, BYTES_MOST};
 
 /* `bytes` are those that each rank holds in the end: of the sum, of all parts, of what it took. */
 typedef struct exchange {
@@ -101,7 +103,7 @@ static void add_cases(bool is_quick, exchanges *it)
 {
     const uint32_t rank_count = sl_comm_size(it->call.world);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        for (size_t size = 0; size < sizeof case_bytes / sizeof case_bytes[0] - is_quick; size++)
+        for (int size = 0; size < (is_quick ? QUICK_SIZES : SIZES); size++)
             for (int type = 0; type <= kinds[k].has_types; type++)
                 it->cases[it->count++] =
                     (exchange_case){.kind = &kinds[k],

@@ -11,8 +11,6 @@
 #include "foreign/weights.h"
 #include "tensors/across.h"
 
-enum { COPY_ELEMENTS = 1 << 18 };
-
 static sl_status has_file(const char *directory, const char *name, bool *out_has_file)
 {
     char *path = NULL;
@@ -92,36 +90,18 @@ void sl_model_directory_close(sl_model_directory *source)
     *source = (sl_model_directory){0};
 }
 
-/* Both models have the same shape on one rank, so the same panels in the same order. */
-static sl_status copy_tensor(const sl_model_directory *source, const sl_tensor_spec *tensor,
-                             uint32_t index, const sl_tensor_io *io, float *buffer)
-{
-    const sl_tensor_spec *from = &source->open_tensors[index];
-    if (strcmp(from->name, tensor->name) != 0 || from->first_row != tensor->first_row ||
-        from->element_count != tensor->element_count)
-        SL_FAIL(SL_ERROR_INTERNAL, "%s is not %s", from->name, tensor->name);
-    for (uint64_t done = 0; done < tensor->element_count; done += COPY_ELEMENTS) {
-        const uint64_t rest = tensor->element_count - done;
-        const uint64_t count = rest < COPY_ELEMENTS ? rest : COPY_ELEMENTS;
-        SL_TRY(source->open_io->read(source->open_io->user, SL_GROUP_PARAM, index, done, count,
-                                     buffer));
-        SL_TRY(io->write(io->user, SL_GROUP_PARAM, index, done, count, buffer));
-    }
-    return SL_OK;
-}
-
 static sl_status copy_open(const sl_model_directory *source, const sl_tensor_spec *tensors,
                            uint32_t tensor_count, const sl_tensor_io *io)
 {
-    sl_status status = SL_OK;
-    if (tensor_count != source->open_count)
-        SL_FAIL(SL_ERROR_INTERNAL, "%u tensors of %u", source->open_count, tensor_count);
-    float *buffer = malloc(COPY_ELEMENTS * sizeof *buffer);
-    if (!buffer)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to copy a model");
-    for (uint32_t t = 0; t < tensor_count && status == SL_OK; t++)
-        status = copy_tensor(source, &tensors[t], t, io, buffer);
-    free(buffer);
+    sl_full_tensors *to = NULL;
+    SL_TRY(sl_full_tensors_open(tensors, tensor_count, &to));
+    const sl_full_tensors_copy_args args = {.from = source->open_tensors,
+                                            .from_io = source->open_io,
+                                            .to = to,
+                                            .to_io = io,
+                                            .ranks = source->open_ranks};
+    const sl_status status = sl_full_tensors_copy(&args);
+    sl_full_tensors_close(to);
     return status;
 }
 

@@ -6,14 +6,15 @@
 
 #include "checkpoint.h"
 #include "model/architecture.h"
+#include "tensors/full_tensors.h"
 
 typedef struct sl_model_directory {
     char *directory;                /* of a Hugging Face model, else NULL */
     sl_checkpoint *checkpoint;      /* else NULL */
     struct sl_model_pieces *pieces; /* else NULL */
     const sl_tensor_io *open_io;    /* of a model that is open, and its tensors; else NULL */
-    const sl_tensor_spec *open_tensors;
-    uint32_t open_count;
+    const sl_full_tensors *open_tensors;
+    const sl_engine_ranks *open_ranks; /* that hold it together; NULL: this process alone does */
     sl_model_shape shape;
     const char *tokenizer;      /* of the checkpoint; NULL: not known, as of a Hugging Face model */
     struct sl_adapter *adapter; /* of LoRA, from a directory of PEFT's; else NULL */

@@ -208,14 +208,16 @@ static sl_status try_micro_batches(chooser *self, const sl_comm_layout *layout)
     return SL_OK;
 }
 
-/* A tensor is split within a node, unless somebody asks for more. */
+/* A tensor is split within a node, unless somebody asks for more; or, of machines that are there,
+ * over whole ones: what joins them was measured. */
 static bool may_split(const sl_cluster_question *question, uint32_t tensor)
 {
+    const sl_cluster *cluster = question->job.cluster;
+    const bool is_over_nodes = cluster->rank && tensor % cluster->node_gpus == 0;
     if (question->tensor)
         return tensor == question->tensor;
-    return tensor <= question->job.cluster->node_gpus &&
-           sl_model_shape_may_split(&question->job.shape, tensor) &&
-           question->job.cluster->node_gpus % tensor == 0;
+    return sl_model_shape_may_split(&question->job.shape, tensor) &&
+           (cluster->node_gpus % tensor == 0 || is_over_nodes);
 }
 
 static sl_status try_layouts(chooser *self)

@@ -33,22 +33,24 @@ static sl_cluster_link find_link(const sl_machine *machine, sl_type type)
                              .seconds = rate->seconds / 2};
 }
 
-void sl_cluster_here(const sl_search *search, uint32_t rank_count, sl_cluster_rank *out_rank,
-                     sl_cluster *out_cluster)
+void sl_cluster_here(const sl_search *search, uint32_t node_ranks, const sl_cluster_link *network,
+                     sl_cluster_rank *out_rank, sl_cluster *out_cluster)
 {
     const sl_machine *machine = &search->task.machine;
-    const double ranks = rank_count;
+    const double ranks = node_ranks;
     *out_rank = (sl_cluster_rank){.machine = *machine};
     set_budgets(search, out_rank);
     *out_cluster = (sl_cluster){
         .rank = out_rank,
-        .node_gpus = rank_count,
-        .node_cores = search->task.target.worker_count * rank_count,
+        .node_gpus = node_ranks,
+        .node_cores = search->task.target.worker_count * node_ranks,
         .host_link = {machine->copy_rate[SL_LANE_H2D], 1, machine->copy_seconds[SL_LANE_H2D]},
         .link = find_link(machine, search->task.type),
         .disk_bytes = out_rank->budget[SL_TIER_DISK],
         .disk_read_rate = machine->copy_rate[SL_LANE_READ] * ranks,
         .disk_write_rate = machine->copy_rate[SL_LANE_WRITE] * ranks,
         .sums = SL_CLUSTER_PAIRWISE};
+    if (network)
+        out_cluster->network = *network;
     snprintf(out_cluster->name, sizeof out_cluster->name, "this machine");
 }

@@ -286,7 +286,7 @@
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
     X(COUNT, tp, "tp", "1", "N|auto", 1, 1e5, TGEV, RANKS, TGEV,                                   \
       "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them; " \
-      "auto: chosen for this machine; of convert: pieces of --format megatron")                    \
+      "auto: chosen for these ranks; of convert: pieces of --format megatron")                     \
     X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, TGE, RANKS, 0,                                    \
       "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
       "(what --tp leaves of the ranks)")                                                           \

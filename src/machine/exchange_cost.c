@@ -86,10 +86,8 @@ static sl_op_rate exchange_rate(const sl_exchange_cost *cost, double counted, do
     return (sl_op_rate){0, counted / (times * cost->byte_seconds), times * cost->seconds};
 }
 
-static void set_exchanges(const sl_exchange_cost *tensor, const sl_exchange_cost *data,
-                          sl_type type, uint32_t grad_bytes, sl_machine *machine)
+static void set_tensor_exchanges(const sl_exchange_cost *tensor, sl_type type, sl_machine *machine)
 {
-    const double stored = grad_bytes, wire = (double)sl_type_bytes(type);
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
         if (sl_op_exchanges((sl_op_kind)kind))
             machine->op[kind][type] = exchange_rate(tensor, 2, 2);
@@ -97,6 +95,12 @@ static void set_exchanges(const sl_exchange_cost *tensor, const sl_exchange_cost
                                SL_OP_SCATTER_COLUMNS};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         machine->op[rows[i]][type] = exchange_rate(tensor, 1 + 1.0 / tensor->ranks, 1);
+}
+
+static void set_data_exchanges(const sl_exchange_cost *data, sl_type type, uint32_t grad_bytes,
+                               sl_machine *machine)
+{
+    const double stored = grad_bytes, wire = (double)sl_type_bytes(type);
     machine->op[SL_OP_ALL_REDUCE_GRADIENT][type] = exchange_rate(data, 2 * stored / wire, 2);
     machine->op[SL_OP_REDUCE_SCATTER_GRADIENT][type] = exchange_rate(data, 2 * stored / wire, 1);
     machine->op[SL_OP_ALL_GATHER_CHUNK][type] = exchange_rate(data, 2, 1);
@@ -122,21 +126,32 @@ static void set_copies(const sl_cluster *cluster, sl_machine *machine)
     machine->mixed_disk_rate = (cluster->disk_read_rate + cluster->disk_write_rate) / 2 / gpus;
 }
 
+/* Its rates of exchanges were measured, or are guesses, within the machine. Those of data-parallel
+ * ranks are counted by estimates of a whole step. */
+static sl_machine measured_machine(const sl_cluster *cluster, const sl_exchange_cost *tensor)
+{
+    sl_machine machine = cluster->rank->machine;
+    for (int type = 0; tensor->leaves_node && type < SL_TYPE_COUNT; type++)
+        set_tensor_exchanges(tensor, (sl_type)type, &machine);
+    return machine;
+}
+
 sl_machine sl_cluster_machine(const sl_cluster *cluster, const sl_comm_layout *layout,
                               uint32_t grad_bytes)
 {
-    if (cluster->rank)
-        return cluster->rank->machine;
     const uint32_t cores = cluster->node_cores / cluster->node_gpus;
     const sl_exchange_cost tensor = sl_exchange_cost_of(cluster, layout, SL_COMM_TENSOR);
     const sl_exchange_cost data = sl_exchange_cost_of(cluster, layout, SL_COMM_DATA);
+    if (cluster->rank)
+        return measured_machine(cluster, &tensor);
     sl_machine machine = sl_machine_default_gpu(0, cores ? cores : 1);
     machine.host_memory_rate =
         cluster->host_byte_rate * cluster->host_efficiency / cluster->node_gpus;
     set_compute(cluster, &machine);
     set_copies(cluster, &machine);
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
-        set_exchanges(&tensor, &data, (sl_type)type, grad_bytes, &machine);
+        set_tensor_exchanges(&tensor, (sl_type)type, &machine);
+        set_data_exchanges(&data, (sl_type)type, grad_bytes, &machine);
         machine.host_update[type].byte_rate = machine.host_memory_rate;
     }
     machine.is_described = true;

@@ -378,9 +378,11 @@ void sl_ranks_close(sl_ranks *ranks)
     *ranks = (sl_ranks){0};
 }
 
-sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status)
+/* `what`: the rank that failed did. */
+static sl_status agree_on_failure(const sl_ranks *ranks, sl_status status, sl_status failure,
+                                  const char *what)
 {
-    const uint32_t own = status == SL_ERROR_DAMAGED;
+    const uint32_t own = status == failure;
     uint32_t all[SL_COMM_RANKS_MAX] = {0};
     sl_first_failure found = {0};
     if (!ranks->world || (status != SL_OK && !own))
@@ -390,8 +392,18 @@ sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status)
     SL_TRY(sl_first_failure_return(&found));
     for (uint32_t rank = 0; rank < ranks->table.size; rank++)
         if (all[rank])
-            SL_FAIL(SL_ERROR_DAMAGED, "rank %u found damage in what it loaded", rank);
+            SL_FAIL(failure, "rank %u %s", rank, what);
     return SL_OK;
+}
+
+sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status)
+{
+    return agree_on_failure(ranks, status, SL_ERROR_DAMAGED, "found damage in what it loaded");
+}
+
+sl_status sl_ranks_agree_on_fit(const sl_ranks *ranks, sl_status status)
+{
+    return agree_on_failure(ranks, status, SL_ERROR_FIT, "has no room for its part of the model");
 }
 
 double sl_ranks_find_patience(double timeout_s, double step_seconds)

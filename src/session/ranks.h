@@ -167,6 +167,9 @@ sl_status sl_ranks_give_text(const sl_ranks *ranks, const char *text, uint64_t b
  * another failure returns at once, and the others wait until it calls sl_ranks_leave. */
 sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status);
 
+/* Likewise of SL_ERROR_FIT, after a plan was searched for. */
+sl_status sl_ranks_agree_on_fit(const sl_ranks *ranks, sl_status status);
+
 /* Refuses ranks that differ in one of the facts, naming it: SL_ERROR_USAGE on all of them. Ranks
  * may have other names or another number of facts, if an earlier fact then differs too. */
 sl_status sl_ranks_agree_on(const sl_ranks *ranks, const sl_comm_fact *facts, uint32_t count);

@@ -280,16 +280,18 @@ sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor
     return SL_OK;
 }
 
-/* ---- what all ranks save together ---- */
+/* ---- what all ranks give together ---- */
 
 /* Elements [first, first + count) of the whole tensor. What a rank has of them stands in `own`; the
- * rest of it is 0. What they have together is in parts[0]. */
+ * rest of it is 0. What they have together is in parts[0]; without `ranks` it is in `own`. */
 typedef struct gathered {
     const sl_full_tensors *list;
     const sl_full_tensor *full;
     sl_group group;
     const sl_tensor_io *io;
     const sl_engine_ranks *ranks;
+    const sl_full_tensors *to; /* of the program that takes all; NULL: a file does */
+    const sl_tensor_io *to_io;
     uint64_t first, count;
     uint64_t part_elements; /* that are gathered at once, at most */
     uint32_t *own, *parts;  /* [part_elements]; of each rank; NULL: nothing is shared */
@@ -337,13 +339,20 @@ static void join_parts(gathered *it)
             it->parts[e] |= it->parts[rank * it->count + e];
 }
 
-static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
+static sl_status gather_part(gathered *it)
 {
-    assert(it->own && it->parts);
+    assert(it->own);
     memset(it->own, 0, it->count * sizeof *it->own);
     for (uint32_t i = 0; i < it->full->panel_count; i++)
         SL_TRY(read_own_panel(it, it->full->panels[i]));
-    SL_TRY(it->ranks->all_gather(it->ranks->user, it->count * sizeof *it->own, it->own, it->parts));
+    if (!it->ranks)
+        return SL_OK;
+    return it->ranks->all_gather(it->ranks->user, it->count * sizeof *it->own, it->own, it->parts);
+}
+
+static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
+{
+    SL_TRY(gather_part(it));
     if (!writer)
         return SL_OK;
     join_parts(it);
@@ -353,10 +362,11 @@ static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
 /* Every element is one rank's: together they gave as many as the tensor has. */
 static sl_status check_cover(gathered *it, uint64_t element_count)
 {
-    uint64_t *counts = (uint64_t *)it->parts, total = 0;
-    assert(counts);
-    SL_TRY(it->ranks->all_gather(it->ranks->user, sizeof it->own_count, &it->own_count, counts));
-    for (uint32_t rank = 0; rank < it->ranks->size; rank++)
+    uint64_t *counts = (uint64_t *)it->parts, total = it->ranks ? 0 : it->own_count;
+    if (it->ranks)
+        SL_TRY(
+            it->ranks->all_gather(it->ranks->user, sizeof it->own_count, &it->own_count, counts));
+    for (uint32_t rank = 0; it->ranks && rank < it->ranks->size; rank++)
         total += counts[rank];
     if (total != element_count)
         SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\": the ranks have %llu of its %llu elements",
@@ -382,9 +392,10 @@ static sl_status save_shared(const gathered *what, const sl_full_tensor *full,
     return check_cover(&it, element_count);
 }
 
+/* A program that takes tensors gets all of them in parts: nobody asks which rank has which. */
 static bool is_shared(const gathered *it, const sl_full_tensor *full)
 {
-    return it->ranks && (full->is_split || it->io->is_spread);
+    return it->to || (it->ranks && (full->is_split || it->io->is_spread));
 }
 
 /* Buffers for all tensors of a group: a model has hundreds, and most are small. */
@@ -399,8 +410,9 @@ static sl_status open_parts(gathered *it)
     it->part_elements = sl_bits_min(largest, SL_FULL_TENSORS_PART_ELEMENTS);
     it->part_elements += it->part_elements == 1; /* check_cover's counts take two each */
     it->own = calloc(it->part_elements, sizeof *it->own);
-    it->parts = calloc(it->ranks->size, it->part_elements * sizeof *it->parts);
-    if (!it->own || !it->parts)
+    if (it->ranks)
+        it->parts = calloc(it->ranks->size, it->part_elements * sizeof *it->parts);
+    if (!it->own || (it->ranks && !it->parts))
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to gather tensors");
     return SL_OK;
 }
@@ -431,6 +443,84 @@ sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group
     sl_status status = open_parts(&it);
     if (status == SL_OK)
         status = save_all(&it, writer);
+    free(it.own);
+    free(it.parts);
+    return status;
+}
+
+/* ---- from one program to another ---- */
+
+static sl_status write_pieces(const gathered *it, uint32_t tensor_index, const sl_run_piece *joined)
+{
+    if (joined->count == 0)
+        return SL_OK;
+    return it->to_io->write(it->to_io->user, it->group, tensor_index, joined->local, joined->count,
+                            it->to->buffer);
+}
+
+/* What the other program stores of the part. Pieces that follow each other there are written at
+ * once: rows of a matrix that is split by columns are short. */
+static sl_status give_panel(const gathered *it, uint32_t tensor_index, const float *data)
+{
+    const sl_run run = sl_run_of_tensor(&it->to->tensors[tensor_index]);
+    const uint64_t end = it->first + it->count;
+    sl_run_piece joined = {0};
+    for (uint64_t at = it->first; at < end;) {
+        const sl_run_piece piece = sl_run_piece_in_whole(&run, at, end);
+        if (piece.count == 0)
+            break;
+        if (piece.local != joined.local + joined.count) {
+            SL_TRY(write_pieces(it, tensor_index, &joined));
+            joined = (sl_run_piece){.local = piece.local};
+        }
+        assert(joined.count + piece.count <= it->to->buffer_elements); /* a panel, or less */
+        memcpy(it->to->buffer + joined.count, data + (piece.whole - it->first),
+               piece.count * sizeof *data);
+        joined.count += piece.count;
+        at = piece.whole + piece.count;
+    }
+    return write_pieces(it, tensor_index, &joined);
+}
+
+static sl_status copy_part(gathered *it, const sl_full_tensor *to)
+{
+    SL_TRY(gather_part(it));
+    if (it->ranks)
+        join_parts(it);
+    const float *data = (const float *)(it->ranks ? it->parts : it->own);
+    for (uint32_t i = 0; i < to->panel_count; i++)
+        SL_TRY(give_panel(it, to->panels[i], data));
+    return sl_heartbeat_give();
+}
+
+static sl_status copy_tensor(const gathered *what, uint32_t index)
+{
+    const sl_full_tensor *to = &what->to->items[index];
+    gathered it = *what;
+    it.full = &what->list->items[index];
+    const uint64_t element_count = count_elements(it.full);
+    if (strcmp(it.full->name, to->name) != 0 || element_count != count_elements(to))
+        SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\" is not \"%s\"", it.full->name, to->name);
+    for (; it.first < element_count; it.first += it.count) {
+        it.count = sl_bits_min(element_count - it.first, it.part_elements);
+        SL_TRY(copy_part(&it, to));
+    }
+    return check_cover(&it, element_count);
+}
+
+sl_status sl_full_tensors_copy(const sl_full_tensors_copy_args *args)
+{
+    gathered it = {.list = args->from,
+                   .group = SL_GROUP_PARAM,
+                   .io = args->from_io,
+                   .ranks = args->ranks,
+                   .to = args->to,
+                   .to_io = args->to_io};
+    if (it.list->count != it.to->count)
+        SL_FAIL(SL_ERROR_INTERNAL, "%u tensors of %u", it.list->count, it.to->count);
+    sl_status status = open_parts(&it);
+    for (uint32_t i = 0; i < it.list->count && status == SL_OK; i++)
+        status = copy_tensor(&it, i);
     free(it.own);
     free(it.parts);
     return status;

@@ -82,4 +82,16 @@ sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group
                                      const sl_tensor_io *io, const sl_engine_ranks *ranks,
                                      sl_safetensors_writer *writer);
 
+/* Two programs of one model: their tensors have the same names, and may be divided otherwise. */
+typedef struct sl_full_tensors_copy_args {
+    const sl_full_tensors *from, *to;
+    const sl_tensor_io *from_io, *to_io;
+    const sl_engine_ranks *ranks; /* that hold both together; NULL: this process alone does */
+} sl_full_tensors_copy_args;
+
+/* Copies the parameters of one program to the other, through a buffer as sl_full_tensors_save_group
+ * has; padding stays as it is. All ranks call it. SL_ERROR_INTERNAL: the names differ, or the
+ * ranks' parts do not cover a tensor. */
+sl_status sl_full_tensors_copy(const sl_full_tensors_copy_args *args);
+
 #endif

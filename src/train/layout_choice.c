@@ -77,18 +77,15 @@ static sl_status check_rows(const sl_trainer *trainer, const char *open)
     return SL_OK;
 }
 
-/* What joins machines was not measured. */
 static sl_status check_machines(const sl_trainer *trainer, const char *open)
 {
-    uint32_t index, count;
-    if (!trainer->ranks.world)
-        return SL_OK;
-    sl_comm_local(trainer->ranks.world, &index, &count);
-    if (count != trainer->ranks.table.size)
+    const sl_machines *machines = &trainer->layout_choice.machines;
+    if (machines->ranks_each == 0)
         SL_FAIL(SL_ERROR_USAGE,
-                "--%s auto is for the ranks of one machine: describe several of them in a file, "
-                "and let plan --cluster FILE --write-config FILE choose",
-                open);
+                "--%s auto needs as many ranks on each of the %u machines, and ranks of a machine "
+                "that follow each other: share them out so (NAME slots=N in the file of --hosts, "
+                "mpirun --map-by slot, srun -m block), or give numbers",
+                open, machines->count);
     return SL_OK;
 }
 
@@ -228,7 +225,10 @@ static sl_status search_here(const sl_trainer *trainer, const sl_search *share,
     sl_cluster_question question = {.job = make_job(trainer, choice->rank_count)};
     sl_cluster_answer answer;
     question.job.cluster = &cluster;
-    sl_cluster_here(share, choice->rank_count, &rank, &cluster);
+    const sl_machines *machines = &choice->machines;
+    const bool has_others = machines->count > 1;
+    sl_cluster_here(share, has_others ? machines->ranks_each : choice->rank_count,
+                    has_others ? &machines->network : NULL, &rank, &cluster);
     snprintf(choice->basis, sizeof choice->basis, "%s", sl_machine_basis(&share->task.machine));
     SL_TRY(sl_cluster_check_rules(&question.job));
     fix_choices(trainer->config, &question);
@@ -265,7 +265,26 @@ static void describe_shares(const sl_cluster_estimate *it, char *out_text, size_
                 sl_cluster_share_name((sl_cluster_share)i), it->share_seconds[i]);
 }
 
-enum { LAYOUT_BYTES = 96, SHARES_BYTES = 160 };
+enum { LAYOUT_BYTES = 96, SHARES_BYTES = 160, PLACE_BYTES = 32 };
+
+static void describe_place(const sl_layout_choice *choice, char out_text[PLACE_BYTES])
+{
+    if (choice->machines.count > 1)
+        snprintf(out_text, PLACE_BYTES, "%u machines", choice->machines.count);
+    else
+        snprintf(out_text, PLACE_BYTES, "this machine");
+}
+
+static void tell_network(const sl_layout_choice *choice)
+{
+    const sl_machines *machines = &choice->machines;
+    if (machines->count > 1)
+        sl_log_write(SL_LOG_NOTE,
+                     "auto measured what joins the %u machines: %.3g GB/s each way of a machine's "
+                     "%u ranks together, %.3g ms before the first byte",
+                     machines->count, 1e-9 * machines->network.byte_rate, machines->ranks_each,
+                     1e3 * machines->network.seconds);
+}
 
 static void tell_others(const sl_layout_choice *choice)
 {
@@ -283,7 +302,7 @@ static void tell_others(const sl_layout_choice *choice)
 static void tell(const sl_trainer *trainer)
 {
     const sl_layout_choice *choice = &trainer->layout_choice;
-    char layout[LAYOUT_BYTES], shares[SHARES_BYTES];
+    char layout[LAYOUT_BYTES], shares[SHARES_BYTES], place[PLACE_BYTES];
     if (trainer->config->quiet || !sl_ranks_is_first(&trainer->ranks) || choice->rank_count == 1)
         return;
     describe_layout(choice, choice->numbers, layout, sizeof layout);
@@ -291,18 +310,20 @@ static void tell(const sl_trainer *trainer)
         sl_log_write(SL_LOG_NOTE, "auto keeps the checkpoint's layout: %s", layout);
         return;
     }
+    describe_place(choice, place);
+    tell_network(choice);
     if (choice->count == 0) {
         sl_log_write(SL_LOG_NOTE,
                      "auto takes %s, which misses least memory by estimate: none of %" PRIu64
-                     " combinations fits on %u ranks of this machine",
-                     layout, choice->considered, choice->rank_count);
+                     " combinations fits on %u ranks of %s",
+                     layout, choice->considered, choice->rank_count, place);
         return;
     }
     describe_shares(&choice->best[0], shares, sizeof shares);
     sl_log_write(SL_LOG_NOTE,
                  "auto takes %s: by %s the fastest of %" PRIu64
-                 " combinations that fit on %u ranks of this machine, %.3g s a step (%s)",
-                 layout, choice->basis, choice->fitting, choice->rank_count,
+                 " combinations that fit on %u ranks of %s, %.3g s a step (%s)",
+                 layout, choice->basis, choice->fitting, choice->rank_count, place,
                  choice->best[0].step_seconds, shares);
     tell_others(choice);
 }
@@ -338,6 +359,7 @@ static sl_status choose(sl_trainer *trainer, const char *open)
     sl_search share;
     sl_layout_choice *choice = &trainer->layout_choice;
     SL_TRY(find_share(trainer, choice->rank_count, &share));
+    SL_TRY(sl_machines_measure(&trainer->ranks, &choice->machines));
     if (sl_ranks_is_first(&trainer->ranks))
         SL_TRY(choose_as_first(trainer, &share, open));
     return sl_ranks_take_first(&trainer->ranks, choice->numbers, NUMBER_COUNT);
@@ -419,6 +441,20 @@ static json_t *list_compared(const sl_layout_choice *choice)
     return list;
 }
 
+/* Nothing of one machine. */
+static sl_status add_machines(const sl_machines *machines, json_t *layout)
+{
+    if (machines->count <= 1)
+        return SL_OK;
+    json_t *network = json_pack("{s:f, s:f}", "byte_rate", machines->network.byte_rate, "seconds",
+                                machines->network.seconds);
+    const bool has_failed =
+        json_object_set_new(layout, "machines", json_integer(machines->count)) != 0;
+    if (json_object_set_new(layout, "network", network) != 0 || has_failed)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the layout as JSON");
+    return SL_OK;
+}
+
 sl_status sl_layout_choice_add(const sl_layout_choice *choice, json_t *plan)
 {
     if (!choice->is_made)
@@ -434,5 +470,5 @@ sl_status sl_layout_choice_add(const sl_layout_choice *choice, json_t *plan)
         "fitting", (json_int_t)choice->fitting, "compared", list_compared(choice));
     if (!layout || json_object_set_new(plan, "layout", layout) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the layout as JSON");
-    return SL_OK;
+    return add_machines(&choice->machines, layout);
 }

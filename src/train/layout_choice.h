@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "cluster/choose.h"
+#include "session/machines.h"
 
 struct sl_trainer;
 
@@ -19,6 +20,7 @@ typedef struct sl_layout_choice {
     bool is_chosen[4];   /* --tp, --pp, --zero, --micro-batch */
     uint64_t numbers[4]; /* of these */
     uint32_t rank_count;
+    sl_machines machines; /* that the ranks are on */
     /* What was compared, on the first rank. */
     sl_cluster_estimate best[SL_CLUSTER_BEST];
     uint32_t count; /* of `best`; 0: nothing fits by estimate */

@@ -197,6 +197,11 @@ static double find_patience(const sl_trainer *trainer)
     return sl_ranks_find_patience(trainer->config->rank_timeout, trainer->step_seconds);
 }
 
+void sl_trainer_set_patience(const sl_trainer *trainer)
+{
+    sl_ranks_set_patience(&trainer->ranks, find_patience(trainer));
+}
+
 /* The others begin with the same files and drew the same plan. */
 static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
 {
@@ -207,7 +212,7 @@ static sl_status agree(sl_trainer *trainer, const sl_blueprint *blueprint)
     const sl_ranks_work work = {blueprint, trainer->config, SL_CONFIG_TRAIN, position};
     SL_TRY(sl_ranks_agree(&trainer->ranks, &work));
     SL_TRY(predict(trainer, blueprint));
-    sl_ranks_set_patience(&trainer->ranks, find_patience(trainer));
+    sl_trainer_set_patience(trainer);
     return SL_OK;
 }
 

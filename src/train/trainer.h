@@ -115,6 +115,9 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
 /* False: a lane of the engine did not end; then what it may read stays. */
 bool sl_trainer_close(sl_trainer *trainer);
 
+/* How long other ranks are waited for in a step, after other work with its own patience. */
+void sl_trainer_set_patience(const sl_trainer *trainer);
+
 /* Warns, once a run, if a file of the data was written to since it was opened: then some rows may
  * have the old content and others the new. */
 void sl_trainer_look_at_data(sl_trainer *trainer);

@@ -517,6 +517,41 @@ static void choose_when_nothing_fits_then_the_nearest_miss_is_named(void **state
     assert_int_equal(answer.miss.tier, SL_TIER_DEVICE);
 }
 
+/* What is chosen for two machines that are there, of two ranks each: among all layouts, or among
+ * those with tensor-parallel ranks alone. */
+static sl_cluster_estimate choose_over_machines(double network_rate, bool is_tensor_alone)
+{
+    static sl_cluster_answer answer;
+    const uint64_t room = (uint64_t)1 << 40;
+    const sl_cluster_rank rank = {sl_machine_default(2), {room, room, 0}, UINT64_MAX};
+    const sl_cluster cluster = {.rank = &rank,
+                                .node_gpus = 2,
+                                .node_cores = 4,
+                                .host_link = {1e10, 1, 0},
+                                .link = {4e9, 1, 1e-5},
+                                .network = {network_rate, 1, 1e-5}};
+    sl_cluster_question question = small_question(&cluster);
+    question.job.shape = (sl_model_shape){4, 256, 8, 128, 512};
+    question.job.seq = 128;
+    question.job.ranks = 4;
+    question.job.global_batch = 8;
+    if (is_tensor_alone)
+        question.stages = question.data = 1;
+    assert_int_equal(sl_cluster_choose(&question, &answer), SL_OK);
+    return answer.best[0];
+}
+
+static void choose_when_machines_are_joined_slowly_then_tensors_stay_inside_one(void **state)
+{
+    (void)state;
+    const double slow = 1e6, fast = 4e9;
+    assert_true(choose_over_machines(slow, false).candidate.layout.tensor <= 2);
+    const sl_cluster_estimate over = choose_over_machines(slow, true);
+    assert_int_equal(over.candidate.layout.tensor, 4);
+    assert_true(over.step_seconds > 10 * choose_over_machines(fast, true).step_seconds);
+    assert_true(over.busy_seconds[SL_CLUSTER_NETWORK] > 0);
+}
+
 /* ---- the page ---- */
 
 /* The numbers that stand in a page, as its script reads them. */
@@ -649,6 +684,7 @@ int main(void)
         cmocka_unit_test(states_when_counted_by_rule_then_are_those_of_the_layout),
         cmocka_unit_test(choose_when_all_is_open_then_no_fixed_layout_is_faster),
         cmocka_unit_test(choose_when_nothing_fits_then_the_nearest_miss_is_named),
+        cmocka_unit_test(choose_when_machines_are_joined_slowly_then_tensors_stay_inside_one),
         cmocka_unit_test(page_when_a_step_is_long_then_both_ends_of_it_are_drawn),
         cmocka_unit_test(description_when_a_key_is_lost_or_strange_then_refused),
         cmocka_unit_test(description_when_of_one_gpu_then_may_lack_what_joins_several),

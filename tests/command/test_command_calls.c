@@ -1,7 +1,8 @@
-/* Calls of the library on ranks: sl_evaluate, sl_generate and sl_profile. What could be wrong: a
- * rank does the whole work and the others nothing, or all do all of it; figures or texts differ
- * from those of one process, or between ranks; a process can join its ranks only once; a call that
- * one rank does not make, or that fails on one, is waited for by the others.
+/* Calls of the library on ranks: sl_evaluate, sl_generate, sl_profile and sl_session_generate. What
+ * could be wrong: a rank does the whole work and the others nothing, or all do all of it; figures
+ * or texts differ from those of one process, or between ranks; a process can join its ranks only
+ * once; a call that one rank does not make, or that fails on one, is waited for by the others; the
+ * text of a session leaves out what another rank stores, or changes what is trained.
  *
  * With arguments this program is a rank of `sluice launch`: the first one says what it does, the
  * others are names and values of options.
@@ -90,6 +91,107 @@ static sl_status generate(char *const *layout)
     return status == SL_OK ? keep("text", text) : status;
 }
 
+static sl_options *layout_options(char *const *layout)
+{
+    sl_options *options = tiny_options(NULL);
+    must(sl_options_set(options, "accumulate", "2"));
+    must(sl_options_set(options, "device", "cpu"));
+    must(sl_options_set_all(options, (const char *const *)layout));
+    return options;
+}
+
+/* ---- a session that is asked for text ---- */
+
+static const char *const session_words[] = {"tokens", "30", "samples", "3", "seed", "5", NULL};
+
+static sl_status open_session(char *const *layout, sl_session **out_session)
+{
+    sl_options *options = layout_options(layout);
+    must(sl_options_set(options, "data", "text"));
+    must(sl_options_set(options, "save", "kept"));
+    must(sl_options_set(options, "overwrite", "true"));
+    must(sl_options_set(options, "lr", "1e-2"));
+    const sl_status status = sl_session_open(options, out_session);
+    sl_options_close(options);
+    return status;
+}
+
+static sl_status step_and_save(sl_session *session)
+{
+    sl_status status = SL_OK;
+    for (int step = 0; step < 3 && status == SL_OK; step++)
+        status = sl_session_step(session, NULL);
+    return status == SL_OK ? sl_session_save(session) : status;
+}
+
+static sl_status keep_last_loss(sl_session *session)
+{
+    char text[64];
+    sl_step_result step = {.size = sizeof step};
+    const sl_status status = sl_session_step(session, &step);
+    snprintf(text, sizeof text, "%a", step.loss);
+    return status == SL_OK ? keep("loss", text) : status;
+}
+
+/* A copy that finds no room on one rank is refused on all of them, and the session goes on. */
+static sl_status ask_for_too_much(sl_session *session)
+{
+    static const char *const words[] = {"tokens", "4", "device-memory", "4096", "host-memory",
+                                        "4096",   NULL};
+    static const char *const others[] = {"tokens", "4", NULL};
+    static char text[TEXT_BYTES];
+    const sl_status status =
+        sl_session_generate(session, find_rank() == 1 ? words : others, "the gate", add_text, text);
+    return status == SL_ERROR_FIT
+               ? SL_OK
+               : sl_status_set(SL_ERROR_INTERNAL, "a copy without room is not refused");
+}
+
+static sl_status write_text(sl_session *session)
+{
+    static char text[TEXT_BYTES];
+    text[0] = '\0';
+    sl_status status = ask_for_too_much(session);
+    if (status == SL_OK)
+        status = sl_session_generate(session, session_words, "the gate", add_text, text);
+    return status == SL_OK ? keep("text", text) : status;
+}
+
+static sl_status use_session(char *const *layout, bool writes_text)
+{
+    sl_session *session;
+    sl_status status = open_session(layout, &session);
+    if (status != SL_OK)
+        return status;
+    status = step_and_save(session);
+    if (status == SL_OK && writes_text)
+        status = write_text(session);
+    if (status == SL_OK)
+        status = keep_last_loss(session);
+    const sl_status closed = sl_session_close(session);
+    return status == SL_OK ? closed : status;
+}
+
+/* Rank 1's function fails: both ranks know, and neither can go on. */
+static sl_status fail_in_session(char *const *layout)
+{
+    static const char *const words[] = {"tokens", "30", NULL};
+    static const char *const divided[] = {"tp", "2", NULL};
+    sl_session *session;
+    sl_status status = open_session(layout, &session);
+    if (status != SL_OK)
+        return status;
+    status = sl_session_generate(session, divided, "the gate", add_text, NULL);
+    const bool is_refused = status == SL_ERROR_USAGE && strstr(sl_status_message(), "tp");
+    status = sl_session_generate(session, words, "the gate", refuse_on_last, NULL);
+    const bool is_told = status == (find_rank() == 1 ? SL_ERROR_IO : SL_ERROR_RANK);
+    const bool is_over = sl_session_step(session, NULL) == status;
+    (void)sl_session_close(session);
+    return is_refused && is_told && is_over
+               ? SL_OK
+               : sl_status_set(SL_ERROR_INTERNAL, "a failure in a session is told otherwise");
+}
+
 static sl_status profile(sl_options *options)
 {
     char *text;
@@ -112,15 +214,6 @@ static sl_status train_once(sl_options *options)
     status = sl_session_step(session, NULL);
     const sl_status closed = sl_session_close(session);
     return status == SL_OK ? closed : status;
-}
-
-static sl_options *layout_options(char *const *layout)
-{
-    sl_options *options = tiny_options(NULL);
-    must(sl_options_set(options, "accumulate", "2"));
-    must(sl_options_set(options, "device", "cpu"));
-    must(sl_options_set_all(options, (const char *const *)layout));
-    return options;
 }
 
 /* All calls, one after the other, while the first world of the ranks is open. */
@@ -176,6 +269,10 @@ static int run_rank(const char *what, char *const *layout)
         status = call_after_failure(layout);
     else if (strcmp(what, "alone") == 0)
         status = call_alone(layout);
+    else if (strcmp(what, "text") == 0 || strcmp(what, "train") == 0)
+        status = use_session(layout, strcmp(what, "text") == 0);
+    else if (strcmp(what, "refusal") == 0)
+        status = fail_in_session(layout);
     if (status != SL_OK)
         fprintf(stderr, "rank %u: %s\n", find_rank(), sl_status_message());
     return sl_status_exit_code(status);
@@ -285,6 +382,50 @@ static void calls_when_another_rank_has_ended_then_they_fail(void **state)
     assert_has(complaint, "ended");
 }
 
+/* What rank 0 has to write from the checkpoint of a session, alone. */
+static void write_from_checkpoint(const char *precision, char *text)
+{
+    const char *const words[] = {"checkpoint", "kept",      "device",  "cpu", "threads",
+                                 "1",          "precision", precision, NULL};
+    char *session[sizeof session_words / sizeof *session_words];
+    memcpy(session, session_words, sizeof session);
+    const pairs all = join(words, session);
+    text[0] = '\0';
+    must(sl_generate(all.words, "the gate", add_text, text));
+}
+
+/* As above, of the model of a session that is trained: parameters are in shards, in parts, in
+ * stages, or all of it. */
+static void text_of_a_session_when_on_ranks_then_is_that_of_its_checkpoint(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        const char *words, *precision;
+    } runs[] = {{2, "zero 3 policy host", "fp32"},
+                {2, "zero 1 precision bf16", "bf16"},
+                {2, "tp 2 split-layout colossal", "fp32"},
+                {4, "tp 2 pp 2 stages 1,1", "fp32"},
+                {8, "tp 2 pp 2 dp 2 zero 3", "fp32"}};
+    static char text[TEXT_BYTES], got[TEXT_BYTES], loss[TEXT_BYTES], words[PATH_BYTES];
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        snprintf(words, sizeof words, "train %s", runs[i].words);
+        launch(runs[i].ranks, words);
+        read_kept("loss", 0, loss);
+        snprintf(words, sizeof words, "text %s", runs[i].words);
+        launch(runs[i].ranks, words);
+        write_from_checkpoint(runs[i].precision, text);
+        assert_true(strlen(text) > 0);
+        for (int rank = 0; rank < runs[i].ranks; rank++) {
+            read_kept("text", rank, got);
+            assert_string_equal(got, text);
+        }
+        read_kept("loss", 0, got);
+        assert_string_equal(got, loss);
+    }
+    launch(2, "refusal pp 2");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -295,6 +436,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_when_on_ranks_then_results_are_those_of_one_process),
         cmocka_unit_test(calls_when_one_rank_fails_then_the_next_call_works),
+        cmocka_unit_test(text_of_a_session_when_on_ranks_then_is_that_of_its_checkpoint),
         cmocka_unit_test(calls_when_another_rank_has_ended_then_they_fail),
     };
     return cmocka_run_group_tests(tests, set_up_model, tear_down);

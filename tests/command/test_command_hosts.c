@@ -196,6 +196,45 @@ static void ranks_when_mpirun_starts_them_train_as_those_of_launch(void **state)
     for_each_mpi(train_as_launch_does);
 }
 
+/* The ranks of the shell's pattern `second` count as those of another machine. */
+static int train_on_machines(const char *second)
+{
+    run_shell("printf '%%s\n' '#!/bin/sh' 'SLUICE_MACHINE=a' "
+              "'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in %s) SLUICE_MACHINE=b ;; esac' "
+              "'export SLUICE_MACHINE' 'exec \"$0.program\" train \"$@\"' >ranks.sh && "
+              "chmod +x ranks.sh && ln -sf '%s' ranks.sh.program && rm -f log",
+              second, binary);
+    return sluice("launch -n 4 --hosts hosts -- $PWD/ranks.sh --layers 2 --width 32 --heads 4 "
+                  "--context 16 --data text --device cpu --threads 1 --device-memory 64M "
+                  "--host-memory 64M --tp auto --pp auto --zero auto --global-batch 8 --steps 2 "
+                  "--log-json log");
+}
+
+static void choose_over_machines(void)
+{
+    assert_code(train_on_machines("2|3"), 0);
+    assert_has(complaint, "auto measured what joins the 2 machines: ");
+    assert_has(complaint, "on 4 ranks of 2 machines, ");
+    json_t *log = read_log("log");
+    const json_t *plan = json_object_get(find_last_event(log, "start"), "plan");
+    const json_t *layout = json_object_get(plan, "layout");
+    const json_t *rate = json_object_get(json_object_get(layout, "network"), "byte_rate");
+    assert_int_equal(json_integer_value(json_object_get(layout, "machines")), 2);
+    assert_true(json_number_value(rate) > 0);
+    json_decref(log);
+    const char *const others[] = {"3", "1|3"}; /* three and one; not in order */
+    for (int i = 0; i < 2; i++) {
+        assert_true(train_on_machines(others[i]) != 0);
+        assert_has(complaint, "--tp auto needs as many ranks on each of the 2 machines");
+    }
+}
+
+static void layout_when_chosen_over_machines_knows_what_joins_them(void **state)
+{
+    (void)state;
+    for_each_mpi(choose_over_machines);
+}
+
 static uint32_t count_of(const char *text, const char *part)
 {
     uint32_t found = 0;
@@ -310,6 +349,7 @@ int main(void)
         cmocka_unit_test(file_when_it_has_no_end_is_refused),
         cmocka_unit_test(mpirun_when_none_or_another_is_said),
         cmocka_unit_test(ranks_when_mpirun_starts_them_train_as_those_of_launch),
+        cmocka_unit_test(layout_when_chosen_over_machines_knows_what_joins_them),
         cmocka_unit_test(warnings_when_several_ranks_have_them_are_printed_once),
         cmocka_unit_test(launcher_when_told_to_end_stops_them_saved),
     };

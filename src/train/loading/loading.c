@@ -189,8 +189,12 @@ sl_status sl_loading_open(sl_loading *loading, const sl_model_directory *source,
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     sl_status status = sl_search_find(&loading->search, &blueprint, &refusal);
+    const bool is_found = status == SL_OK;
+    status = sl_ranks_agree_on_fit(loading->ranks, status);
     if (status == SL_OK)
         status = open_runtime(loading, blueprint, out_runtime);
+    else if (is_found)
+        sl_blueprint_close(blueprint);
     let_go_of_free_memory(loading);
     SL_TRY(status);
     return load(loading, source, *out_runtime);
