@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/status.h"
 
 typedef int64_t moment; /* index of an issue, counted over both iterations */
@@ -77,7 +78,8 @@ typedef struct resolver {
      * body from its start again; SL_NONE: the lane has no command outside the section */
     uint32_t (*outside)[SL_LANE_COUNT];
     need *needs;
-    uint64_t need_count, need_capacity;
+    uint64_t need_count;
+    uint32_t need_capacity;
 } resolver;
 
 /* How many repetitions of a section are issued: these stand for all. */
@@ -338,14 +340,7 @@ static void mark_access(resolver *r, const access *made, sl_lane lane)
 
 static sl_status append_need(resolver *r, uint32_t waiter, sl_wait wait)
 {
-    if (r->need_count == r->need_capacity) {
-        uint64_t capacity = r->need_capacity ? 2 * r->need_capacity : 1024;
-        need *needs = realloc(r->needs, capacity * sizeof *needs);
-        if (!needs)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu waits", (unsigned long long)capacity);
-        r->needs = needs;
-        r->need_capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_GROW(r->needs, r->need_count, r->need_capacity, "waits"));
     r->needs[r->need_count++] = (need){waiter, wait};
     return SL_OK;
 }

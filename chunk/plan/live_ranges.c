@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 #include "chunk/policy/activation_homes.h"
 #include "planner.h"
@@ -342,14 +343,8 @@ static sl_status add_ring(sl_planner *planner, sl_tier tier, sl_family_pass *pas
 
 static sl_status add_pass(sl_planner *planner, const sl_family_pass *pass)
 {
-    if (planner->pass_count == planner->pass_capacity) {
-        uint32_t capacity = planner->pass_capacity ? 2 * planner->pass_capacity : 64;
-        sl_family_pass *passes = realloc(planner->passes, (uint64_t)capacity * sizeof *passes);
-        if (!passes)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u families", capacity);
-        planner->passes = passes;
-        planner->pass_capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_GROW(planner->passes, planner->pass_count, planner->pass_capacity,
+                         "the families of a plan"));
     planner->first_pass[pass->value] = planner->pass_count;
     planner->passes[planner->pass_count++] = *pass;
     return SL_OK;

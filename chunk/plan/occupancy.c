@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 /* On each level at most two nodes make up a range of ticks, and at most two lie partly within it.
  */
-enum { LEVEL_MAX = 32, NODES_MAX = 2 * LEVEL_MAX, FIRST_CAPACITY = 4 };
+enum { LEVEL_MAX = 32, NODES_MAX = 2 * LEVEL_MAX };
 
 typedef struct range {
     uint64_t begin, end;
@@ -117,19 +119,6 @@ static uint32_t find_range(const range_set *set, uint64_t address, bool or_at)
     return low;
 }
 
-static sl_status reserve_range(range_set *set)
-{
-    if (set->count < set->capacity)
-        return SL_OK;
-    uint32_t capacity = set->capacity ? 2 * set->capacity : FIRST_CAPACITY;
-    range *grown = realloc(set->ranges, capacity * sizeof *grown);
-    if (!grown)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ranges of addresses", capacity);
-    set->ranges = grown;
-    set->capacity = capacity;
-    return SL_OK;
-}
-
 /* Adds a range, merged with all ranges that it touches. */
 static sl_status add_range(range_set *set, range added)
 {
@@ -140,7 +129,7 @@ static sl_status add_range(range_set *set, range added)
         added.end = other->end > added.end ? other->end : added.end;
     }
     if (behind == first)
-        SL_TRY(reserve_range(set));
+        SL_TRY(SL_ARRAY_GROW(set->ranges, set->count, set->capacity, "ranges of addresses"));
     if (behind != first + 1)
         memmove(&set->ranges[first + 1], &set->ranges[behind],
                 (set->count - behind) * sizeof *set->ranges);

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "address_cache.h"
+#include "base/array.h"
 #include "base/bits.h"
 #include "hazards.h"
 #include "prefetch.h"
@@ -79,18 +80,10 @@ sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick)
 sl_status sl_planner_add_item(sl_tier_state *state, const sl_address_item *item,
                               const sl_item_source *source, sl_item *out_item)
 {
-    if (state->item_count == state->item_capacity) {
-        uint32_t capacity = state->item_capacity ? 2 * state->item_capacity : 1024;
-        sl_address_item *items = realloc(state->items, (uint64_t)capacity * sizeof *items);
-        if (!items)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u items", capacity);
-        state->items = items;
-        sl_item_source *sources = realloc(state->sources, (uint64_t)capacity * sizeof *sources);
-        if (!sources)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u items", capacity);
-        state->sources = sources;
-        state->item_capacity = capacity;
-    }
+    uint32_t capacity = state->item_capacity; /* of both */
+    SL_TRY(SL_ARRAY_GROW(state->sources, state->item_count, capacity, "the items of a plan"));
+    SL_TRY(SL_ARRAY_GROW(state->items, state->item_count, state->item_capacity,
+                         "the items of a plan"));
     state->items[state->item_count] = *item;
     state->sources[state->item_count] = *source;
     *out_item = (sl_item){state->item_count++};

@@ -1,7 +1,7 @@
 /* Three growing arrays and two sums. */
 #include "visit_list.h"
 
-#include <stdlib.h>
+#include "base/array.h"
 
 void sl_visit_list_clear(sl_visit_list *list)
 {
@@ -9,20 +9,16 @@ void sl_visit_list_clear(sl_visit_list *list)
     list->visit_capacity = list->write_back_capacity = list->pair_capacity = 0;
 }
 
-/* Makes room for one more item behind `count` items; NULL if memory is refused. */
-static void *grow_list(sl_visit_list *list, void *items, uint32_t count, uint32_t *capacity,
-                       uint64_t item_bytes)
+/* False, and kept, if memory is refused. */
+static bool has_grown(sl_visit_list *list, sl_status status)
 {
-    if (count < *capacity)
-        return items;
-    uint32_t larger = *capacity ? 2 * *capacity : 256;
-    void *grown = larger > *capacity ? realloc(items, (uint64_t)larger * item_bytes) : NULL;
-    if (grown)
-        *capacity = larger;
-    else
-        list->status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to plan %u moves", larger);
-    return grown;
+    if (status != SL_OK)
+        list->status = status;
+    return status == SL_OK;
 }
+
+#define GROW(list, items, count, capacity)                                                         \
+    has_grown(list, SL_ARRAY_GROW(items, count, capacity, "the moves of a plan"))
 
 static void count_move(sl_visit_list *list, uint32_t object, uint32_t tick)
 {
@@ -35,11 +31,8 @@ static void count_move(sl_visit_list *list, uint32_t object, uint32_t tick)
 uint32_t sl_visit_list_add(sl_visit_list *list, uint32_t object, uint32_t tick, bool is_fetched)
 {
     sl_residency *residency = &list->residency;
-    sl_visit *visits = grow_list(list, residency->visits, residency->visit_count,
-                                 &list->visit_capacity, sizeof *visits);
-    if (!visits)
+    if (!GROW(list, residency->visits, residency->visit_count, list->visit_capacity))
         return SL_NO_VISIT;
-    residency->visits = visits;
     residency->visits[residency->visit_count] = (sl_visit){.object = object,
                                                            .first_tick = tick,
                                                            .last_tick = tick,
@@ -53,25 +46,18 @@ uint32_t sl_visit_list_add(sl_visit_list *list, uint32_t object, uint32_t tick, 
 void sl_visit_list_add_write_back(sl_visit_list *list, uint32_t visit, uint32_t after_tick)
 {
     sl_residency *residency = &list->residency;
-    sl_write_back *write_backs =
-        grow_list(list, residency->write_backs, residency->write_back_count,
-                  &list->write_back_capacity, sizeof *write_backs);
-    if (!write_backs)
+    if (!GROW(list, residency->write_backs, residency->write_back_count, list->write_back_capacity))
         return;
-    residency->write_backs = write_backs;
-    write_backs[residency->write_back_count++] = (sl_write_back){visit, after_tick};
+    residency->write_backs[residency->write_back_count++] = (sl_write_back){visit, after_tick};
     count_move(list, residency->visits[visit].object, after_tick);
 }
 
 void sl_visit_list_add_pair(sl_visit_list *list, uint32_t at_entry, uint32_t at_end)
 {
     sl_residency *residency = &list->residency;
-    sl_visit_pair *pairs = grow_list(list, residency->pairs, residency->pair_count,
-                                     &list->pair_capacity, sizeof *pairs);
-    if (!pairs)
+    if (!GROW(list, residency->pairs, residency->pair_count, list->pair_capacity))
         return;
-    residency->pairs = pairs;
-    pairs[residency->pair_count++] = (sl_visit_pair){at_entry, at_end};
+    residency->pairs[residency->pair_count++] = (sl_visit_pair){at_entry, at_end};
 }
 
 sl_visit_mark sl_visit_list_mark(const sl_visit_list *list)

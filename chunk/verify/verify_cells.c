@@ -16,6 +16,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
+
 /* ---- accesses ---- */
 
 uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_t chunk_index)
@@ -151,19 +153,14 @@ uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *comm
 /* The edges of one tier, before they are sorted. */
 typedef struct edge_list {
     uint64_t *edges;
-    uint64_t count, capacity;
+    uint64_t count;
+    uint32_t capacity;
 } edge_list;
 
 static bool add_edge(edge_list *list, uint64_t edge)
 {
-    if (list->count == list->capacity) {
-        uint64_t capacity = list->capacity ? 2 * list->capacity : 1024;
-        uint64_t *edges = realloc(list->edges, capacity * sizeof *edges);
-        if (!edges)
-            return false;
-        list->edges = edges;
-        list->capacity = capacity; /* NOLINT(clang-analyzer-unix.Malloc): its owner frees */
-    }
+    if (SL_ARRAY_GROW(list->edges, list->count, list->capacity, "the verifier") != SL_OK)
+        return false;
     list->edges[list->count++] = edge;
     return true;
 }

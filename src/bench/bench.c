@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "copies.h"
 #include "disk.h"
@@ -221,14 +222,7 @@ static sl_status fit_machine(const measurement *m, sl_machine *machine)
 
 sl_status sl_bench_add(sl_bench *bench, const sl_bench_row *row)
 {
-    if (bench->row_count == bench->row_capacity) {
-        uint32_t capacity = bench->row_capacity ? 2 * bench->row_capacity : 64;
-        sl_bench_row *rows = realloc(bench->rows, capacity * sizeof *rows);
-        if (!rows)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u rows of a bench", capacity);
-        bench->rows = rows;
-        bench->row_capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_GROW(bench->rows, bench->row_count, bench->row_capacity, "rows of a bench"));
     bench->rows[bench->row_count++] = *row;
     return SL_OK;
 }

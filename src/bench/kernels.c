@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 #include "ops.h"
 #include "roofs.h"
@@ -88,26 +89,14 @@ static bool is_too_large(const kernels *k, const sl_ops_case *one)
     return sl_ops_largest_operand(one) > (share < operand_most ? share : operand_most);
 }
 
-static sl_status grow(kernels *k)
-{
-    const uint32_t capacity = k->capacity ? 2 * k->capacity : 64;
-    sl_ops_case *cases = realloc(k->cases, capacity * sizeof *cases);
-    k->cases = cases ? cases : k->cases;
-    kernel *list = realloc(k->list, capacity * sizeof *list);
-    k->list = list ? list : k->list;
-    if (!cases || !list)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u kernels to measure", capacity);
-    k->capacity = capacity;
-    return SL_OK;
-}
-
 static sl_status add(kernels *k, sl_op_kind kind, const sl_op_attrs *attrs, const sl_bench_row *row)
 {
     const sl_ops_case one = {.kind = kind, .attrs = *attrs, .is_bare = true};
     if (!is_matched(k, row) || is_too_large(k, &one) || !k->device->kernels->row[kind].run)
         return SL_OK;
-    if (k->count == k->capacity)
-        SL_TRY(grow(k));
+    uint32_t capacity = k->capacity; /* of both */
+    SL_TRY(SL_ARRAY_GROW(k->cases, k->count, capacity, "kernels to measure"));
+    SL_TRY(SL_ARRAY_GROW(k->list, k->count, k->capacity, "kernels to measure"));
     sl_ops_note_memory(&one, &k->need);
     k->cases[k->count] = one;
     k->list[k->count++] = (kernel){.row = *row};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 
 enum { CALLS_MAX = 1000, TOKENS_MAX = 16384 /* rows of the largest case */ };
@@ -173,14 +174,7 @@ sl_bench_figure sl_ops_figure(sl_op_kind kind)
 
 static sl_status append_case(sl_ops *ops, const sl_ops_case *added)
 {
-    if (ops->count == ops->capacity) {
-        uint32_t capacity = ops->capacity ? 2 * ops->capacity : 64;
-        sl_ops_case *cases = realloc(ops->cases, capacity * sizeof *cases);
-        if (!cases)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ops to measure", capacity);
-        ops->cases = cases;
-        ops->capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_GROW(ops->cases, ops->count, ops->capacity, "ops to measure"));
     ops->cases[ops->count++] = *added;
     return SL_OK;
 }

@@ -70,8 +70,8 @@ typedef message remarks[SL_BOARD_REMARKS]; /* of a rank; "" behind the last */
 static uint32_t read_remarks(int file, uint32_t rank, remarks out)
 {
     uint32_t count = 0;
-    while (count < SL_BOARD_REMARKS &&
-           sl_board_read_remark(file, rank, count, out[count]) == SL_OK && *out[count])
+    while (count < SL_BOARD_REMARKS && sl_board_read_text(file, rank, count, out[count]) == SL_OK &&
+           *out[count])
         count++;
     return count;
 }
@@ -120,7 +120,8 @@ void sl_last_words_say(sl_last_words *words, int file, uint32_t rank_count)
 {
     message *all = calloc(rank_count, sizeof *all);
     for (uint32_t i = 0; all && i < rank_count; i++)
-        if (words->has_ended[i] && sl_board_read_words(file, i, all[i]) != SL_OK)
+        if (words->has_ended[i] &&
+            sl_board_read_text(file, i, SL_BOARD_LAST_WORDS, all[i]) != SL_OK)
             all[i][0] = '\0';
     for (uint32_t i = 0; all && i < rank_count; i++)
         if (!words->is_said[i] && all[i][0] && !repeats_another(all, rank_count, i))

@@ -59,33 +59,27 @@ const sl_command_page *sl_command_page_at(uint32_t index)
 
 /* ---- what the commands have in common ---- */
 
-/* True of ranks that `launch` started: it prints a message once for all ranks that have it. */
-static bool is_of_launch(sl_environment *out_environment)
-{
-    return getenv(SL_ENVIRONMENT_FILE) && sl_environment_read(out_environment) == SL_OK &&
-           out_environment->kind == SL_COMM_LOCAL;
-}
-
-static bool leave_to_launch(const char *message)
+/* Leaves a text of a rank to `launch`, if it has started this process: it prints a text once for
+ * all ranks that have it. */
+static bool leave_to_launch(const char *text, bool is_last)
 {
     sl_environment environment;
-    return is_of_launch(&environment) &&
-           sl_board_leave_words(environment.file, environment.rank, message) == SL_OK;
+    bool is_left = false;
+    return getenv(SL_ENVIRONMENT_FILE) && sl_environment_read(&environment) == SL_OK &&
+           environment.kind == SL_COMM_LOCAL &&
+           sl_board_leave_text(environment.file, environment.rank, is_last, text, &is_left) ==
+               SL_OK &&
+           is_left;
 }
 
 /* A warning may be given amid a failure, whose message stays. */
 static bool leave_warning(const char *line)
 {
-    sl_environment environment;
     char message[SL_STATUS_MESSAGE_BYTES];
-    bool is_left = false;
     snprintf(message, sizeof message, "%s", sl_status_message());
-    const sl_status status =
-        is_of_launch(&environment)
-            ? sl_board_leave_remark(environment.file, environment.rank, line, &is_left)
-            : SL_OK;
+    const bool is_left = leave_to_launch(line, false);
     (void)sl_status_fail(SL_ERROR_SYSTEM, "%s", message);
-    return status == SL_OK && is_left;
+    return is_left;
 }
 
 int sl_command_end(sl_status status)
@@ -94,7 +88,7 @@ int sl_command_end(sl_status status)
     if (status == SL_OK)
         return 0;
     snprintf(message, sizeof message, "%s", sl_status_message());
-    if (!leave_to_launch(message))
+    if (!leave_to_launch(message, true))
         sl_terminal_say(SL_TERMINAL_ERROR, "%s", message);
     return sl_status_exit_code(status);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "config/config.h"
 #include "machine/exchange_cost.h"
 
@@ -55,20 +56,6 @@ static void set_homes(uint32_t index, sl_policy_options *placement)
         homes[index].moments;
 }
 
-/* Room for one more element of a list. */
-static sl_status grow(void **list, uint64_t count, uint64_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return SL_OK;
-    const uint64_t more = *capacity ? 2 * *capacity : 256;
-    void *grown = more <= SIZE_MAX / size ? realloc(*list, more * size) : NULL;
-    if (!grown)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %" PRIu64 " candidates", more);
-    *list = grown;
-    *capacity = more;
-    return SL_OK;
-}
-
 /* ---- costs of layers, each planned once ---- */
 
 static sampled *find_sample(const chooser *self, const sl_layer_cost_args *sample)
@@ -91,7 +78,7 @@ static sl_status take_sample(chooser *self, const sl_cluster_candidate *candidat
     *out_sampled = find_sample(self, &sample);
     if (*out_sampled)
         return SL_OK;
-    SL_TRY(grow((void **)&all->items, all->count, &all->capacity, sizeof *all->items));
+    SL_TRY(SL_ARRAY_RESERVE(all->items, all->count + 1, all->capacity, "candidates"));
     sampled *it = &all->items[all->count];
     *it = (sampled){
         sample.tensor_ranks, sample.micro_batch, sample.recompute, sample.stores_sums, true, {{0}}};
@@ -135,8 +122,8 @@ static sl_status add_candidate(chooser *self, const sl_cluster_candidate *candid
     }
     SL_TRY(sl_cluster_bound(job, costs, &estimate));
     *out_fits = true;
-    SL_TRY(grow((void **)&self->estimates, self->estimate_count, &self->estimate_capacity,
-                sizeof *self->estimates));
+    SL_TRY(SL_ARRAY_RESERVE(self->estimates, self->estimate_count + 1, self->estimate_capacity,
+                            "candidates"));
     self->estimates[self->estimate_count++] = estimate;
     self->answer->fitting++;
     return SL_OK;

@@ -71,9 +71,8 @@ typedef struct board_entry {
     /* used in the first board of a file alone: */
     _Atomic uint32_t opened_count; /* boards that the rank has opened */
     _Atomic uint32_t has_ended;    /* the rank's process has */
-    char last_words[REASON_BYTES]; /* read only after the rank has ended */
-    _Atomic uint32_t remark_count; /* that are whole */
-    char remarks[SL_BOARD_REMARKS][REASON_BYTES];
+    _Atomic uint32_t is_left[SL_BOARD_TEXTS];
+    char texts[SL_BOARD_TEXTS][REASON_BYTES];
 } board_entry;
 
 typedef struct board_head {
@@ -346,11 +345,6 @@ uint32_t sl_board_local_index(const sl_board *board)
     return board->local_index;
 }
 
-uint32_t sl_board_world_size(const sl_board *board)
-{
-    return board->head->world_size;
-}
-
 /* ---- memory ---- */
 
 sl_status sl_board_take(sl_board *board, uint64_t offset, uint64_t bytes)
@@ -542,13 +536,6 @@ sl_status sl_board_poll(const sl_board *board)
                           board->head->verdict_text);
 }
 
-/* Ends the run and returns what ended it, which may be somebody else's verdict. */
-static sl_status end_wait(sl_board *board, const char *text)
-{
-    sl_board_end(board, SL_ERROR_RANK, text);
-    return sl_board_poll(board);
-}
-
 /* ---- waiting ---- */
 
 void sl_board_set_timeout(sl_board *board, double seconds)
@@ -571,10 +558,10 @@ double sl_board_heartbeat(const sl_board *board)
     return (double)atomic_load(&board->heartbeat_ns) * 1e-9;
 }
 
-static sl_status fail_of_missing(sl_board *board, const sl_board_wait *wait, bool has_left)
+sl_status sl_board_end_wait(sl_board *board, const sl_board_wait *wait, const char *who,
+                            bool has_left)
 {
-    char who[256], mine[256], text[REASON_BYTES];
-    sl_board_describe(board, wait->local_index, who, sizeof who);
+    char mine[256], text[REASON_BYTES];
     sl_board_describe(board, board->local_index, mine, sizeof mine);
     if (has_left)
         snprintf(text, sizeof text, "%s has ended, but is needed by %s of %s in %s", who, wait->op,
@@ -584,18 +571,17 @@ static sl_status fail_of_missing(sl_board *board, const sl_board_wait *wait, boo
             text, sizeof text,
             "%s did not come to %s of %s within %.0f s (--rank-timeout); it was waited for by %s",
             who, wait->op, wait->comm, sl_board_timeout(board), mine);
-    return end_wait(board, text);
+    sl_board_end(board, SL_ERROR_RANK, text);
+    return sl_board_poll(board);
 }
 
 static bool has_changed(const sl_board_wait *wait)
 {
-    return wait->word && atomic_load(wait->word) != wait->seen;
+    return atomic_load(wait->word) != wait->seen;
 }
 
-/* If the awaited rank has made progress, the deadline is counted anew. */
-static void heed_progress(sl_board *board, sl_board_patience *patience, uint32_t local_index)
+void sl_board_heed(sl_board *board, sl_board_patience *patience, uint64_t progress)
 {
-    const uint64_t progress = atomic_load(&board->head->entries[local_index].progress);
     if (progress <= patience->progress)
         return;
     patience->progress = progress;
@@ -603,8 +589,10 @@ static void heed_progress(sl_board *board, sl_board_patience *patience, uint32_t
     sl_board_follow(board, progress);
 }
 
-sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait)
+/* Fails if waiting on has no sense. */
+static sl_status check_wait(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait)
 {
+    char who[256];
     uint64_t now = sl_clock_now_ns();
     uint64_t passed = patience->last_ns ? now - patience->last_ns : 0;
     patience->last_ns = now;
@@ -612,11 +600,15 @@ sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_
     SL_TRY(sl_board_poll(board));
     if (wait->local_index >= board->rank_count)
         return SL_OK;
-    heed_progress(board, patience, wait->local_index);
+    const board_entry *awaited = &board->head->entries[wait->local_index];
+    sl_board_heed(board, patience, atomic_load(&awaited->progress));
     /* Who has left came before: its state is looked at first. */
-    bool has_left = atomic_load(&board->head->entries[wait->local_index].state) == RANK_LEFT;
+    bool has_left = atomic_load(&awaited->state) == RANK_LEFT;
     bool is_over = has_left || patience->waited_ns > atomic_load(&board->timeout_ns);
-    return is_over && !has_changed(wait) ? fail_of_missing(board, wait, has_left) : SL_OK;
+    if (!is_over || has_changed(wait))
+        return SL_OK;
+    sl_board_describe(board, wait->local_index, who, sizeof who);
+    return sl_board_end_wait(board, wait, who, has_left);
 }
 
 static void pause_briefly(void)
@@ -646,7 +638,7 @@ sl_status sl_board_sleep(sl_board *board, sl_board_patience *patience, const sl_
                   errno == ETIMEDOUT;
     atomic_fetch_sub(wait->sleepers, 1);
     atomic_fetch_sub(&board->sleep_count, 1);
-    return is_late ? sl_board_check(board, patience, wait) : SL_OK;
+    return is_late ? check_wait(board, patience, wait) : SL_OK;
 }
 
 void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
@@ -693,57 +685,39 @@ sl_status sl_board_join(sl_board *board, uint32_t world_rank)
     }
 }
 
-sl_status sl_board_leave_words(int file, uint32_t local_index, const char *text)
-{
-    board_mapping *mapping;
-    SL_TRY(map_board(file, 0, &mapping));
-    if (local_index < mapping->head->rank_count)
-        snprintf(mapping->head->entries[local_index].last_words, REASON_BYTES, "%s", text);
-    unmap_board(mapping);
-    return SL_OK;
-}
+/* ---- for the process that started the ranks ---- */
 
-sl_status sl_board_read_words(int file, uint32_t local_index,
-                              char out_text[SL_STATUS_MESSAGE_BYTES])
+sl_status sl_board_leave_text(int file, uint32_t local_index, bool is_last, const char *text,
+                              bool *out_is_left)
 {
     board_mapping *mapping;
-    SL_TRY(map_board(file, 0, &mapping));
-    out_text[0] = '\0';
-    if (local_index < mapping->head->rank_count)
-        snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
-                 mapping->head->entries[local_index].last_words);
-    unmap_board(mapping);
-    return SL_OK;
-}
-
-sl_status sl_board_leave_remark(int file, uint32_t local_index, const char *text, bool *out_is_left)
-{
-    board_mapping *mapping;
+    uint32_t index = is_last ? SL_BOARD_LAST_WORDS : 0;
+    const uint32_t end = is_last ? SL_BOARD_TEXTS : SL_BOARD_REMARKS;
     *out_is_left = false;
     SL_TRY(map_board(file, 0, &mapping));
-    if (local_index < mapping->head->rank_count) {
-        board_entry *entry = &mapping->head->entries[local_index];
-        const uint32_t index = atomic_load(&entry->remark_count);
-        *out_is_left = index < SL_BOARD_REMARKS;
-        if (*out_is_left) {
-            snprintf(entry->remarks[index], REASON_BYTES, "%s", text);
-            atomic_store(&entry->remark_count, index + 1);
-        }
+    board_entry *entry = &mapping->head->entries[local_index];
+    while (index < end && local_index < mapping->head->rank_count &&
+           atomic_load(&entry->is_left[index]))
+        index++;
+    *out_is_left = index < end && local_index < mapping->head->rank_count;
+    if (*out_is_left) {
+        snprintf(entry->texts[index], REASON_BYTES, "%s", text);
+        atomic_store(&entry->is_left[index], 1);
     }
     unmap_board(mapping);
     return SL_OK;
 }
 
-sl_status sl_board_read_remark(int file, uint32_t local_index, uint32_t remark_index,
-                               char out_text[SL_STATUS_MESSAGE_BYTES])
+sl_status sl_board_read_text(int file, uint32_t local_index, uint32_t text_index,
+                             char out_text[SL_STATUS_MESSAGE_BYTES])
 {
     board_mapping *mapping;
     SL_TRY(map_board(file, 0, &mapping));
-    out_text[0] = '\0';
-    if (local_index < mapping->head->rank_count && remark_index < SL_BOARD_REMARKS &&
-        remark_index < atomic_load(&mapping->head->entries[local_index].remark_count))
-        snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
-                 mapping->head->entries[local_index].remarks[remark_index]);
+    const board_entry *entry = &mapping->head->entries[local_index];
+    const bool is_left =
+        local_index < mapping->head->rank_count && atomic_load(&entry->is_left[text_index]);
+    snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
+             is_left ? entry->texts[text_index] : "");
     unmap_board(mapping);
     return SL_OK;
 }

@@ -40,7 +40,6 @@ void sl_board_close(sl_board *board);
 
 uint32_t sl_board_rank_count(const sl_board *board);
 uint32_t sl_board_local_index(const sl_board *board);
-uint32_t sl_board_world_size(const sl_board *board);
 
 /* Writes this rank's entry. */
 void sl_board_enter(sl_board *board, uint32_t world_rank);
@@ -124,8 +123,7 @@ double sl_board_heartbeat(const sl_board *board);
  * process ran: a suspended job is not a dead one. All zeros at the start of a wait. */
 typedef struct sl_board_patience {
     uint64_t waited_ns, last_ns;
-    uint64_t progress;           /* the awaited rank's number, if it is on this machine */
-    uint64_t progress_elsewhere; /* and if it is on another one */
+    uint64_t progress; /* the awaited rank's number */
     uint32_t spins;
 } sl_board_patience;
 
@@ -133,7 +131,7 @@ typedef struct sl_board_patience {
 typedef struct sl_board_wait {
     const char *comm, *op; /* "tp", "all_reduce" */
     uint32_t local_index;  /* of the first rank that is missing; beyond all: none of this machine */
-    _Atomic uint32_t *word, *sleepers; /* NULL: no word; else also how many sleep on it */
+    _Atomic uint32_t *word, *sleepers; /* and how many sleep on it */
     uint32_t seen;
 } sl_board_wait;
 
@@ -146,8 +144,13 @@ sl_status sl_board_sleep(sl_board *board, sl_board_patience *patience, const sl_
 /* Adds 1 to *word and wakes who sleeps on it. */
 void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers);
 
-/* Fails if waiting on has no sense: for waits without a word, called several times a second. */
-sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait);
+/* Notes the number of the awaited rank: if it has grown, the deadline is counted anew. */
+void sl_board_heed(sl_board *board, sl_board_patience *patience, uint64_t progress);
+
+/* Ends the run because of a wait for `who`, which has left or did not come in time. Returns what
+ * ended it, which may be somebody else's verdict. */
+sl_status sl_board_end_wait(sl_board *board, const sl_board_wait *wait, const char *who,
+                            bool has_left);
 
 /* ---- ending ---- */
 
@@ -159,23 +162,19 @@ void sl_board_end(sl_board *board, sl_status status, const char *text);
  * not come. Does not change the others: there the ranks notice the end themselves. */
 sl_status sl_board_lose(int file, uint32_t local_index, const char *how);
 
-/* The last words of local rank `local_index` on the board in `file`: the message of its failure,
- * for the process that started the ranks. The rank leaves them before it ends; they are read after
- * its end, and "" if it left none. SL_ERROR_USAGE: `file` is no board of this build.
- * SL_ERROR_SYSTEM. */
-sl_status sl_board_leave_words(int file, uint32_t local_index, const char *text);
-sl_status sl_board_read_words(int file, uint32_t local_index,
-                              char out_text[SL_STATUS_MESSAGE_BYTES]);
+/* What a rank leaves on the board in `file` for the process that started the ranks, which prints a
+ * text of several ranks once: warnings, numbered from 0, and its last words, the message of its
+ * failure, which it leaves before it ends. */
+enum { SL_BOARD_REMARKS = 4, SL_BOARD_LAST_WORDS = SL_BOARD_REMARKS, SL_BOARD_TEXTS };
 
-/* Warnings of local rank `local_index`, for the process that started the ranks, which prints a
- * warning of several ranks once. A rank, one thread at a time, leaves SL_BOARD_REMARKS of them at
- * most: *out_is_left is false beyond, and then the rank prints by itself. Those of an index that is
- * not left yet read as "". Statuses as above. */
-enum { SL_BOARD_REMARKS = 4 };
-sl_status sl_board_leave_remark(int file, uint32_t local_index, const char *text,
-                                bool *out_is_left);
-sl_status sl_board_read_remark(int file, uint32_t local_index, uint32_t remark_index,
-                               char out_text[SL_STATUS_MESSAGE_BYTES]);
+/* One thread at a time. *out_is_left: false if there is no room; then the rank prints by itself.
+ * SL_ERROR_USAGE: `file` is no board of this build. SL_ERROR_SYSTEM. */
+sl_status sl_board_leave_text(int file, uint32_t local_index, bool is_last, const char *text,
+                              bool *out_is_left);
+
+/* "" if that text is not left yet. Statuses as above. */
+sl_status sl_board_read_text(int file, uint32_t local_index, uint32_t text_index,
+                             char out_text[SL_STATUS_MESSAGE_BYTES]);
 
 /* SL_OK, or what ended them. */
 sl_status sl_board_poll(const sl_board *board);

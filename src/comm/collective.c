@@ -1,4 +1,4 @@
-/* The calls, made of passes: how data is cut into pieces, and who adds what. Knows no carrier.
+/* The calls, made of passes: how data is cut into pieces, and who adds what.
  *
  * An all-reduce of much data cuts it into segments and a segment into a piece for each rank. In one
  * pass each rank hands everybody their piece; it adds up its own piece of all ranks; in the next
@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "base/hash.h"
 #include "comm_internal.h"
+#include "remote.h"
 #include "wire.h"
 
 enum {
@@ -40,17 +40,37 @@ static call begin(sl_comm *comm, const char *op, sl_comm_types types, uint64_t c
                                     .detail = detail,
                                     .types = (uint64_t)types.stored << 4 | (uint64_t)types.wire};
     snprintf(it.pass.sign.op, sizeof it.pass.sign.op, "%s", op);
-    it.pass.send_bytes = comm->send_bytes;
-    it.pass.receive_bytes = comm->receive_bytes;
     return it;
+}
+
+/* Hands this rank's pieces out, without waiting for others. After a failure others may still read
+ * what this rank signed. */
+static sl_status begin_pass(sl_comm *comm, const sl_comm_pass *pass)
+{
+    SL_TRY(sl_comm_poll(comm));
+    sl_window_arrive(comm->window, &pass->sign);
+    if (comm->remote)
+        sl_remote_begin(comm, pass);
+    return SL_OK;
+}
+
+/* Waits for those of the others, and finds them. */
+static sl_status finish_pass(sl_comm *comm, const sl_comm_pass *pass)
+{
+    const uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
+    SL_TRY(sl_window_wait(comm->window));
+    for (uint32_t i = 0; i < comm->size; i++)
+        if (comm->local[i] != UINT32_MAX)
+            comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
+    return comm->remote ? sl_remote_finish(comm, pass) : SL_OK;
 }
 
 static sl_status run_pass(call *it, bool is_for_all)
 {
     uint64_t sent_bytes = 0;
     it->pass.is_for_all = is_for_all;
-    SL_TRY(it->comm->ops->begin(it->comm, &it->pass));
-    SL_TRY(it->comm->ops->finish(it->comm, &it->pass));
+    SL_TRY(begin_pass(it->comm, &it->pass));
+    SL_TRY(finish_pass(it->comm, &it->pass));
     it->pass.sign.pass++;
     for (uint32_t i = 0; i < it->comm->size; i++)
         sent_bytes += i == it->comm->rank ? 0 : it->comm->send_bytes[i];
@@ -96,21 +116,77 @@ static sl_status check_starts(const uint64_t *starts, uint32_t size)
     return SL_OK;
 }
 
-/* ---- all-reduce ---- */
+/* ---- slices ----
+ *
+ * Each rank has a piece: elements starts[rank] to starts[rank + 1]. A pass moves a slice of every
+ * piece: elements [done, done + each) of it. */
 
-static void sum_terms(const sl_comm *comm, sl_comm_types types, uint64_t count, void *data,
-                      void *out_wire)
+static uint64_t count_slice(const uint64_t *starts, uint32_t rank, uint64_t done, uint64_t each)
+{
+    return slice(starts[rank + 1] - starts[rank], done, each);
+}
+
+/* Adds up what came from all ranks, and this rank's own; out_wire may be NULL. */
+static void sum_terms(const sl_comm *comm, sl_comm_types types, uint64_t count, const void *own,
+                      void *out_stored, void *out_wire)
 {
     const sl_wire_sum_args args = {.types = types,
                                    .count = count,
                                    .term_count = comm->size,
                                    .own_index = comm->rank,
                                    .terms = comm->received,
-                                   .own = data,
+                                   .own = own,
                                    .out_wire = out_wire,
-                                   .out_stored = data};
+                                   .out_stored = out_stored};
     sl_wire_sum(&args);
 }
+
+typedef struct scatter {
+    sl_comm_types types;
+    const uint64_t *starts;
+    const char *from;
+    char *to;        /* this rank's piece of the sum */
+    bool goes_round; /* the sum is laid into the window, too */
+} scatter;
+
+/* Hands each rank its slice, and adds up this rank's. */
+static sl_status scatter_slice(call *it, const scatter *args, uint64_t done, uint64_t each)
+{
+    sl_comm *comm = it->comm;
+    const uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
+    const uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
+    const uint64_t *starts = args->starts;
+    const uint64_t mine = count_slice(starts, comm->rank, done, each);
+    for (uint32_t i = 0; i < comm->size; i++) {
+        const uint64_t count = count_slice(starts, i, done, each);
+        comm->send_bytes[i] = count * wire_bytes;
+        comm->receive_bytes[i] = mine * wire_bytes;
+        if (i != comm->rank && count > 0)
+            sl_wire_round(args->types, count, at(args->from, starts[i] + done, stored_bytes),
+                          sl_window_place(comm->window, i));
+    }
+    if (comm->size > 1)
+        SL_TRY(run_pass(it, false));
+    if (mine > 0)
+        sum_terms(comm, args->types, mine, at(args->from, starts[comm->rank] + done, stored_bytes),
+                  at(args->to, done, stored_bytes),
+                  args->goes_round ? sl_window_place(comm->window, SL_WINDOW_ALL) : NULL);
+    return SL_OK;
+}
+
+/* Hands this rank's slice, which lies in the window, to all others, and gets theirs. */
+static sl_status hand_round(call *it, const uint64_t *starts, uint64_t done, uint64_t each,
+                            uint64_t element_bytes)
+{
+    sl_comm *comm = it->comm;
+    for (uint32_t i = 0; i < comm->size; i++) {
+        comm->send_bytes[i] = count_slice(starts, comm->rank, done, each) * element_bytes;
+        comm->receive_bytes[i] = count_slice(starts, i, done, each) * element_bytes;
+    }
+    return run_pass(it, true);
+}
+
+/* ---- all-reduce ---- */
 
 /* All of it to all, at most a half's worth. */
 static sl_status reduce_small(call *it, sl_comm_types types, uint64_t count, void *data)
@@ -122,65 +198,31 @@ static sl_status reduce_small(call *it, sl_comm_types types, uint64_t count, voi
         set_bytes_of_all(comm, bytes, bytes);
         SL_TRY(run_pass(it, true));
     }
-    sum_terms(comm, types, count, data, NULL);
+    sum_terms(comm, types, count, data, data, NULL);
     return SL_OK;
 }
 
-/* The pieces of one segment: rank i adds up elements [i * each, (i + 1) * each) of it. */
-typedef struct segment {
-    sl_comm_types types;
-    char *data;
-    uint64_t count, each;
-} segment;
-
-static uint64_t piece_count(const segment *it, uint32_t rank)
-{
-    return slice(it->count, rank * it->each, it->each);
-}
-
-static char *piece_of(const segment *it, uint32_t rank)
-{
-    return at(it->data, rank * it->each, sl_wire_bytes(it->types.stored));
-}
-
-static sl_status hand_out(call *it, const segment *part)
+/* A segment, whose slices fit into the window: rank i adds up elements [i * each, (i + 1) * each).
+ */
+static sl_status reduce_segment(call *it, sl_comm_types types, uint64_t count, char *data)
 {
     sl_comm *comm = it->comm;
-    uint64_t wire_bytes = sl_wire_bytes(part->types.wire);
-    for (uint32_t i = 0; i < comm->size; i++) {
-        comm->send_bytes[i] = piece_count(part, i) * wire_bytes;
-        comm->receive_bytes[i] = piece_count(part, comm->rank) * wire_bytes;
-        if (i != comm->rank && comm->send_bytes[i] > 0)
-            sl_wire_round(part->types, piece_count(part, i), piece_of(part, i),
-                          sl_window_place(comm->window, i));
-    }
-    return run_pass(it, false);
-}
-
-static sl_status hand_round(call *it, const segment *part)
-{
-    sl_comm *comm = it->comm;
-    uint64_t wire_bytes = sl_wire_bytes(part->types.wire);
-    for (uint32_t i = 0; i < comm->size; i++) {
-        comm->send_bytes[i] = piece_count(part, comm->rank) * wire_bytes;
-        comm->receive_bytes[i] = piece_count(part, i) * wire_bytes;
-    }
-    SL_TRY(run_pass(it, true));
+    const uint64_t wire_bytes = sl_wire_bytes(types.wire);
+    const uint64_t stored_bytes = sl_wire_bytes(types.stored);
+    const uint64_t even = sl_bits_divide_up(count, comm->size);
+    const uint64_t each =
+        sl_bits_min(comm->piece_bytes / wire_bytes, sl_bits_round_up(even, ALIGN_ELEMENTS));
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    for (uint32_t i = 0; i <= comm->size; i++)
+        starts[i] = sl_bits_min(i * each, count);
+    const scatter args = {types, starts, data, at(data, starts[comm->rank], stored_bytes), true};
+    SL_TRY(scatter_slice(it, &args, 0, each));
+    SL_TRY(hand_round(it, starts, 0, each, wire_bytes));
     for (uint32_t i = 0; i < comm->size; i++)
         if (i != comm->rank && comm->receive_bytes[i] > 0)
-            sl_wire_widen(part->types, piece_count(part, i), comm->received[i], piece_of(part, i));
+            sl_wire_widen(types, starts[i + 1] - starts[i], comm->received[i],
+                          at(data, starts[i], stored_bytes));
     return SL_OK;
-}
-
-static sl_status reduce_segment(call *it, const segment *part)
-{
-    sl_comm *comm = it->comm;
-    SL_TRY(hand_out(it, part));
-    uint64_t count = piece_count(part, comm->rank);
-    if (count > 0)
-        sum_terms(comm, part->types, count, piece_of(part, comm->rank),
-                  sl_window_place(comm->window, SL_WINDOW_ALL));
-    return hand_round(it, part);
 }
 
 sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t count, void *data)
@@ -188,18 +230,13 @@ sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t
     SL_TRY(check_types(types));
     SL_TRY(sl_comm_poll(comm));
     call it = begin(comm, "all_reduce", types, count, 0);
-    uint64_t wire_bytes = sl_wire_bytes(types.wire), stored_bytes = sl_wire_bytes(types.stored);
+    const uint64_t wire_bytes = sl_wire_bytes(types.wire);
+    const uint64_t stored_bytes = sl_wire_bytes(types.stored);
     if (count == 0 || comm->size == 1 || count * wire_bytes * comm->size <= SMALL_BYTES)
         return count > 0 ? reduce_small(&it, types, count, data) : sl_comm_poll(comm);
-    uint64_t each = comm->piece_bytes / wire_bytes;
-    for (uint64_t done = 0; done < count;) {
-        segment part = {types, at(data, done, stored_bytes), 0, each};
-        part.count = slice(count, done, each * comm->size);
-        uint64_t even = sl_bits_divide_up(part.count, comm->size);
-        part.each = sl_bits_min(each, sl_bits_round_up(even, ALIGN_ELEMENTS));
-        SL_TRY(reduce_segment(&it, &part));
-        done += part.count;
-    }
+    const uint64_t most = comm->piece_bytes / wire_bytes * comm->size;
+    for (uint64_t done = 0; done < count; done += most)
+        SL_TRY(reduce_segment(&it, types, slice(count, done, most), at(data, done, stored_bytes)));
     return SL_OK;
 }
 
@@ -210,71 +247,17 @@ sl_status sl_comm_all_reduce(sl_comm *comm, sl_comm_type type, uint64_t count, v
 
 /* ---- reduce-scatter ---- */
 
-static uint64_t longest_piece(const uint64_t *starts, uint32_t size)
-{
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < size; i++)
-        if (starts[i + 1] - starts[i] > most)
-            most = starts[i + 1] - starts[i];
-    return most;
-}
-
-static uint64_t starts_hash(const uint64_t *starts, uint32_t size)
-{
-    return sl_hash_64(starts, ((uint64_t)size + 1) * sizeof *starts);
-}
-
-typedef struct scatter {
-    sl_comm_types types;
-    const uint64_t *starts;
-    const char *from;
-    char *to;
-} scatter;
-
-/* Elements [done, done + each) of every rank's piece. */
-static sl_status scatter_slice(call *it, const scatter *args, uint64_t done, uint64_t each)
-{
-    sl_comm *comm = it->comm;
-    uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
-    uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
-    const uint64_t *starts = args->starts;
-    uint64_t mine = slice(starts[comm->rank + 1] - starts[comm->rank], done, each);
-    for (uint32_t i = 0; i < comm->size; i++) {
-        uint64_t count = slice(starts[i + 1] - starts[i], done, each);
-        comm->send_bytes[i] = count * wire_bytes;
-        comm->receive_bytes[i] = mine * wire_bytes;
-        if (i != comm->rank && count > 0)
-            sl_wire_round(args->types, count, at(args->from, starts[i] + done, stored_bytes),
-                          sl_window_place(comm->window, i));
-    }
-    if (comm->size > 1)
-        SL_TRY(run_pass(it, false));
-    if (mine == 0)
-        return SL_OK;
-    char *to = at(args->to, done, stored_bytes);
-    const char *own = at(args->from, starts[comm->rank] + done, stored_bytes);
-    const sl_wire_sum_args sum = {.types = args->types,
-                                  .count = mine,
-                                  .term_count = comm->size,
-                                  .own_index = comm->rank,
-                                  .terms = comm->received,
-                                  .own = own,
-                                  .out_stored = to};
-    sl_wire_sum(&sum);
-    return SL_OK;
-}
-
 sl_status sl_comm_reduce_scatter_pieces(sl_comm *comm, sl_comm_types types, const uint64_t *starts,
                                         const void *from, void *to)
 {
     SL_TRY(check_types(types));
     SL_TRY(check_starts(starts, comm->size));
     SL_TRY(sl_comm_poll(comm));
-    uint64_t longest = longest_piece(starts, comm->size);
+    uint64_t longest = sl_comm_longest_piece(starts, comm->size);
     uint64_t each = comm->piece_bytes / sl_wire_bytes(types.wire);
-    scatter args = {types, starts, from, to};
-    call it =
-        begin(comm, "reduce_scatter", types, starts[comm->size], starts_hash(starts, comm->size));
+    const scatter args = {types, starts, from, to, false};
+    call it = begin(comm, "reduce_scatter", types, starts[comm->size],
+                    sl_comm_hash_starts(starts, comm->size));
     for (uint64_t done = 0; done < longest; done += each)
         SL_TRY(scatter_slice(&it, &args, done, each));
     return longest > 0 ? SL_OK : sl_comm_poll(comm);
@@ -290,33 +273,37 @@ static sl_status find_starts(const sl_comm *comm, uint64_t each, uint64_t *out_s
     return SL_OK;
 }
 
-sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_type type, uint64_t count, const void *from,
-                                 void *to)
+sl_status sl_comm_reduce_scatter_stored(sl_comm *comm, sl_comm_types types, uint64_t count,
+                                        const void *from, void *to)
 {
     uint64_t starts[SL_COMM_RANKS_MAX + 1];
     SL_TRY(find_starts(comm, count, starts));
-    return sl_comm_reduce_scatter_pieces(comm, (sl_comm_types){type, type}, starts, from, to);
+    return sl_comm_reduce_scatter_pieces(comm, types, starts, from, to);
+}
+
+sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_type type, uint64_t count, const void *from,
+                                 void *to)
+{
+    return sl_comm_reduce_scatter_stored(comm, (sl_comm_types){type, type}, count, from, to);
 }
 
 /* ---- gather ---- */
 
-/* Bytes [done, done + each) of every rank's piece. */
-static sl_status gather_slice(call *it, const uint64_t *starts, const char *piece, char *whole,
-                              uint64_t done, uint64_t each)
+/* The passes of a gather: starts count bytes. `piece` may be this rank's of `whole`. */
+static sl_status gather(call *it, const uint64_t *starts, const char *piece, char *whole)
 {
     sl_comm *comm = it->comm;
-    uint64_t mine = slice(starts[comm->rank + 1] - starts[comm->rank], done, each);
-    if (mine > 0)
-        memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), piece + done, mine);
-    for (uint32_t i = 0; i < comm->size; i++) {
-        comm->send_bytes[i] = mine;
-        comm->receive_bytes[i] = slice(starts[i + 1] - starts[i], done, each);
+    const uint64_t longest = sl_comm_longest_piece(starts, comm->size), each = comm->all_bytes;
+    for (uint64_t done = 0; comm->size > 1 && done < longest; done += each) {
+        const uint64_t mine = count_slice(starts, comm->rank, done, each);
+        if (mine > 0)
+            memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), piece + done, mine);
+        SL_TRY(hand_round(it, starts, done, each, 1));
+        for (uint32_t i = 0; i < comm->size; i++)
+            if (i != comm->rank && comm->receive_bytes[i] > 0)
+                memcpy(whole + starts[i] + done, comm->received[i], comm->receive_bytes[i]);
     }
-    SL_TRY(run_pass(it, true));
-    for (uint32_t i = 0; i < comm->size; i++)
-        if (i != comm->rank && comm->receive_bytes[i] > 0)
-            memcpy(whole + starts[i] + done, comm->received[i], comm->receive_bytes[i]);
-    return SL_OK;
+    return longest > 0 ? SL_OK : sl_comm_poll(comm);
 }
 
 sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const void *piece,
@@ -324,16 +311,13 @@ sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const voi
 {
     SL_TRY(check_starts(starts, comm->size));
     SL_TRY(sl_comm_poll(comm));
-    uint64_t longest = longest_piece(starts, comm->size), each = comm->all_bytes;
     uint64_t mine = starts[comm->rank + 1] - starts[comm->rank];
     char *place = (char *)out_whole + starts[comm->rank];
-    call it =
-        begin(comm, "gather", bytes_alone, starts[comm->size], starts_hash(starts, comm->size));
+    call it = begin(comm, "gather", bytes_alone, starts[comm->size],
+                    sl_comm_hash_starts(starts, comm->size));
     if (mine > 0 && place != piece)
         memmove(place, piece, mine);
-    for (uint64_t done = 0; comm->size > 1 && done < longest; done += each)
-        SL_TRY(gather_slice(&it, starts, place, out_whole, done, each));
-    return longest > 0 ? SL_OK : sl_comm_poll(comm);
+    return gather(&it, starts, place, out_whole);
 }
 
 sl_status sl_comm_all_gather(sl_comm *comm, uint64_t bytes, const void *part, void *out_parts)
@@ -350,20 +334,11 @@ sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *
     if (root >= comm->size)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot broadcast", root, comm->size);
     SL_TRY(sl_comm_poll(comm));
-    uint64_t each = comm->all_bytes;
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    for (uint32_t i = 0; i <= comm->size; i++)
+        starts[i] = i <= root ? 0 : bytes;
     call it = begin(comm, "broadcast", bytes_alone, bytes, root);
-    for (uint64_t done = 0; comm->size > 1 && done < bytes; done += each) {
-        uint64_t count = slice(bytes, done, each);
-        bool is_root = comm->rank == root;
-        if (is_root)
-            memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), (char *)data + done, count);
-        set_bytes_of_all(comm, is_root ? count : 0, 0);
-        comm->receive_bytes[root] = is_root ? 0 : count;
-        SL_TRY(run_pass(&it, true));
-        if (!is_root)
-            memcpy((char *)data + done, comm->received[root], count);
-    }
-    return bytes > 0 ? SL_OK : sl_comm_poll(comm);
+    return gather(&it, starts, data, data);
 }
 
 sl_status sl_comm_merge(sl_comm *comm, uint32_t bytes, void *record, sl_comm_merge_function merge)
@@ -430,12 +405,12 @@ static sl_status catch_up(sl_comm *pair)
 {
     if (!pair->is_behind)
         return SL_OK;
-    SL_TRY(pair->ops->finish(pair, &pair->last));
+    SL_TRY(finish_pass(pair, &pair->last));
     pair->is_behind = false;
     return SL_OK;
 }
 
-static sl_status begin_pass(talk *it, uint64_t pass)
+static sl_status begin_talk(talk *it, uint64_t pass)
 {
     sl_comm *pair = it->call.comm;
     SL_TRY(catch_up(pair));
@@ -444,10 +419,10 @@ static sl_status begin_pass(talk *it, uint64_t pass)
     set_bytes_of_all(pair, bytes, slice(it->receive_bytes, done, pair->all_bytes));
     if (bytes > 0)
         memcpy(sl_window_place(pair->window, SL_WINDOW_ALL), it->send + done, bytes);
-    return pair->ops->begin(pair, &it->call.pass);
+    return begin_pass(pair, &it->call.pass);
 }
 
-static sl_status finish_pass(talk *it, uint64_t pass)
+static sl_status finish_talk(talk *it, uint64_t pass)
 {
     sl_comm *pair = it->call.comm;
     const uint64_t done = pass * pair->all_bytes;
@@ -471,10 +446,10 @@ static sl_status run_talks(talk *talks, uint32_t count)
     for (uint64_t pass = 0; pass < most; pass++) {
         for (uint32_t i = 0; i < count; i++)
             if (pass < talks[i].pass_count)
-                SL_TRY(begin_pass(&talks[i], pass));
+                SL_TRY(begin_talk(&talks[i], pass));
         for (uint32_t i = 0; i < count; i++)
             if (pass < talks[i].pass_count)
-                SL_TRY(finish_pass(&talks[i], pass));
+                SL_TRY(finish_talk(&talks[i], pass));
     }
     return SL_OK;
 }
@@ -512,25 +487,26 @@ static sl_status refuse_fact(const fact_record *first, uint32_t rank, const fact
             *first->name ? first->name : other->name, first->value, other->value, rank);
 }
 
+/* A rank with another fact than rank 0; UINT32_MAX: none. */
+typedef struct fact_difference {
+    fact_record fact;
+    uint32_t rank;
+} fact_difference;
+
+static void keep_first(void *sum, const void *other)
+{
+    if (((const fact_difference *)other)->rank < ((fact_difference *)sum)->rank)
+        *(fact_difference *)sum = *(const fact_difference *)other;
+}
+
 static sl_status compare_fact(sl_comm *comm, const fact_record *mine)
 {
-    fact_record all[8], differs[2];
-    uint32_t rank = UINT32_MAX;
-    for (uint32_t first = 0; first < comm->size; first += 8) {
-        /* Eight ranks at a time: a world has a thousand, and this takes no memory. */
-        uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0}, count = slice(comm->size, first, 8);
-        for (uint32_t i = 0; i <= comm->size; i++)
-            starts[i] = i <= first ? 0 : sl_bits_min(i - first, count) * sizeof(fact_record);
-        SL_TRY(sl_comm_gather_pieces(comm, starts, mine, all));
-        if (first == 0)
-            differs[0] = all[0];
-        for (uint64_t i = 0; i < count && rank == UINT32_MAX; i++) {
-            differs[1] = all[i];
-            if (memcmp(&differs[0], &differs[1], sizeof differs[0]) != 0)
-                rank = first + (uint32_t)i;
-        }
-    }
-    return rank == UINT32_MAX ? SL_OK : refuse_fact(&differs[0], rank, &differs[1]);
+    fact_record first = *mine;
+    fact_difference found = {.fact = *mine};
+    SL_TRY(sl_comm_broadcast(comm, 0, sizeof first, &first));
+    found.rank = memcmp(&first, mine, sizeof first) == 0 ? UINT32_MAX : comm->rank;
+    SL_TRY(sl_comm_merge(comm, sizeof found, &found, keep_first));
+    return found.rank == UINT32_MAX ? SL_OK : refuse_fact(&first, found.rank, &found.fact);
 }
 
 sl_status sl_comm_agree(sl_comm *comm, const sl_comm_fact *facts, uint32_t count)

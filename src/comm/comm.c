@@ -1,5 +1,6 @@
-/* Opening, splitting and ending communicators; the carriers whose ranks share a machine, as threads
- * of a process or as processes that `sluice launch` started. */
+/* Opening, splitting and ending communicators of ranks that share a machine, as threads of a
+ * process or as processes that `sluice launch` started; those of several machines begin in
+ * remote.c. */
 #include "comm.h"
 
 #include <fcntl.h>
@@ -15,45 +16,6 @@
 #include "rendezvous.h"
 
 enum { TIMEOUT_S = 600 };
-
-/* ---- carriers of one machine ---- */
-
-static sl_status begin_in_window(sl_comm *comm, const sl_comm_pass *pass)
-{
-    SL_TRY(sl_comm_poll(comm)); /* after a failure others may still read what this rank signed */
-    sl_window_arrive(comm->window, &pass->sign);
-    return SL_OK;
-}
-
-static sl_status finish_in_window(sl_comm *comm, const sl_comm_pass *pass)
-{
-    SL_TRY(sl_window_wait(comm->window));
-    uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
-    for (uint32_t i = 0; i < comm->size; i++)
-        comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
-    return SL_OK;
-}
-
-static sl_status need_nothing(sl_comm *comm)
-{
-    (void)comm;
-    return SL_OK;
-}
-
-static void do_nothing(sl_comm *comm)
-{
-    (void)comm;
-}
-
-#define OPS_OF_WINDOW(name)                                                                        \
-    {                                                                                              \
-        name, need_nothing, begin_in_window, finish_in_window, do_nothing                          \
-    }
-
-static const sl_comm_ops self_ops = OPS_OF_WINDOW("self");
-static const sl_comm_ops threads_ops = OPS_OF_WINDOW("threads");
-static const sl_comm_ops mpi_ops = OPS_OF_WINDOW("mpi"); /* all ranks on one machine */
-static const sl_comm_ops local_ops = OPS_OF_WINDOW("local");
 
 /* ---- an end ---- */
 
@@ -72,14 +34,12 @@ static void free_end(sl_comm *comm)
     free(comm);
 }
 
-sl_status sl_comm_make(const sl_comm_ops *ops, const char *name, uint32_t rank, uint32_t size,
-                       sl_comm **out_comm)
+sl_status sl_comm_make(const char *name, uint32_t rank, uint32_t size, sl_comm **out_comm)
 {
     sl_comm *comm = aligned_alloc(64, (sizeof *comm + 63) / 64 * 64);
     if (!comm)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
     memset(comm, 0, sizeof *comm);
-    comm->ops = ops;
     comm->rank = rank;
     comm->size = size;
     comm->piece_bytes = sl_window_piece_bytes(size);
@@ -120,7 +80,8 @@ void sl_comm_close(sl_comm *comm)
 {
     if (!comm)
         return;
-    comm->ops->close(comm);
+    if (comm->remote && comm->world == comm)
+        sl_remote_close(comm);
     sl_board *board = comm->world == comm ? comm->board : NULL;
     sl_watch_close(comm->watch);
     free_end(comm);
@@ -128,11 +89,11 @@ void sl_comm_close(sl_comm *comm)
 }
 
 /* The end of a world all of whose ranks are on this machine; takes the board. */
-static sl_status make_local_world(const sl_comm_ops *ops, sl_board *board, sl_comm **out_world)
+static sl_status make_local_world(sl_board *board, sl_comm **out_world)
 {
     uint32_t rank = sl_board_local_index(board);
     sl_comm *world = NULL;
-    sl_status status = sl_comm_make(ops, "world", rank, sl_board_rank_count(board), &world);
+    sl_status status = sl_comm_make("world", rank, sl_board_rank_count(board), &world);
     if (status != SL_OK) {
         sl_board_close(board);
         return status;
@@ -150,8 +111,7 @@ static sl_status make_local_world(const sl_comm_ops *ops, sl_board *board, sl_co
 
 /* ---- worlds ---- */
 
-static sl_status open_threads_of(const sl_comm_ops *ops, sl_board *first, uint32_t size,
-                                 sl_comm **out_ends)
+static sl_status open_threads_of(sl_board *first, uint32_t size, sl_comm **out_ends)
 {
     sl_status status = SL_OK;
     uint32_t made = 0;
@@ -160,7 +120,7 @@ static sl_status open_threads_of(const sl_comm_ops *ops, sl_board *first, uint32
         if (made > 0)
             status = sl_board_share(out_ends[0]->board, made, &board);
         if (status == SL_OK)
-            status = make_local_world(ops, board, &out_ends[made]);
+            status = make_local_world(board, &out_ends[made]);
     }
     if (status == SL_OK)
         return SL_OK;
@@ -177,15 +137,14 @@ sl_status sl_comm_threads_open(uint32_t size, sl_comm **out_ends)
     sl_status status = sl_board_open(file, 0, false, &first);
     close(file);
     SL_TRY(status);
-    SL_TRY(open_threads_of(size == 1 ? &self_ops : &threads_ops, first, size, out_ends));
+    SL_TRY(open_threads_of(first, size, out_ends));
     for (uint32_t i = 0; i < size; i++)
         sl_board_enter(out_ends[i]->board, i);
     return SL_OK;
 }
 
 /* Processes that share `file`. */
-static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *environment, int file,
-                                sl_comm **out_world)
+static sl_status open_processes(const sl_environment *environment, int file, sl_comm **out_world)
 {
     sl_board *board;
     SL_TRY(sl_board_open(file, environment->rank, true, &board));
@@ -195,7 +154,7 @@ static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *en
                 "%s says %u ranks, and the memory that they share is not for as many",
                 SL_ENVIRONMENT_SIZE, environment->size);
     }
-    SL_TRY(make_local_world(ops, board, out_world));
+    SL_TRY(make_local_world(board, out_world));
     const sl_status status = sl_watch_open(board, &(*out_world)->watch);
     if (status != SL_OK)
         sl_comm_close(*out_world);
@@ -215,15 +174,15 @@ static sl_status open_met(const sl_environment *environment, double timeout_s, s
                               out_world);
     }
     SL_TRY(sl_rendezvous_share(&meeting, timeout_s, &file));
-    const sl_status status = open_processes(&mpi_ops, environment, file, out_world);
+    const sl_status status = open_processes(environment, file, out_world);
     close(file);
     return status;
 }
 
-/* The inherited file stays open for the last words of this rank (sl_board_leave_words). */
+/* The inherited file stays open for the last words of this rank (sl_board_leave_text). */
 static sl_status open_local(const sl_environment *environment, sl_comm **out_world)
 {
-    SL_TRY(open_processes(&local_ops, environment, environment->file, out_world));
+    SL_TRY(open_processes(environment, environment->file, out_world));
     (void)fcntl(environment->file, F_SETFD, FD_CLOEXEC);
     return SL_OK;
 }
@@ -245,7 +204,7 @@ sl_status sl_comm_open(double timeout_s, sl_comm **out_world)
     timeout_s = timeout_s > 0 ? timeout_s : TIMEOUT_S;
     SL_TRY(open_world(timeout_s, &world));
     sl_comm_set_timeout(world, timeout_s);
-    sl_status status = world->ops == &self_ops ? SL_OK : sl_board_join(world->board, world->rank);
+    sl_status status = sl_board_join(world->board, world->rank);
     if (status != SL_OK)
         sl_comm_close(world);
     else
@@ -328,7 +287,7 @@ static sl_status complete_split(sl_comm *world, sl_comm *comm)
     free(all);
     SL_TRY(status);
     SL_TRY(sl_comm_open_window(comm, offset));
-    return comm->ops->open(comm);
+    return comm->world->remote ? sl_remote_open_end(comm) : SL_OK;
 }
 
 /* By its name; a name that is none counts as the world. */
@@ -346,7 +305,7 @@ sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *member
     uint32_t rank;
     sl_comm *comm;
     SL_TRY(check_members(world, members, member_count, &rank));
-    SL_TRY(sl_comm_make(world->ops, name, rank, member_count, &comm));
+    SL_TRY(sl_comm_make(name, rank, member_count, &comm));
     comm->board = world->board;
     comm->world = world;
     comm->group = find_group(name);
@@ -380,7 +339,7 @@ static sl_status open_pair(sl_comm *comm, uint32_t other, sl_comm *pair)
     }
     SL_TRY(sl_comm_open_window(pair,
                                sl_window_find_pair(comm->offset, comm->size, comm->rank, other)));
-    return comm->ops->open(pair);
+    return comm->remote ? sl_remote_open_end(pair) : SL_OK;
 }
 
 sl_status sl_comm_find_pair(sl_comm *comm, uint32_t other, sl_comm **out_pair)
@@ -388,7 +347,7 @@ sl_status sl_comm_find_pair(sl_comm *comm, uint32_t other, sl_comm **out_pair)
     *out_pair = comm->pairs[other];
     if (*out_pair)
         return SL_OK;
-    SL_TRY(sl_comm_make(comm->ops, comm->name, comm->rank > other, 2, out_pair));
+    SL_TRY(sl_comm_make(comm->name, comm->rank > other, 2, out_pair));
     const sl_status status = open_pair(comm, other, *out_pair);
     if (status != SL_OK)
         free_end(*out_pair);
@@ -414,11 +373,6 @@ uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank)
     return comm->members[rank];
 }
 
-const char *sl_comm_carrier(const sl_comm *comm)
-{
-    return comm->ops->name;
-}
-
 void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count)
 {
     *out_index = sl_board_local_index(comm->board);
@@ -433,14 +387,6 @@ uint32_t sl_comm_first_local(const sl_comm *world)
     return rank;
 }
 
-static uint32_t count_local(const sl_comm *comm)
-{
-    uint32_t local_count = 0;
-    for (uint32_t i = 0; i < comm->size; i++)
-        local_count += comm->local[i] != UINT32_MAX;
-    return local_count;
-}
-
 uint64_t sl_comm_plan_share_bytes(uint32_t size)
 {
     return size > 1 ? sl_window_taken_bytes(size, size) / size : 0;
@@ -448,16 +394,11 @@ uint64_t sl_comm_plan_share_bytes(uint32_t size)
 
 uint64_t sl_comm_share_bytes(const sl_comm *comm)
 {
-    const uint64_t bytes = sl_comm_window_bytes(comm);
-    const uint32_t local_count = count_local(comm);
-    return local_count > 0 ? bytes / local_count : 0;
-}
-
-uint64_t sl_comm_window_bytes(const sl_comm *comm)
-{
-    const uint32_t local_count = count_local(comm);
+    uint32_t local_count = 0;
+    for (uint32_t i = 0; i < comm->size; i++)
+        local_count += comm->local[i] != UINT32_MAX;
     return comm->window
-               ? sl_window_taken_bytes(comm->size, local_count) + local_count * comm->carrier_bytes
+               ? sl_window_taken_bytes(comm->size, local_count) / local_count + comm->remote_bytes
                : 0;
 }
 

@@ -31,19 +31,13 @@ enum {
 /* The rank in the world of its rank `rank`. */
 uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank);
 
-/* What carries it: "self", "threads", "local", "mpi". */
-const char *sl_comm_carrier(const sl_comm *comm);
-
 /* Which of the ranks on this machine this one is, and how many there are. */
 void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count);
 
 /* The first rank of the world that is on this machine. */
 uint32_t sl_comm_first_local(const sl_comm *world);
 
-/* Bytes of memory that its windows take of this machine, over all ranks. */
-uint64_t sl_comm_window_bytes(const sl_comm *comm);
-
-/* Of these, what falls to one of the ranks of this machine. */
+/* Bytes of memory that its windows take of this machine, divided by its ranks here. */
 uint64_t sl_comm_share_bytes(const sl_comm *comm);
 
 /* What sl_comm_share_bytes will say of a communicator of `size` ranks of one machine. */
@@ -57,6 +51,10 @@ uint64_t sl_comm_sent_bytes(const sl_comm *world, sl_comm_group group);
 
 /* sl_comm_all_reduce of elements that are stored in another type than they are summed in. */
 sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t count, void *data);
+
+/* The same of sl_comm_reduce_scatter. */
+sl_status sl_comm_reduce_scatter_stored(sl_comm *comm, sl_comm_types types, uint64_t count,
+                                        const void *from, void *to);
 
 /* to [starts[rank + 1] - starts[rank]]: this rank's piece of the sum of from [starts[size]]. `to`
  * may be that piece of `from`. starts [size + 1] ascends from 0. */

@@ -57,7 +57,10 @@ typedef struct peer {
     _Atomic bool has_left;
     _Atomic uint64_t progress; /* its number (board.h), as far as it has told */
     _Atomic bool is_there;     /* something has come from it */
-    uint64_t quiet_ns;         /* since its last beat; the thread's */
+    /* the thread's: */
+    uint64_t quiet_ns; /* since its last beat */
+    note_head beat;    /* this rank's, on its way there */
+    sl_message beating, telling;
 } peer;
 
 typedef struct adopted {
@@ -88,10 +91,8 @@ struct sl_messages {
     sl_mail_event *events;
     uint32_t under_way; /* without the receive of notes */
     note heard, told;
-    sl_message hearing, *telling; /* telling [size] */
+    sl_message hearing;
     bool has_told;
-    note_head *beats; /* [size] */
-    sl_message *beating;
     uint64_t beat_ns, looked_ns; /* when it told, and looked for, signs of life last */
 };
 
@@ -110,17 +111,18 @@ static void describe_host(const sl_messages *messages, uint32_t rank, char *text
     snprintf(text, capacity, "rank %u%s%s", rank, *host ? " on " : "", host);
 }
 
-/* The lock is held. */
-static void describe_peer(const sl_messages *messages, uint32_t rank, char *text, size_t capacity)
+static void describe_peer(sl_messages *messages, uint32_t rank, char *text, size_t capacity)
 {
     char who[128];
     const peer *known = &messages->peers[rank];
+    pthread_mutex_lock(&messages->lock);
     describe_host(messages, rank, who, sizeof who);
     if (*known->op)
         snprintf(text, capacity, "%s, last heard of in step %llu at %s", who,
                  (unsigned long long)known->step, known->op);
     else
         snprintf(text, capacity, "%s", who);
+    pthread_mutex_unlock(&messages->lock);
 }
 
 static void fail_message(sl_messages *messages, const sl_message *message)
@@ -227,6 +229,14 @@ static bool take_events(sl_messages *messages)
     return count > 0;
 }
 
+static void send_note(sl_messages *messages, sl_message *place, uint32_t rank, void *data,
+                      uint64_t bytes)
+{
+    *place =
+        (sl_message){.is_send = true, .peer = rank, .tag = NOTE_TAG, .data = data, .bytes = bytes};
+    start_one(messages, place);
+}
+
 /* Tells all ranks of other machines, once of each kind. */
 static void tell(sl_messages *messages, note_kind kind, sl_status status, const char *text)
 {
@@ -235,16 +245,10 @@ static void tell(sl_messages *messages, note_kind kind, sl_status status, const 
     messages->told.head =
         (note_head){.kind = kind, .rank = messages->rank, .status = (int32_t)status};
     snprintf(messages->told.text, sizeof messages->told.text, "%s", text);
-    for (uint32_t i = 0; i < messages->size; i++) {
-        if (!messages->is_elsewhere[i] || messages->free_count == 0)
-            continue;
-        messages->telling[i] = (sl_message){.is_send = true,
-                                            .peer = i,
-                                            .tag = NOTE_TAG,
-                                            .data = &messages->told,
-                                            .bytes = sizeof messages->told};
-        start_one(messages, &messages->telling[i]);
-    }
+    for (uint32_t i = 0; i < messages->size; i++)
+        if (messages->is_elsewhere[i] && messages->free_count > 0)
+            send_note(messages, &messages->peers[i].telling, i, &messages->told,
+                      sizeof messages->told);
 }
 
 static void tell_verdict(sl_messages *messages)
@@ -262,16 +266,11 @@ static void tell_verdict(sl_messages *messages)
 /* Sends a sign of life, unless the rank has not yet taken the one before. */
 static void beat(sl_messages *messages, uint32_t rank, uint64_t progress)
 {
-    if (!sl_message_is_idle(&messages->beating[rank]) || messages->free_count == 0)
+    peer *to = &messages->peers[rank];
+    if (!sl_message_is_idle(&to->beating) || messages->free_count == 0)
         return;
-    messages->beats[rank] =
-        (note_head){.kind = NOTE_BEAT, .rank = messages->rank, .progress = progress};
-    messages->beating[rank] = (sl_message){.is_send = true,
-                                           .peer = rank,
-                                           .tag = NOTE_TAG,
-                                           .data = &messages->beats[rank],
-                                           .bytes = sizeof messages->beats[rank]};
-    start_one(messages, &messages->beating[rank]);
+    to->beat = (note_head){.kind = NOTE_BEAT, .rank = messages->rank, .progress = progress};
+    send_note(messages, &to->beating, rank, &to->beat, sizeof to->beat);
 }
 
 /* Often enough for both deadlines: a beat carries this rank's progress. */
@@ -300,9 +299,7 @@ static void look_for_beats(sl_messages *messages, const sl_board *board, uint64_
         other->quiet_ns += passed_ns < 2ull * IDLE_NS ? passed_ns : 2ull * IDLE_NS;
         if (1e-9 * (double)other->quiet_ns <= sl_board_heartbeat(board))
             continue;
-        pthread_mutex_lock(&messages->lock);
         describe_peer(messages, i, who, sizeof who);
-        pthread_mutex_unlock(&messages->lock);
         snprintf(text, sizeof text, "%s has given no sign of life for %.3g s (--heartbeat-timeout)",
                  who, sl_board_heartbeat(board));
         end_board(messages, SL_ERROR_RANK, text);
@@ -406,10 +403,7 @@ static void *run(void *argument)
         return NULL;
     }
     messages->peers = calloc(messages->size, sizeof *messages->peers);
-    messages->telling = calloc(messages->size, sizeof *messages->telling);
-    messages->beats = calloc(messages->size, sizeof *messages->beats);
-    messages->beating = calloc(messages->size, sizeof *messages->beating);
-    if (!messages->peers || !messages->telling || !messages->beats || !messages->beating) {
+    if (!messages->peers) {
         snprintf(messages->error, sizeof messages->error, "no memory for %u ranks", messages->size);
         set_phase(messages, PHASE_FAILED);
         return NULL;
@@ -438,9 +432,6 @@ static void free_messages(sl_messages *messages)
     pthread_cond_destroy(&messages->bell);
     pthread_mutex_destroy(&messages->lock);
     free(messages->peers);
-    free(messages->telling);
-    free(messages->beats);
-    free(messages->beating);
     free(messages->slots);
     free(messages->free_slots);
     free(messages->events);
@@ -477,14 +468,15 @@ static sl_status make_messages(const sl_mail_ops *ops, void *self, uint32_t slot
     return SL_OK;
 }
 
-static int await_opening(sl_messages *messages, double timeout_s)
+/* Waits until the phase is another one, and returns it. */
+static int await_phase_after(sl_messages *messages, int phase, uint64_t limit_ns)
 {
-    struct timespec until = find_time_in((uint64_t)(timeout_s * 1e9));
+    struct timespec until = find_time_in(limit_ns);
     pthread_mutex_lock(&messages->lock);
     int error = 0;
-    while (messages->phase == PHASE_OPENING && error == 0)
+    while ((int)messages->phase == phase && error == 0)
         error = pthread_cond_timedwait(&messages->bell, &messages->lock, &until);
-    int phase = messages->phase;
+    phase = messages->phase;
     pthread_mutex_unlock(&messages->lock);
     return phase;
 }
@@ -498,7 +490,7 @@ sl_status sl_messages_open(const sl_mail_ops *ops, void *self, uint32_t slot_cou
         free_messages(messages);
         SL_FAIL(SL_ERROR_SYSTEM, "no thread for messages between machines");
     }
-    int phase = await_opening(messages, timeout_s);
+    int phase = await_phase_after(messages, PHASE_OPENING, (uint64_t)(timeout_s * 1e9));
     if (phase == PHASE_OPEN) {
         *out_messages = messages;
         return SL_OK;
@@ -545,19 +537,6 @@ static void end_job(int code, void *argument)
     _exit(code);
 }
 
-/* True if the thread is over within IDLE_NS. */
-static bool await_over(sl_messages *messages)
-{
-    struct timespec until = find_time_in(IDLE_NS);
-    int error = 0;
-    pthread_mutex_lock(&messages->lock);
-    while (messages->phase != PHASE_OVER && error == 0)
-        error = pthread_cond_timedwait(&messages->bell, &messages->lock, &until);
-    bool is_over = messages->phase == PHASE_OVER;
-    pthread_mutex_unlock(&messages->lock);
-    return is_over;
-}
-
 static uint64_t find_looks(double seconds)
 {
     return (uint64_t)(seconds * 1e9 / IDLE_NS) + 1;
@@ -568,7 +547,7 @@ static bool await_end(sl_messages *messages, double limit_s)
 {
     sl_board *board = atomic_load(&messages->board);
     uint64_t looks = 0, most = find_looks(limit_s);
-    while (!await_over(messages)) {
+    while (await_phase_after(messages, PHASE_OPEN, IDLE_NS) != PHASE_OVER) {
         if (++looks >= most)
             return false;
         if (board && looks + find_looks(END_S) < most && sl_board_poll(board) != SL_OK)
@@ -634,7 +613,7 @@ void sl_messages_start(sl_messages *messages, sl_message *message)
     pthread_mutex_unlock(&messages->lock);
 }
 
-bool sl_message_is_done(const sl_message *message)
+static bool is_done(const sl_message *message)
 {
     return atomic_load_explicit(&message->state, memory_order_acquire) == MESSAGE_DONE;
 }
@@ -645,16 +624,15 @@ bool sl_message_is_idle(const sl_message *message)
     return state == MESSAGE_DONE || state == MESSAGE_IDLE;
 }
 
-sl_status sl_messages_await(sl_messages *messages, sl_message *message, double timeout_s)
+sl_status sl_messages_await(const sl_message *message, double timeout_s)
 {
     const struct timespec pause = {0, 500000};
     uint64_t end_ns = sl_clock_now_ns() + (uint64_t)(timeout_s * 1e9);
-    while (!sl_message_is_done(message)) {
+    while (!is_done(message)) {
         if (sl_clock_now_ns() > end_ns)
             SL_FAIL(SL_ERROR_RANK, "rank %u has not started in time", message->peer);
         nanosleep(&pause, NULL);
     }
-    (void)messages;
     return SL_OK;
 }
 
@@ -682,41 +660,21 @@ void sl_messages_note_op(sl_messages *messages, uint32_t rank, uint64_t step, co
     pthread_mutex_unlock(&messages->lock);
 }
 
-/* If the rank has made progress, the deadline is counted anew. */
-static void heed_progress(const sl_messages *messages, sl_board_patience *patience, uint32_t rank)
+/* Fails, and ends the board, if waiting on for the rank has no sense: it has left, or has made no
+ * progress for as long as the deadline. */
+static sl_status check_wait(sl_messages *messages, sl_board_patience *patience,
+                            const sl_board_wait *wait, uint32_t rank)
 {
-    const uint64_t progress = atomic_load(&messages->peers[rank].progress);
-    if (progress <= patience->progress_elsewhere)
-        return;
-    patience->progress_elsewhere = progress;
-    patience->waited_ns = 0;
-    sl_board_follow(atomic_load(&messages->board), progress);
-}
-
-sl_status sl_messages_check(sl_messages *messages, sl_board_patience *patience, const char *comm,
-                            const char *op, uint32_t rank)
-{
-    char who[256], mine[256], text[SL_STATUS_MESSAGE_BYTES];
+    char who[256];
     sl_board *board = atomic_load(&messages->board);
+    const peer *awaited = &messages->peers[rank];
     SL_TRY(sl_board_poll(board));
-    heed_progress(messages, patience, rank);
-    bool has_left = atomic_load(&messages->peers[rank].has_left) && patience->waited_ns > LEFT_NS;
+    sl_board_heed(board, patience, atomic_load(&awaited->progress));
+    bool has_left = atomic_load(&awaited->has_left) && patience->waited_ns > LEFT_NS;
     if (!has_left && (double)patience->waited_ns * 1e-9 <= sl_board_timeout(board))
         return SL_OK;
-    pthread_mutex_lock(&messages->lock);
     describe_peer(messages, rank, who, sizeof who);
-    pthread_mutex_unlock(&messages->lock);
-    sl_board_describe(board, sl_board_local_index(board), mine, sizeof mine);
-    if (has_left)
-        snprintf(text, sizeof text, "%s has ended, but is needed by %s of %s in %s", who, op, comm,
-                 mine);
-    else
-        snprintf(text, sizeof text,
-                 "%s did not come to %s of %s within %.0f s (--rank-timeout); it was waited for by "
-                 "%s",
-                 who, op, comm, sl_board_timeout(board), mine);
-    sl_board_end(board, SL_ERROR_RANK, text);
-    return sl_board_poll(board);
+    return sl_board_end_wait(board, wait, who, has_left);
 }
 
 sl_status sl_messages_wait(sl_messages *messages, const sl_message *message, const char *comm,
@@ -724,17 +682,16 @@ sl_status sl_messages_wait(sl_messages *messages, const sl_message *message, con
 {
     sl_board *board = atomic_load(&messages->board);
     sl_board_patience patience = {0};
+    sl_board_wait wait = {.comm = comm,
+                          .op = op,
+                          .local_index = UINT32_MAX,
+                          .word = message->word,
+                          .sleepers = message->sleepers};
     for (;;) {
-        uint32_t seen = atomic_load(message->word);
-        if (sl_message_is_done(message))
+        wait.seen = atomic_load(message->word);
+        if (is_done(message))
             return SL_OK;
-        const sl_board_wait wait = {.comm = comm,
-                                    .op = op,
-                                    .local_index = UINT32_MAX,
-                                    .word = message->word,
-                                    .sleepers = message->sleepers,
-                                    .seen = seen};
         SL_TRY(sl_board_sleep(board, &patience, &wait));
-        SL_TRY(sl_messages_check(messages, &patience, comm, op, message->peer));
+        SL_TRY(check_wait(messages, &patience, &wait, message->peer));
     }
 }

@@ -44,12 +44,11 @@ void sl_messages_adopt(sl_messages *messages, void *memory);
 /* Hands it over. */
 void sl_messages_start(sl_messages *messages, sl_message *message);
 
-/* True once it has left or come; never by a failure, which ends the board. Any thread. */
-bool sl_message_is_done(const sl_message *message);
-bool sl_message_is_idle(const sl_message *message); /* done, or never handed over */
+bool sl_message_is_idle(const sl_message *message); /* it has left or come, or was never handed
+                                                      over; any thread */
 
 /* Waits without a board: before ranks of a machine have met. SL_ERROR_RANK names the peer. */
-sl_status sl_messages_await(sl_messages *messages, sl_message *message, double timeout_s);
+sl_status sl_messages_await(const sl_message *message, double timeout_s);
 
 /* From now on the board's verdict goes to the others and theirs comes to it. is_elsewhere [size]:
  * borrowed. */
@@ -62,12 +61,8 @@ enum { SL_PEER_HOST_BYTES = 64, SL_PEER_OP_BYTES = 64 };
 void sl_messages_name_host(sl_messages *messages, uint32_t peer, const char *host);
 void sl_messages_note_op(sl_messages *messages, uint32_t peer, uint64_t step, const char *op);
 
-/* Fails, and ends the board, if waiting on for the rank has no sense: it has left, or has made no
- * progress for as long as the deadline. `patience` is that of sleeps on `word` of a message. */
-sl_status sl_messages_check(sl_messages *messages, sl_board_patience *patience, const char *comm,
-                            const char *op, uint32_t peer);
-
-/* Sleeps until it is done: sl_board_sleep and sl_messages_check in turn. */
+/* Sleeps until it has left or come. Fails, and ends the board, if waiting on has no sense: the rank
+ * has left, or has made no progress for as long as the deadline. */
 sl_status sl_messages_wait(sl_messages *messages, const sl_message *message, const char *comm,
                            const char *op);
 

@@ -15,7 +15,6 @@
 #include <time.h>
 
 #include "base/bits.h"
-#include "base/hash.h"
 #include "comm_internal.h"
 #include "device/cuda.h"
 
@@ -449,14 +448,6 @@ static sl_status add_piece(const pieces *part, void *out)
     return sum.count > 0 ? it->options.device.sum(it->queue.stream, &sum) : SL_OK;
 }
 
-static uint64_t longest(const uint64_t *starts, uint32_t size)
-{
-    uint64_t most = 0;
-    for (uint32_t i = 0; i < size; i++)
-        most = starts[i + 1] - starts[i] > most ? starts[i + 1] - starts[i] : most;
-    return most;
-}
-
 /* Elements of a piece, as scratch allows; SL_ERROR_INTERNAL: none. */
 static sl_status find_most(pieces *it)
 {
@@ -501,26 +492,21 @@ static sl_status reduce_scatter(sl_nccl *it, sl_comm_types types, const uint64_t
                                 const char *from, char *to)
 {
     pieces part = {it, types, from, NULL, starts, 0, 0};
-    const uint64_t most = longest(starts, it->size);
+    const uint64_t most = sl_comm_longest_piece(starts, it->size);
     SL_TRY(find_most(&part));
     for (; part.done < most; part.done += part.most)
         SL_TRY(add_piece(&part, to + part.done * sl_wire_bytes(types.stored)));
     return SL_OK;
 }
 
-static uint64_t hash_starts(const sl_nccl *it, const uint64_t *starts)
-{
-    return sl_hash_64(starts, ((uint64_t)it->size + 1) * sizeof *starts);
-}
-
 sl_status sl_nccl_reduce_scatter(sl_nccl *it, sl_comm_types types, const uint64_t *starts,
                                  const void *from, void *to)
 {
-    sl_status status =
-        agree(it, (call_sign){.op = OP_REDUCE_SCATTER,
-                              .count = starts[it->size],
-                              .detail = hash_starts(it, starts) + (uint64_t)types.stored,
-                              .type = types.wire});
+    sl_status status = agree(
+        it, (call_sign){.op = OP_REDUCE_SCATTER,
+                        .count = starts[it->size],
+                        .detail = sl_comm_hash_starts(starts, it->size) + (uint64_t)types.stored,
+                        .type = types.wire});
     if (status == SL_OK && it->size > 1)
         status = reduce_scatter(it, types, starts, from, to);
     return status == SL_OK ? SL_OK : fail(it, status);
@@ -528,44 +514,28 @@ sl_status sl_nccl_reduce_scatter(sl_nccl *it, sl_comm_types types, const uint64_
 
 /* ---- gather ---- */
 
-typedef struct gathered {
-    const sl_nccl *nccl;
-    const uint64_t *starts; /* bytes */
-    char *whole;
-} gathered;
-
-static const char *own_piece(const void *argument, uint32_t peer, uint64_t *out_bytes)
-{
-    const gathered *it = argument;
-    const uint32_t rank = it->nccl->rank;
-    (void)peer;
-    *out_bytes = it->starts[rank + 1] - it->starts[rank];
-    return it->whole + it->starts[rank];
-}
-
-static char *piece_of(const void *argument, uint32_t peer, uint64_t *out_bytes)
-{
-    const gathered *it = argument;
-    *out_bytes = it->starts[peer + 1] - it->starts[peer];
-    return it->whole + it->starts[peer];
-}
-
+/* Every rank's piece of `whole`, to all; starts [size + 1] count elements of 2 bytes. */
 static sl_status gather(sl_nccl *it, const uint64_t *starts, void *whole)
 {
-    const gathered what = {it, starts, whole};
-    const nccl_round hand_round = {own_piece, piece_of, &what};
+    const pieces what = {.nccl = it,
+                         .types = {SL_COMM_BF16, SL_COMM_BF16},
+                         .to = whole,
+                         .starts = starts,
+                         .most = UINT64_MAX};
+    const nccl_round hand_round = {own_sum, sum_of, &what};
     return exchange(it, &hand_round, "a gather");
 }
 
 static sl_status gather_parts(sl_nccl *it, uint64_t bytes, const void *part, char *parts)
 {
     uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
+    const uint64_t count = bytes / sizeof(uint16_t);
     char *own = parts + it->rank * bytes;
     for (uint32_t i = 0; i < it->size; i++)
-        starts[i + 1] = starts[i] + bytes;
+        starts[i + 1] = starts[i] + count;
     if (part != own && bytes > 0)
-        SL_TRY(it->options.device.convert(it->queue.stream, SL_COMM_BF16, SL_COMM_BF16,
-                                          bytes / sizeof(uint16_t), part, own));
+        SL_TRY(it->options.device.convert(it->queue.stream, SL_COMM_BF16, SL_COMM_BF16, count, part,
+                                          own));
     return it->size > 1 ? gather(it, starts, parts) : SL_OK;
 }
 
@@ -669,7 +639,7 @@ static sl_status warm_up(sl_nccl *it)
 {
     uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     for (uint32_t i = 0; i < it->size; i++)
-        starts[i + 1] = starts[i] + ALIGN_BYTES;
+        starts[i + 1] = starts[i] + ALIGN_BYTES / sizeof(uint16_t);
     SL_TRY(gather(it, starts, it->queue.scratch));
     return finish(it, "a gather");
 }

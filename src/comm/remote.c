@@ -47,7 +47,7 @@ typedef struct frame {
 } frame;
 
 /* What an end has beside its window. */
-typedef struct remote_end {
+struct sl_remote_end {
     sl_messages *messages;
     uint32_t tag;
     uint32_t pass_count;
@@ -57,7 +57,9 @@ typedef struct remote_end {
     unsigned char *pieces;             /* [size][all_bytes] */
     sl_message *receives;              /* [size][2]: frame and piece */
     sl_message *sends;                 /* [2][size][2], by pass */
-} remote_end;
+};
+
+typedef struct sl_remote_end remote_end;
 
 static bool is_elsewhere(const sl_comm *comm, uint32_t rank)
 {
@@ -100,15 +102,15 @@ static sl_status open_end(sl_comm *comm, sl_messages *messages, uint32_t tag)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for communicator %s", comm->name);
     if (comm->size > 1)
         sl_window_bell(comm->window, &it->word, &it->sleepers);
-    comm->carrier = it;
-    comm->carrier_bytes = comm->size * (3 * sizeof(frame) + comm->all_bytes);
+    comm->remote = it;
+    comm->remote_bytes = comm->size * (3 * sizeof(frame) + comm->all_bytes);
     return SL_OK;
 }
 
-static sl_status open_split(sl_comm *comm)
+sl_status sl_remote_open_end(sl_comm *comm)
 {
-    const remote_end *world = comm->world->carrier;
-    const remote_end *of = comm->of ? comm->of->carrier : NULL;
+    const remote_end *world = comm->world->remote;
+    const remote_end *of = comm->of ? comm->of->remote : NULL;
     const uint32_t tag = TAG_FIRST + comm->world->split_count * TAGS;
     return open_end(comm, world->messages, of ? of->tag + TAG_PAIR : tag);
 }
@@ -125,7 +127,7 @@ static frame_head make_head(const sl_comm *comm, const sl_window_sign *sign, uin
 static void start(const sl_comm *comm, uint32_t rank, uint32_t kind, sl_message message,
                   sl_message *place)
 {
-    remote_end *it = comm->carrier;
+    remote_end *it = comm->remote;
     message.peer = comm->members[rank];
     message.tag = it->tag + kind;
     message.word = it->word;
@@ -134,12 +136,12 @@ static void start(const sl_comm *comm, uint32_t rank, uint32_t kind, sl_message 
     sl_messages_start(it->messages, place);
 }
 
-static void start_receives(const sl_comm *comm, const sl_comm_pass *pass, uint32_t rank)
+static void start_receives(const sl_comm *comm, uint32_t rank)
 {
-    const remote_end *it = comm->carrier;
+    const remote_end *it = comm->remote;
     start(comm, rank, TAG_FRAME, (sl_message){.data = &it->in_frames[rank], .bytes = sizeof(frame)},
           &it->receives[2 * (size_t)rank]);
-    if (pass->receive_bytes[rank] > INLINE_BYTES)
+    if (comm->receive_bytes[rank] > INLINE_BYTES)
         start(comm, rank, TAG_PIECE,
               (sl_message){.data = it->pieces + rank * comm->all_bytes, .bytes = comm->all_bytes},
               &it->receives[2 * rank + 1]);
@@ -147,9 +149,9 @@ static void start_receives(const sl_comm *comm, const sl_comm_pass *pass, uint32
 
 static void start_sends(const sl_comm *comm, const sl_comm_pass *pass, uint32_t rank)
 {
-    const remote_end *it = comm->carrier;
+    const remote_end *it = comm->remote;
     uint64_t place = (uint64_t)(it->pass_count & 1) * comm->size + rank;
-    uint64_t bytes = pass->send_bytes[rank];
+    uint64_t bytes = comm->send_bytes[rank];
     bool is_small = bytes <= INLINE_BYTES;
     void *piece = sl_window_place(comm->window, pass->is_for_all ? SL_WINDOW_ALL : rank);
     frame *out = &it->out_frames[place];
@@ -177,10 +179,10 @@ static sl_status refuse_frame(sl_comm *comm, const sl_comm_pass *pass, uint32_t 
 /* Waits for what comes from one rank. */
 static sl_status receive_pass(sl_comm *comm, const sl_comm_pass *pass, uint32_t rank)
 {
-    const remote_end *it = comm->carrier;
+    const remote_end *it = comm->remote;
     frame *in = &it->in_frames[rank];
     const sl_message *receives = &it->receives[2 * (size_t)rank];
-    const uint64_t bytes = pass->receive_bytes[rank];
+    const uint64_t bytes = comm->receive_bytes[rank];
     bool is_small = bytes <= INLINE_BYTES;
     SL_TRY(sl_messages_wait(it->messages, &receives[0], comm->name, pass->sign.op));
     uint64_t expected = sizeof in->head + (is_small ? bytes : 0);
@@ -198,7 +200,7 @@ static sl_status receive_pass(sl_comm *comm, const sl_comm_pass *pass, uint32_t 
 /* What was sent in the pass before this one has left. */
 static sl_status await_sends(sl_comm *comm, const char *op)
 {
-    const remote_end *it = comm->carrier;
+    const remote_end *it = comm->remote;
     const sl_message *sends = &it->sends[2ull * (~it->pass_count & 1) * comm->size];
     for (uint32_t i = 0; i < 2 * comm->size; i++)
         if (!sl_message_is_idle(&sends[i]))
@@ -206,47 +208,33 @@ static sl_status await_sends(sl_comm *comm, const char *op)
     return SL_OK;
 }
 
-static sl_status begin_remote(sl_comm *comm, const sl_comm_pass *pass)
+void sl_remote_begin(const sl_comm *comm, const sl_comm_pass *pass)
 {
-    SL_TRY(sl_comm_poll(comm));
-    sl_window_arrive(comm->window, &pass->sign);
     for (uint32_t i = 0; i < comm->size; i++)
         if (is_elsewhere(comm, i)) {
-            start_receives(comm, pass, i);
+            start_receives(comm, i);
             start_sends(comm, pass, i);
         }
-    return SL_OK;
 }
 
-static sl_status finish_remote(sl_comm *comm, const sl_comm_pass *pass)
+sl_status sl_remote_finish(sl_comm *comm, const sl_comm_pass *pass)
 {
-    remote_end *it = comm->carrier;
-    SL_TRY(sl_window_wait(comm->window));
-    uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
     for (uint32_t i = 0; i < comm->size; i++)
-        if (!is_elsewhere(comm, i))
-            comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
-        else
+        if (is_elsewhere(comm, i))
             SL_TRY(receive_pass(comm, pass, i));
     SL_TRY(await_sends(comm, pass->sign.op));
-    it->pass_count++;
+    comm->remote->pass_count++;
     return SL_OK;
 }
 
 /* ---- ending ---- */
 
-static void close_remote(sl_comm *comm)
+void sl_remote_close(sl_comm *world)
 {
-    const remote_end *it = comm->carrier;
-    if (comm->world != comm || !it)
-        return;
-    bool is_whole = sl_board_poll(comm->board) == SL_OK;
-    sl_board_leave(comm->board);
-    sl_messages_close(it->messages, is_whole, sl_board_timeout(comm->board));
+    bool is_whole = sl_board_poll(world->board) == SL_OK;
+    sl_board_leave(world->board);
+    sl_messages_close(world->remote->messages, is_whole, sl_board_timeout(world->board));
 }
-
-static const sl_comm_ops remote_ops = {"mpi", open_split, begin_remote, finish_remote,
-                                       close_remote};
 
 /* ---- opening: who is where ---- */
 
@@ -277,12 +265,12 @@ static identity find_identity(const char *machine)
     return it;
 }
 
-static sl_status await_all(sl_messages *messages, sl_message *all, uint32_t count, double timeout_s)
+static sl_status await_all(const sl_message *all, uint32_t count, double timeout_s)
 {
     sl_status status = SL_OK;
     for (uint32_t i = 0; i < count && status == SL_OK; i++)
         if (!sl_message_is_idle(&all[i]))
-            status = sl_messages_await(messages, &all[i], timeout_s);
+            status = sl_messages_await(&all[i], timeout_s);
     return status;
 }
 
@@ -299,12 +287,12 @@ static sl_status share_identities(sl_messages *messages, identity *table, sl_mes
         all[0].data = &table[rank];
         all[0].bytes = sizeof *table;
         sl_messages_start(messages, &all[0]);
-        SL_TRY(sl_messages_await(messages, &all[0], timeout_s));
+        SL_TRY(sl_messages_await(&all[0], timeout_s));
         all[1] = one;
         all[1].data = table;
         all[1].bytes = bytes;
         sl_messages_start(messages, &all[1]);
-        return sl_messages_await(messages, &all[1], timeout_s);
+        return sl_messages_await(&all[1], timeout_s);
     }
     for (int is_send = 0; is_send < 2; is_send++) {
         for (uint32_t i = 1; i < size; i++) {
@@ -315,7 +303,7 @@ static sl_status share_identities(sl_messages *messages, identity *table, sl_mes
             all[i].bytes = is_send ? bytes : sizeof *table;
             sl_messages_start(messages, &all[i]);
         }
-        SL_TRY(await_all(messages, all, size, timeout_s));
+        SL_TRY(await_all(all, size, timeout_s));
     }
     return SL_OK;
 }
@@ -390,8 +378,8 @@ sl_status sl_remote_open(const sl_mail_ops *ops, void *self, uint32_t size, cons
     sl_messages *messages;
     sl_comm *world = NULL;
     SL_TRY(sl_messages_open(ops, self, count_slots(size), timeout_s, &messages));
-    sl_status status = sl_comm_make(&remote_ops, "world", sl_messages_rank(messages),
-                                    sl_messages_size(messages), &world);
+    sl_status status =
+        sl_comm_make("world", sl_messages_rank(messages), sl_messages_size(messages), &world);
     if (status == SL_OK)
         status = make_world(messages, machine, timeout_s, world);
     if (status == SL_OK) {
@@ -402,7 +390,7 @@ sl_status sl_remote_open(const sl_mail_ops *ops, void *self, uint32_t size, cons
     snprintf(text, sizeof text, "%s", sl_status_message());
     sl_messages_close(messages, false, timeout_s);
     if (world) {
-        world->carrier = NULL;
+        world->remote = NULL;
         sl_comm_close(world);
     }
     return sl_status_fail(status, "%s", text);

@@ -1,5 +1,5 @@
-/* The carrier of worlds on several machines: ranks of one machine hand each other pieces through
- * their window, all others get them as messages (messages.h). */
+/* The ranks of other machines: ranks of one machine hand each other pieces through their window,
+ * all others get them as messages (messages.h). */
 #ifndef SL_COMM_REMOTE_H
 #define SL_COMM_REMOTE_H
 
@@ -11,6 +11,18 @@
  * or NULL. */
 sl_status sl_remote_open(const sl_mail_ops *ops, void *self, uint32_t size, const char *machine,
                          double timeout_s, sl_comm **out_world);
+
+/* Prepares an end that was split off, or that of a pair; its board and window are there. */
+sl_status sl_remote_open_end(sl_comm *comm);
+
+/* Hands the pieces of a pass to ranks of other machines, without waiting for them. */
+void sl_remote_begin(const sl_comm *comm, const sl_comm_pass *pass);
+
+/* Waits for theirs. */
+sl_status sl_remote_finish(sl_comm *comm, const sl_comm_pass *pass);
+
+/* Leaves the world, whose end this is. */
+void sl_remote_close(sl_comm *world);
 
 /* The transport of the plug-in for an MPI library, "openmpi" or "mpich". SL_ERROR_SYSTEM says which
  * plug-in is missing. */

@@ -1,5 +1,5 @@
-/* The cpu as a device: streams are queues, events are marks, copies are done in the
- * stream's thread. Knows nothing of kernels and plans. */
+/* The cpu as a device: a stream is a queue, an event is a mark, copies are done in the stream's
+ * thread. Knows nothing of kernels and plans. */
 #include "cpu.h"
 
 #include <errno.h>
@@ -16,14 +16,6 @@ enum { STREAM_CAPACITY = 1024 }; /* items; a full stream blocks the control thre
 
 struct sl_device {
     bool has_warned_of_locking;
-};
-
-struct sl_device_stream {
-    sl_queue *queue;
-};
-
-struct sl_device_event {
-    sl_mark *mark;
 };
 
 /* ---- device and memory ---- */
@@ -84,44 +76,40 @@ static sl_status map_host_memory(sl_device *device, uint64_t bytes, int flags, v
 
 /* ---- streams ---- */
 
+static sl_queue *queue_of(sl_device_stream *stream)
+{
+    return (sl_queue *)(void *)stream;
+}
+
 static sl_status open_stream(sl_device *device, sl_stream_kind kind, const char *name,
                              const sl_queue_observer *observer, sl_device_stream **out_stream)
 {
     (void)device;
     (void)kind; /* both kinds are queues here */
-    sl_device_stream *stream = calloc(1, sizeof *stream);
-    if (!stream)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for stream %s", name);
-    sl_status status = sl_queue_open(name, STREAM_CAPACITY, observer, &stream->queue);
-    if (status != SL_OK) {
-        free(stream);
-        return status;
-    }
-    *out_stream = stream;
+    sl_queue *queue;
+    SL_TRY(sl_queue_open(name, STREAM_CAPACITY, observer, &queue));
+    *out_stream = (sl_device_stream *)(void *)queue;
     return SL_OK;
 }
 
 static sl_status finish_stream(sl_device_stream *stream)
 {
-    return sl_queue_finish(stream->queue);
+    return sl_queue_finish(queue_of(stream));
 }
 
 static void close_stream(sl_device_stream *stream)
 {
-    if (!stream)
-        return;
-    sl_queue_close(stream->queue);
-    free(stream);
+    sl_queue_close(queue_of(stream));
 }
 
 static sl_queue_state look_at_stream(sl_device_stream *stream, uint64_t *out_tag)
 {
-    return sl_queue_look(stream->queue, out_tag);
+    return sl_queue_look(queue_of(stream), out_tag);
 }
 
 static void abandon_stream(sl_device_stream *stream)
 {
-    sl_queue_abandon(stream->queue);
+    sl_queue_abandon(queue_of(stream));
 }
 
 static void *native_stream(sl_device_stream *stream)
@@ -132,42 +120,38 @@ static void *native_stream(sl_device_stream *stream)
 
 /* ---- events ---- */
 
+static sl_mark *mark_of(sl_device_event *event)
+{
+    return (sl_mark *)(void *)event;
+}
+
 static sl_status open_event(sl_device *device, sl_device_event **out_event)
 {
     (void)device;
-    sl_device_event *event = calloc(1, sizeof *event);
-    if (!event)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for an event");
-    sl_status status = sl_mark_open(&event->mark);
-    if (status != SL_OK) {
-        free(event);
-        return status;
-    }
-    *out_event = event;
+    sl_mark *mark;
+    SL_TRY(sl_mark_open(&mark));
+    *out_event = (sl_device_event *)(void *)mark;
     return SL_OK;
 }
 
 static void close_event(sl_device_event *event)
 {
-    if (!event)
-        return;
-    sl_mark_close(event->mark);
-    free(event);
+    sl_mark_close(mark_of(event));
 }
 
 static sl_status record_event(sl_device_event *event, sl_device_stream *stream)
 {
-    return sl_queue_record(stream->queue, event->mark);
+    return sl_queue_record(queue_of(stream), mark_of(event));
 }
 
 static sl_status wait_for_event(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
 {
-    return sl_queue_wait(stream->queue, tag, event->mark);
+    return sl_queue_wait(queue_of(stream), tag, mark_of(event));
 }
 
 static sl_status finish_event(sl_device_event *event)
 {
-    return sl_mark_finish(event->mark);
+    return sl_mark_finish(mark_of(event));
 }
 
 /* ---- work ---- */
@@ -191,14 +175,14 @@ static sl_status queue_call(sl_device_stream *stream, uint64_t tag, sl_queue_fun
     if (argument_bytes > SL_QUEUE_ARGUMENT_BYTES)
         SL_FAIL(SL_ERROR_INTERNAL, "an argument block of %u bytes exceeds %d", argument_bytes,
                 SL_QUEUE_ARGUMENT_BYTES);
-    return sl_queue_call(stream->queue, tag, function, arguments, argument_bytes);
+    return sl_queue_call(queue_of(stream), tag, function, arguments, argument_bytes);
 }
 
 static sl_status queue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
                             uint64_t bytes)
 {
     copy_args args = {to, from, bytes};
-    return sl_queue_call(stream->queue, tag, run_copy, &args, sizeof args);
+    return sl_queue_call(queue_of(stream), tag, run_copy, &args, sizeof args);
 }
 
 static const sl_device_watcher *find_watcher(const sl_device *device)

@@ -106,28 +106,29 @@ static sl_status queue_copy(sl_engine *engine, sl_lane lane, void *to, const voi
     return engine->ops->copy(engine->lanes[lane].stream, tag, to, from, bytes);
 }
 
+sl_status sl_arena_move(sl_engine *engine, sl_tier tier, sl_lane lane, void *to, const void *from,
+                        uint64_t bytes)
+{
+    if (tier == SL_TIER_HOST) {
+        memcpy(to, from, bytes);
+        return SL_OK;
+    }
+    SL_TRY(queue_copy(engine, lane, to, from, bytes));
+    return engine->ops->stream_finish(engine->lanes[lane].stream);
+}
+
 sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data)
 {
     void *address = NULL;
     SL_TRY(sl_arena_at(engine, place, &address));
-    if (place->tier == SL_TIER_HOST) {
-        memcpy(address, data, place->bytes);
-        return SL_OK;
-    }
-    SL_TRY(queue_copy(engine, SL_LANE_H2D, address, data, place->bytes));
-    return engine->ops->stream_finish(engine->lanes[SL_LANE_H2D].stream);
+    return sl_arena_move(engine, place->tier, SL_LANE_H2D, address, data, place->bytes);
 }
 
 sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data)
 {
     void *address = NULL;
     SL_TRY(sl_arena_at(engine, place, &address));
-    if (place->tier == SL_TIER_HOST) {
-        memcpy(data, address, place->bytes);
-        return SL_OK;
-    }
-    SL_TRY(queue_copy(engine, SL_LANE_D2H, data, address, place->bytes));
-    return engine->ops->stream_finish(engine->lanes[SL_LANE_D2H].stream);
+    return sl_arena_move(engine, place->tier, SL_LANE_D2H, data, address, place->bytes);
 }
 
 sl_status sl_arena_clear(sl_engine *engine, const sl_place *place)

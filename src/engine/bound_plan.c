@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { FIRST_STRIDES = 64 };
+#include "base/array.h"
 
 /* ---- sections ---- */
 
@@ -39,27 +39,12 @@ static sl_status check_sections(sl_bound_plan *bound)
     return SL_OK;
 }
 
-static sl_status make_room_for_stride(sl_bound_plan *bound)
-{
-    if (bound->stride_count < bound->stride_capacity)
-        return SL_OK;
-    uint64_t capacity =
-        bound->stride_capacity ? UINT64_C(2) * bound->stride_capacity : (uint64_t)FIRST_STRIDES;
-    sl_bound_stride *strides =
-        capacity > UINT32_MAX ? NULL : realloc(bound->strides, capacity * sizeof *strides);
-    if (!strides)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %" PRIu64 " strides", capacity);
-    bound->strides = strides;
-    bound->stride_capacity = (uint32_t)capacity;
-    return SL_OK;
-}
-
 sl_status sl_bound_plan_add_stride(sl_bound_plan *bound, sl_bound_command *command, uint32_t which,
                                    const sl_place *place)
 {
     if (place->slots <= 1 || place->bytes == 0)
         return SL_OK;
-    SL_TRY(make_room_for_stride(bound));
+    SL_TRY(SL_ARRAY_GROW(bound->strides, bound->stride_count, bound->stride_capacity, "strides"));
     if (command->stride_count == 0)
         command->first_stride = bound->stride_count;
     bound->strides[bound->stride_count++] =

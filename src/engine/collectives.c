@@ -11,8 +11,7 @@
 #include <stdio.h>
 
 #include "base/bits.h"
-
-enum { RANK_SETS = 3 };
+#include "kernels/rank_stats.h"
 
 static bool has_collectives(const sl_engine_options *options)
 {
@@ -25,36 +24,20 @@ static bool has_collectives(const sl_engine_options *options)
     return false;
 }
 
-/* Copies `ranks`; leaves *out_ranks zero with one rank. */
-static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
+/* Copies `ranks`; leaves *out_ranks zero with one rank. On a device with streams an exchange of
+ * host memory does not do. */
+static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count, sl_device_kind device,
                             sl_engine_ranks *out_ranks)
 {
     if (count <= 1)
         return SL_OK;
-    if (!ranks || !ranks->all_reduce || !ranks->all_gather || !ranks->reduce_scatter)
+    if (!ranks)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
     if (ranks->size != count)
         SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", ranks->size, count);
+    if (device != SL_DEVICE_CPU && !ranks->use)
+        SL_FAIL(SL_ERROR_USAGE, "the ranks exchange what is in memory of the host alone");
     *out_ranks = *ranks;
-    return SL_OK;
-}
-
-/* Those that share tensors, rows and layers with this one; size 0: there are none. */
-static void list_ranks(const sl_engine *engine, const sl_engine_ranks *out_all[RANK_SETS])
-{
-    out_all[0] = &engine->ranks;
-    out_all[1] = &engine->data_ranks;
-    out_all[2] = &engine->stage_ranks;
-}
-
-/* On a device with streams an exchange of host memory does not do. */
-static sl_status check_native(const sl_engine *engine)
-{
-    const sl_engine_ranks *all[RANK_SETS];
-    list_ranks(engine, all);
-    for (int i = 0; i < RANK_SETS; i++)
-        if (all[i]->size > 0 && !all[i]->use)
-            SL_FAIL(SL_ERROR_USAGE, "the ranks exchange what is in memory of the host alone");
     return SL_OK;
 }
 
@@ -62,36 +45,40 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
                               bool *out_has_collectives)
 {
     const sl_engine_target *target = &options->target;
+    const sl_device_kind device = target->device;
+    sl_engine_ranks *ranks = engine->ranks;
     *out_has_collectives = has_collectives(options);
     if (!*out_has_collectives)
         return SL_OK;
     if (target->rank_count <= 1 && target->data_rank_count <= 1 && target->stage_count <= 1)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
-    SL_TRY(take_ranks(options->ranks, target->rank_count, &engine->ranks));
-    SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, &engine->data_ranks));
-    SL_TRY(take_ranks(options->stage_ranks, target->stage_count, &engine->stage_ranks));
-    const sl_engine_ranks *data = &engine->data_ranks;
-    if (engine->stage_ranks.size > 0 && !engine->stage_ranks.exchange)
-        SL_FAIL(SL_ERROR_USAGE, "the stages cannot exchange activations");
-    if (data->size > 0 && (!data->all_reduce_stored || !data->sum_shard || !data->gather_shards))
-        SL_FAIL(SL_ERROR_USAGE, "the data-parallel ranks cannot add up gradients");
-    return target->device == SL_DEVICE_CPU ? SL_OK : check_native(engine);
+    SL_TRY(take_ranks(options->ranks, target->rank_count, device, &ranks[SL_RANKS_TENSOR]));
+    SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, device, &ranks[SL_RANKS_DATA]));
+    return take_ranks(options->stage_ranks, target->stage_count, device, &ranks[SL_RANKS_STAGES]);
 }
 
 sl_status sl_collectives_poll(const sl_engine *engine)
 {
-    const sl_engine_ranks *all[RANK_SETS];
-    list_ranks(engine, all);
-    for (int i = 0; i < RANK_SETS; i++)
-        if (all[i]->size > 0 && all[i]->poll)
-            SL_TRY(all[i]->poll(all[i]->user));
+    for (int set = 0; set < SL_RANK_SETS; set++) {
+        const sl_engine_ranks *ranks = &engine->ranks[set];
+        if (ranks->size > 0 && ranks->poll)
+            SL_TRY(ranks->poll(ranks->user));
+    }
     return SL_OK;
+}
+
+/* The first set that has other ranks; SL_RANK_SETS: there is none. */
+static int find_set(const sl_engine *engine)
+{
+    int set = 0;
+    while (set < SL_RANK_SETS && engine->ranks[set].size == 0)
+        set++;
+    return set;
 }
 
 sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound)
 {
-    const uint32_t size = engine->ranks.size + engine->data_ranks.size + engine->stage_ranks.size;
-    if (size == 0 || !sl_op_info_of(bound->op_kind)->is_collective)
+    if (find_set(engine) == SL_RANK_SETS || !sl_op_info_of(bound->op_kind)->is_collective)
         SL_FAIL(SL_ERROR_INTERNAL, "%s on the comm lane", sl_op_info_of(bound->op_kind)->name);
     return SL_OK;
 }
@@ -99,10 +86,10 @@ sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *b
 /* Bytes that one rank contributes to a collective that is combined here; 0: not combined here. */
 static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
-    enum { STATS_A_ROW = 4 }; /* of HEAD_STATS */
     if (kind == SL_OP_ALL_REDUCE_NORM)
         return sizeof(sl_norm_sum);
-    return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
+    return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * SL_RANK_STATS_A_ROW * sizeof(float)
+                                          : 0;
 }
 
 /* Bytes of one rank's columns. */
@@ -169,11 +156,22 @@ static uint64_t count_piece_elements(sl_op_kind kind, const sl_op_attrs *attrs, 
     }
 }
 
-/* True for sums over the data-parallel ranks. */
-static bool is_of_data_ranks(sl_op_kind kind)
+/* The ranks that a collective is for. */
+static sl_rank_set find_ranks(sl_op_kind kind)
 {
-    return kind == SL_OP_ALL_REDUCE_GRADIENT || kind == SL_OP_REDUCE_SCATTER_GRADIENT ||
-           kind == SL_OP_REDUCE_SCATTER_SHARD;
+    switch ((int)kind) {
+    case SL_OP_ALL_REDUCE_GRADIENT:
+    case SL_OP_REDUCE_SCATTER_GRADIENT:
+    case SL_OP_REDUCE_SCATTER_SHARD:
+    case SL_OP_ALL_GATHER_CHUNK:
+    case SL_OP_ALL_GATHER_SHARD:
+    case SL_OP_TAKE_SHARD:
+        return SL_RANKS_DATA;
+    case SL_OP_EXCHANGE:
+        return SL_RANKS_STAGES;
+    default:
+        return SL_RANKS_TENSOR;
+    }
 }
 
 /* Scratch bytes of a sum on a device's stream (sl_engine_queue): a piece of each rank, twice if
@@ -183,13 +181,15 @@ static uint64_t count_scratch_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                     const sl_engine_target *target)
 {
     enum { ALIGNMENT = 256, WHOLE_BYTES = 1 << 20, PARTS = 8 };
-    const uint32_t ranks = is_of_data_ranks(kind) ? target->data_rank_count : target->rank_count;
+    const bool is_data_sum =
+        find_ranks(kind) == SL_RANKS_DATA && count_piece_elements(kind, attrs, 1) > 0;
+    const uint32_t ranks = is_data_sum ? target->data_rank_count : target->rank_count;
     const uint64_t elements = ranks > 0 ? count_piece_elements(kind, attrs, ranks) : 0;
     const uint64_t whole = elements * sl_type_bytes((sl_type)attrs->type);
     uint64_t piece = whole < WHOLE_BYTES ? whole : WHOLE_BYTES;
     if (piece < sl_bits_divide_up(whole, PARTS))
         piece = sl_bits_divide_up(whole, PARTS);
-    const uint64_t copies = is_of_data_ranks(kind) && attrs->grad_type != attrs->type ? 2 : 1;
+    const uint64_t copies = is_data_sum && attrs->grad_type != attrs->type ? 2 : 1;
     return copies * ranks * sl_bits_round_up(piece + ALIGNMENT, ALIGNMENT);
 }
 
@@ -219,8 +219,8 @@ typedef struct collective_args {
     uint32_t tick, flags; /* flags: the step's scalars.flags */
     void *operand[3], *workspace;
     const sl_engine *engine;
-    void *stream;                              /* native, or NULL */
-    const sl_engine_ranks *ranks, *data_ranks; /* size 0: there are none */
+    void *stream;                 /* native, or NULL */
+    const sl_engine_ranks *ranks; /* the set that the op is for; size 0: there are none */
     _Atomic uint32_t *failed_lane;
 } collective_args;
 
@@ -229,33 +229,27 @@ _Static_assert(sizeof(collective_args) <= SL_QUEUE_ARGUMENT_BYTES,
 
 static void post(const collective_args *args)
 {
-    const sl_engine_ranks *all[RANK_SETS];
+    const sl_engine_ranks *ranks = &args->engine->ranks[find_set(args->engine)];
     char text[80];
-    int first = 0;
-    list_ranks(args->engine, all);
-    while (first < RANK_SETS - 1 && all[first]->size == 0)
-        first++;
-    if (!all[first]->post)
+    if (!ranks->post)
         return;
     snprintf(text, sizeof text, "%s of %.32s, op %u", sl_op_info_of(args->kind)->name, args->name,
              args->tick);
-    all[first]->post(all[first]->user, text);
+    ranks->post(ranks->user, text);
 }
 
 /* Sets the queue of a native exchange; scratch is the end of the workspace. */
 static sl_status begin(const collective_args *args)
 {
     const sl_engine_target *target = &args->engine->options.target;
-    const sl_engine_ranks *all[RANK_SETS];
     if (!args->stream)
         return SL_OK;
     const uint64_t offset = find_scratch_offset(args->kind, args->attrs, target);
     const uint64_t bytes = count_scratch_bytes(args->kind, args->attrs, target);
     const sl_engine_queue queue = {args->stream, (char *)args->workspace + offset, bytes};
-    list_ranks(args->engine, all);
-    for (int i = 0; i < RANK_SETS; i++)
-        if (all[i]->size > 0)
-            all[i]->use(all[i]->user, &queue);
+    for (int set = 0; set < SL_RANK_SETS; set++)
+        if (args->engine->ranks[set].size > 0)
+            args->engine->ranks[set].use(args->engine->ranks[set].user, &queue);
     return SL_OK;
 }
 
@@ -278,11 +272,22 @@ static sl_status convert(const collective_args *args, sl_type from_type, sl_type
     return compute(args, SL_RANK_CONVERT, &attrs, (void *[4]){from, to});
 }
 
-static sl_status reduce(const collective_args *args)
+static sl_status all_reduce(const collective_args *args, sl_type stored, void *data)
 {
     const sl_op_attrs *attrs = args->attrs;
-    return args->ranks->all_reduce(args->ranks->user, (sl_type)attrs->type, attrs->element_count,
-                                   args->operand[0]);
+    return args->ranks->all_reduce(args->ranks->user, stored, (sl_type)attrs->type,
+                                   attrs->element_count, data);
+}
+
+static sl_status all_gather(const collective_args *args, uint64_t bytes, const void *part,
+                            void *parts)
+{
+    return args->ranks->all_gather(args->ranks->user, bytes, part, parts);
+}
+
+static sl_status reduce(const collective_args *args)
+{
+    return all_reduce(args, (sl_type)args->attrs->type, args->operand[0]);
 }
 
 /* Gathers the terms of all ranks, and adds up those of this rank's set, in rank order. So the sets
@@ -302,7 +307,7 @@ static sl_status reduce_sets(const collective_args *args)
         SL_TRY(convert(args, (sl_type)attrs->grad_type, type, attrs->element_count,
                        args->operand[0], own));
     }
-    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, own, terms));
+    SL_TRY(all_gather(args, bytes, own, terms));
     return compute(args, SL_RANK_SUM, &sum,
                    (void *[4]){terms + first * bytes, args->operand[0], NULL, args->operand[0]});
 }
@@ -318,29 +323,38 @@ static sl_status reduce_gradient(const collective_args *args)
     if (!is_rounded(args->kind, attrs))
         return reduce(args);
     SL_TRY(convert(args, stored, type, count, args->operand[0], args->workspace));
-    SL_TRY(args->ranks->all_reduce(args->ranks->user, type, count, args->workspace));
+    SL_TRY(all_reduce(args, type, args->workspace));
     return convert(args, type, stored, count, args->workspace, args->operand[0]);
+}
+
+static uint64_t count_rows_bytes(const sl_op_attrs *attrs)
+{
+    return count_rows_elements(attrs) * sl_type_bytes((sl_type)attrs->type);
 }
 
 static sl_status gather_rows(const collective_args *args)
 {
-    const uint64_t bytes =
-        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
-    return args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->operand[1]);
+    return all_gather(args, count_rows_bytes(args->attrs), args->operand[0], args->operand[1]);
+}
+
+static sl_status reduce_scatter(const collective_args *args, sl_type stored, uint64_t count,
+                                const void *from, void *to)
+{
+    return args->ranks->reduce_scatter(args->ranks->user, stored, (sl_type)args->attrs->type, count,
+                                       from, to);
 }
 
 static sl_status scatter_rows(const collective_args *args)
 {
-    return args->ranks->reduce_scatter(args->ranks->user, (sl_type)args->attrs->type,
-                                       count_rows_elements(args->attrs), args->operand[0],
-                                       args->operand[1]);
+    return reduce_scatter(args, (sl_type)args->attrs->type, count_rows_elements(args->attrs),
+                          args->operand[0], args->operand[1]);
 }
 
 static sl_status reduce_stats(const collective_args *args)
 {
     const sl_op_attrs attrs = {.batch = args->ranks->size, .row_count = args->attrs->row_count};
     const uint64_t bytes = count_part_bytes(args->kind, args->attrs);
-    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace));
+    SL_TRY(all_gather(args, bytes, args->operand[0], args->workspace));
     return compute(args, SL_RANK_STATS, &attrs, (void *[4]){args->workspace, args->operand[0]});
 }
 
@@ -363,21 +377,20 @@ static sl_status merge_norms(const collective_args *args, const sl_engine_ranks 
  * has one. */
 static sl_status reduce_norm(const collective_args *args)
 {
-    const bool has_tensor = args->ranks->size > 0, has_data = args->data_ranks->size > 0;
-    const sl_engine_ranks *stages = &args->engine->stage_ranks;
-    if (has_tensor)
-        SL_TRY(merge_norms(args, args->ranks, false, false));
-    if (has_data)
-        SL_TRY(merge_norms(args, args->data_ranks, has_tensor, true));
-    return stages->size > 0 ? merge_norms(args, stages, has_tensor || has_data, true) : SL_OK;
+    bool keeps_flags = false;
+    for (int set = 0; set < SL_RANK_SETS; set++) {
+        const sl_engine_ranks *ranks = &args->engine->ranks[set];
+        if (ranks->size == 0)
+            continue;
+        SL_TRY(merge_norms(args, ranks, keeps_flags, set != SL_RANKS_TENSOR));
+        keeps_flags = true;
+    }
+    return SL_OK;
 }
 
 static sl_status sum_chunk(const collective_args *args)
 {
-    const sl_op_attrs *attrs = args->attrs;
-    const sl_engine_ranks *ranks = args->data_ranks;
-    return ranks->all_reduce_stored(ranks->user, (sl_type)attrs->grad_type, (sl_type)attrs->type,
-                                    attrs->element_count, args->operand[0]);
+    return all_reduce(args, (sl_type)args->attrs->grad_type, args->operand[0]);
 }
 
 /* Where this rank's shard begins in a whole chunk of `bytes`. */
@@ -390,25 +403,22 @@ static void *find_shard(const sl_engine_ranks *ranks, void *chunk, uint64_t byte
 static sl_status sum_shard(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
-    const sl_engine_ranks *ranks = args->data_ranks;
     const sl_type stored = (sl_type)attrs->grad_type;
     const uint64_t bytes = attrs->element_count * sl_type_bytes(stored);
     void *gradient = args->operand[0];
-    void *shard = args->kind == SL_OP_REDUCE_SCATTER_SHARD ? args->operand[1]
-                                                           : find_shard(ranks, gradient, bytes);
-    return ranks->sum_shard(ranks->user, stored, (sl_type)attrs->type, attrs->element_count,
-                            gradient, shard);
+    void *shard = args->kind == SL_OP_REDUCE_SCATTER_SHARD
+                      ? args->operand[1]
+                      : find_shard(args->ranks, gradient, bytes);
+    return reduce_scatter(args, stored, attrs->element_count / args->ranks->size, gradient, shard);
 }
 
 static sl_status gather_shards(const collective_args *args)
 {
-    const sl_op_attrs *attrs = args->attrs;
-    const sl_engine_ranks *ranks = args->data_ranks;
-    const uint64_t bytes = attrs->element_count * sl_type_bytes((sl_type)attrs->type);
+    const uint64_t bytes = args->attrs->element_count * sl_type_bytes((sl_type)args->attrs->type);
     const bool is_apart = args->kind == SL_OP_ALL_GATHER_SHARD;
     void *chunk = args->operand[is_apart ? 1 : 0];
-    const void *shard = is_apart ? args->operand[0] : find_shard(ranks, chunk, bytes);
-    return ranks->gather_shards(ranks->user, bytes, shard, chunk);
+    const void *shard = is_apart ? args->operand[0] : find_shard(args->ranks, chunk, bytes);
+    return all_gather(args, bytes / args->ranks->size, shard, chunk);
 }
 
 static sl_status take_shard(const collective_args *args)
@@ -416,7 +426,7 @@ static sl_status take_shard(const collective_args *args)
     const sl_type type = (sl_type)args->attrs->type;
     const uint64_t bytes = args->attrs->element_count * sl_type_bytes(type);
     return convert(args, type, type, args->attrs->row_count,
-                   find_shard(args->data_ranks, args->operand[0], bytes), args->operand[1]);
+                   find_shard(args->ranks, args->operand[0], bytes), args->operand[1]);
 }
 
 static sl_status take_rows(const collective_args *args)
@@ -429,11 +439,8 @@ static sl_status take_rows(const collective_args *args)
 
 static sl_status exchange(const collective_args *args)
 {
-    const uint64_t bytes =
-        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
-    const sl_engine_ranks *stages = &args->engine->stage_ranks;
-    return stages->exchange(stages->user, args->attrs->rank_index, bytes, args->operand[0],
-                            args->operand[1]);
+    return args->ranks->exchange(args->ranks->user, args->attrs->rank_index,
+                                 count_rows_bytes(args->attrs), args->operand[0], args->operand[1]);
 }
 
 /* ---- columns ---- */
@@ -453,7 +460,7 @@ static sl_status gather_columns(const collective_args *args)
     const uint64_t bytes = count_column_bytes(args->attrs);
     sl_op_attrs attrs = *args->attrs;
     attrs.batch = args->ranks->size;
-    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace));
+    SL_TRY(all_gather(args, bytes, args->operand[0], args->workspace));
     return compute(args, SL_RANK_JOIN_COLUMNS, &attrs,
                    (void *[4]){args->workspace, args->operand[1]});
 }
@@ -467,7 +474,7 @@ static sl_status scatter_columns(const collective_args *args)
     sl_op_attrs attrs = *args->attrs;
     attrs.element_count = count;
     SL_TRY(pack_columns(args, 0, args->ranks->size, parts));
-    SL_TRY(args->ranks->reduce_scatter(args->ranks->user, (sl_type)attrs.type, count, parts, sum));
+    SL_TRY(reduce_scatter(args, (sl_type)attrs.type, count, parts, sum));
     return compute(args, SL_RANK_CONVERT, &attrs, (void *[4]){sum, args->operand[1]});
 }
 
@@ -531,8 +538,7 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
         .workspace = call->workspace,
         .engine = engine,
         .stream = engine->ops->stream_native(engine->lanes[SL_LANE_COMM].stream),
-        .ranks = &engine->ranks,
-        .data_ranks = &engine->data_ranks,
+        .ranks = &engine->ranks[find_ranks(bound->op_kind)],
         .failed_lane = &engine->failed_lane};
     return engine->ops->launch(engine->lanes[SL_LANE_COMM].stream, tag, run_collective, &args,
                                sizeof args);

@@ -91,17 +91,16 @@ typedef struct sl_engine_queue {
 /* The collectives of this rank with the other ranks of a communicator. Each collective waits for
  * all ranks. The lane `comm` calls them one after the other, in the order of the plan, which is the
  * same on every rank. A failure ends the step: the caller then tells the other ranks, which may be
- * waiting for this one. All sums are in rank order in fp32 and rounded once to the result's type;
- * all shards and pieces are of equal size, in rank order. [N] is `size`.
+ * waiting for this one. In all sums elements of type `stored` are rounded to `type`, added in rank
+ * order in fp32 and rounded once to `type`. [N] is `size`; pieces are in rank order.
  *
- *   all_reduce         data [count]: the sum over the ranks, in place
- *   all_gather         parts [N][bytes]: `part` of each rank
- *   reduce_scatter     to [count]: this rank's piece of the sum of from [N][count]
- *   all_reduce_stored  all_reduce of elements of type `stored`, each rounded to `type` first
- *   sum_shard          shard: this rank's shard of the same sum of `data`; may be a part of `data`
- *   gather_shards      data [bytes]: the shard of each rank; `shard` may be a part of `data`
- *   post               called before each exchange: "all_reduce of h.3.mlp.c_proj, op 57"
- *   exchange           sends `sent` to rank `rank` and receives `received` from it, both at once
+ *   all_reduce      data [count]: the sum over the ranks, in place
+ *   reduce_scatter  to [count]: this rank's piece of the sum of from [N][count]; `to` may be that
+ *                   piece of `from`
+ *   all_gather      parts [N][bytes]: `part` of each rank; `part` may be that part of `parts`
+ *   exchange        sends `sent` to rank `rank` and receives `received` from it, both at once; for
+ *                   pipeline stages only; sent or received NULL: that direction is not used
+ *   post            called before each exchange: "all_reduce of h.3.mlp.c_proj, op 57"
  *
  * Memory is the host's, except on a device with streams: then all pointers are to the device's
  * memory, the control thread calls, and each call queues its work on the queue of the last `use`
@@ -111,24 +110,16 @@ typedef struct sl_engine_queue {
  */
 typedef struct sl_engine_ranks {
     uint32_t size, rank;
-    sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
-    sl_status (*all_gather)(void *user, uint64_t bytes, const void *part, void *parts);
     void *user;
-    sl_status (*reduce_scatter)(void *user, sl_type type, uint64_t count, const void *from,
-                                void *to);
-    void (*post)(void *user, const char *op); /* or NULL */
-    /* For data-parallel ranks only. */
-    sl_status (*all_reduce_stored)(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                                   void *data);
-    sl_status (*sum_shard)(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                           const void *data, void *shard);
-    sl_status (*gather_shards)(void *user, uint64_t bytes, const void *shard, void *data);
-    /* NULL without streams */
-    void (*use)(void *user, const sl_engine_queue *queue);
-    sl_status (*poll)(void *user);
-    /* For pipeline stages only. sent or received NULL: that direction is not used. */
+    sl_status (*all_reduce)(void *user, sl_type stored, sl_type type, uint64_t count, void *data);
+    sl_status (*reduce_scatter)(void *user, sl_type stored, sl_type type, uint64_t count,
+                                const void *from, void *to);
+    sl_status (*all_gather)(void *user, uint64_t bytes, const void *part, void *parts);
     sl_status (*exchange)(void *user, uint32_t rank, uint64_t bytes, const void *sent,
                           void *received);
+    void (*post)(void *user, const char *op);              /* or NULL */
+    void (*use)(void *user, const sl_engine_queue *queue); /* NULL without streams */
+    sl_status (*poll)(void *user);                         /* or NULL */
 } sl_engine_ranks;
 
 typedef struct sl_engine_options {

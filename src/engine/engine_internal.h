@@ -165,6 +165,14 @@ typedef struct sl_bound_plan {
 
 /* ---- the engine ---- */
 
+/* Other ranks: those that share tensors, rows and layers with this one. */
+typedef enum sl_rank_set {
+    SL_RANKS_TENSOR,
+    SL_RANKS_DATA,
+    SL_RANKS_STAGES,
+    SL_RANK_SETS
+} sl_rank_set;
+
 struct sl_engine {
     const sl_device_watcher *watcher; /* the device's; NULL: none */
     sl_engine_options options; /* without `plans`, which bound plans hold; only borrowed pointers
@@ -180,10 +188,10 @@ struct sl_engine {
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
-    sl_engine_source source; /* the caller's; `fill` NULL: no plan has INPUT ops */
-    sl_engine_ranks ranks;   /* the caller's; size 0: no plan has collectives of these ranks */
-    sl_engine_ranks data_ranks, stage_ranks;         /* likewise */
-    sl_engine_progress progress;                     /* the caller's; `passed` NULL: not reported */
+    sl_engine_source source;             /* the caller's; `fill` NULL: no plan has INPUT ops */
+    sl_engine_ranks ranks[SL_RANK_SETS]; /* the caller's; size 0: no plan has collectives of these
+                                            ranks */
+    sl_engine_progress progress;         /* the caller's; `passed` NULL: not reported */
     sl_device_event *repetition_ends[SL_AHEAD_MOST]; /* on the compute lane, used as a ring */
     uint64_t repetitions_issued;                     /* since opening, of all plans */
     uint32_t current_plan;        /* of the last iteration; SL_NONE: the boundary state */
@@ -332,6 +340,11 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
 /* Refuses a place whose slots overlap, leave the address space, or have a stride that is not a
  * multiple of `alignment`. */
 sl_status sl_arena_check_slots(const sl_place *place, uint64_t alignment);
+
+/* Copies between an address in a tier's arena and plain memory, and waits for it; `lane` is H2D or
+ * D2H. */
+sl_status sl_arena_move(sl_engine *engine, sl_tier tier, sl_lane lane, void *to, const void *from,
+                        uint64_t bytes);
 
 /* Copies between a place in an arena and plain memory, or sets it to zero, and waits for it. */
 sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data);

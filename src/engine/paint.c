@@ -29,15 +29,9 @@ static paint_piece next_piece(sl_tier tier, uint64_t first, uint64_t end, unsign
 static sl_status move_piece(sl_engine *engine, const paint_piece *piece, bool to_arena)
 {
     unsigned char *at = engine->arenas[piece->tier].base + piece->first;
-    sl_device_stream *stream = engine->lanes[to_arena ? SL_LANE_H2D : SL_LANE_D2H].stream;
-    void *to = to_arena ? at : piece->memory;
-    const void *from = to_arena ? piece->memory : at;
-    if (piece->tier == SL_TIER_HOST) {
-        memcpy(to, from, piece->bytes);
-        return SL_OK;
-    }
-    SL_TRY(engine->ops->copy(stream, sl_statistics_tag(SL_TAG_UNCOUNTED), to, from, piece->bytes));
-    return engine->ops->stream_finish(stream);
+    return to_arena
+               ? sl_arena_move(engine, piece->tier, SL_LANE_H2D, at, piece->memory, piece->bytes)
+               : sl_arena_move(engine, piece->tier, SL_LANE_D2H, piece->memory, at, piece->bytes);
 }
 
 /* ---- painting ---- */

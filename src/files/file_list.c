@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "files.h"
 
 static sl_status no_memory(void)
@@ -17,24 +18,10 @@ static sl_status no_memory(void)
     SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
 }
 
-static sl_status make_room(sl_file_list *list)
-{
-    enum { FIRST = 16 };
-    if (list->count < list->room)
-        return SL_OK;
-    uint32_t room = list->room ? 2 * list->room : FIRST;
-    char **items = room > list->room ? realloc(list->items, room * sizeof *items) : NULL;
-    if (!items)
-        return no_memory();
-    list->items = items;
-    list->room = room;
-    return SL_OK;
-}
-
 /* Takes the path over, also on failure. */
 static sl_status append_owned(sl_file_list *list, char *path)
 {
-    sl_status status = make_room(list);
+    sl_status status = SL_ARRAY_GROW(list->items, list->count, list->room, "a list of files");
     if (status == SL_OK)
         list->items[list->count++] = path;
     else

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 #include "files.h"
 
@@ -96,20 +97,10 @@ typedef struct dump {
 
 static sl_status make_room(dump *to, uint64_t bytes)
 {
-    enum { FIRST_BYTES = 256 };
-    uint64_t need, capacity;
+    uint64_t need;
     SL_TRY(sl_bits_add(to->bytes, bytes, "a JSON text", &need));
     SL_TRY(sl_bits_add(need, 1, "a JSON text", &need)); /* NUL */
-    if (need <= to->capacity)
-        return SL_OK;
-    SL_TRY(sl_bits_multiply(need, 2, "a JSON text", &capacity));
-    capacity = capacity < FIRST_BYTES ? FIRST_BYTES : capacity;
-    char *text = realloc(to->text, capacity);
-    if (!text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a JSON text");
-    to->text = text;
-    to->capacity = capacity;
-    return SL_OK;
+    return SL_ARRAY_RESERVE(to->text, need, to->capacity, "a JSON text");
 }
 
 static int append(const char *part, size_t bytes, void *user)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 #include "base/status.h"
 #include "build.h"
@@ -26,14 +27,8 @@ void sl_model_note(sl_model *model, sl_status status)
 
 static sl_status append_tensor(sl_model *model, const sl_model_tensor *tensor, sl_tensor *out)
 {
-    if (model->tensor_count == model->tensor_capacity) {
-        const uint32_t capacity = model->tensor_capacity ? 2 * model->tensor_capacity : 64;
-        void *grown = realloc(model->tensors, capacity * sizeof *model->tensors);
-        if (grown == NULL)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a model of %u tensors", model->tensor_count);
-        model->tensors = grown;
-        model->tensor_capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_GROW(model->tensors, model->tensor_count, model->tensor_capacity,
+                         "the tensors of a model"));
     out->index = model->tensor_count;
     model->tensors[model->tensor_count] = *tensor;
     model->tensors[model->tensor_count++].gathered = SL_NONE;

@@ -2,12 +2,7 @@
 #ifndef SL_PROGRAM_BUILD_H
 #define SL_PROGRAM_BUILD_H
 
-#include <stddef.h>
-
 #include "program/program.h"
-
-/* Makes room in an array for one more element of `element_bytes`; capacities double. */
-sl_status sl_build_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes);
 
 /* Appends a copy of `op` after checks of its operands: bytes and row ranges. */
 sl_status sl_build_append_op(sl_program *program, const sl_op *op);

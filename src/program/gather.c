@@ -32,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 #include "base/status.h"
 #include "build.h"
@@ -206,8 +207,7 @@ static void measure_spans(gatherer *g)
 static sl_status add_gather(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
     gathered_chunk *chunk = &g->chunks[chunk_index];
-    SL_TRY(sl_build_grow((void **)&g->gathers, g->gather_count, &g->gather_capacity,
-                         sizeof *g->gathers));
+    SL_TRY(SL_ARRAY_GROW(g->gathers, g->gather_count, g->gather_capacity, "a program"));
     chunk->gathered = g->gather_count;
     chunk->place = g->whole_count;
     g->whole[g->whole_count++] = chunk_index;

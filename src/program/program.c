@@ -8,27 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 #include "base/status.h"
-
-enum { FIRST_CAPACITY = 64 };
-
-sl_status sl_build_grow(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
-{
-    if (count < *capacity)
-        return SL_OK;
-    uint64_t wanted = *capacity == 0 ? FIRST_CAPACITY : 2ull * *capacity;
-    if (wanted >= SL_NONE)
-        SL_FAIL(SL_ERROR_SYSTEM, "a program of more than 2^31 entries");
-    uint64_t bytes;
-    SL_TRY(sl_bits_multiply(wanted, element_bytes, "program array", &bytes));
-    void *grown = realloc(*array, bytes);
-    if (grown == NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a program (%llu bytes)", (unsigned long long)bytes);
-    *array = grown;
-    *capacity = (uint32_t)wanted;
-    return SL_OK;
-}
 
 sl_status sl_program_open(sl_program **out_program)
 {
@@ -54,8 +36,8 @@ void sl_program_close(sl_program *program)
 
 sl_status sl_program_add_value(sl_program *program, const sl_value *value, uint32_t *out_value)
 {
-    SL_TRY(sl_build_grow((void **)&program->values, program->value_count, &program->value_capacity,
-                         sizeof *program->values));
+    SL_TRY(
+        SL_ARRAY_GROW(program->values, program->value_count, program->value_capacity, "a program"));
     *out_value = program->value_count;
     program->values[program->value_count] = *value;
     if (value->instances == 0)
@@ -72,8 +54,8 @@ sl_status sl_build_append_tensor(sl_program *program, const sl_tensor_spec *spec
     if (element_count == 0 || element_count != spec->element_count)
         SL_FAIL(SL_ERROR_INTERNAL, "tensor %s: %llu elements do not make its shape", spec->name,
                 (unsigned long long)spec->element_count);
-    SL_TRY(sl_build_grow((void **)&program->tensors, program->tensor_count,
-                         &program->tensor_capacity, sizeof *program->tensors));
+    SL_TRY(SL_ARRAY_GROW(program->tensors, program->tensor_count, program->tensor_capacity,
+                         "a program"));
     program->tensors[program->tensor_count++] = *spec;
     program->has_state[SL_GROUP_PARAM] = true;
     return SL_OK;
@@ -100,16 +82,16 @@ sl_op_attrs sl_build_elementwise_attrs(const sl_value *value)
 
 sl_status sl_build_append_segment(sl_program *program, const sl_segment *segment)
 {
-    SL_TRY(sl_build_grow((void **)&program->segments, program->segment_count,
-                         &program->segment_capacity, sizeof *program->segments));
+    SL_TRY(SL_ARRAY_GROW(program->segments, program->segment_count, program->segment_capacity,
+                         "a program"));
     program->segments[program->segment_count++] = *segment;
     return SL_OK;
 }
 
 sl_status sl_build_append_section(sl_program *program, const sl_section *section)
 {
-    SL_TRY(sl_build_grow((void **)&program->sections, program->section_count,
-                         &program->section_capacity, sizeof *program->sections));
+    SL_TRY(SL_ARRAY_GROW(program->sections, program->section_count, program->section_capacity,
+                         "a program"));
     program->sections[program->section_count++] = *section;
     return SL_OK;
 }
@@ -198,8 +180,7 @@ sl_status sl_build_append_op(sl_program *program, const sl_op *op)
         SL_TRY(check_operand(program, op, i));
         SL_TRY(check_rows(op, i));
     }
-    SL_TRY(sl_build_grow((void **)&program->ops, program->op_count, &program->op_capacity,
-                         sizeof *program->ops));
+    SL_TRY(SL_ARRAY_GROW(program->ops, program->op_count, program->op_capacity, "a program"));
     program->ops[program->op_count++] = *op;
     return SL_OK;
 }

@@ -35,6 +35,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/status.h"
 
 enum { TURNS_MAX = 3 };
@@ -51,8 +52,7 @@ typedef struct builder {
 static sl_status begin_section(builder *b, sl_section section)
 {
     sl_schedule_table *to = b->schedule;
-    SL_TRY(sl_build_grow((void **)&to->sections, to->section_count, &to->section_capacity,
-                         sizeof *to->sections));
+    SL_TRY(SL_ARRAY_GROW(to->sections, to->section_count, to->section_capacity, "a program"));
     section.first = to->row_count;
     section.count = 0;
     to->sections[to->section_count++] = section;
@@ -62,7 +62,7 @@ static sl_status begin_section(builder *b, sl_section section)
 static sl_status add_row(builder *b, const sl_schedule_row *row)
 {
     sl_schedule_table *to = b->schedule;
-    SL_TRY(sl_build_grow((void **)&to->rows, to->row_count, &to->row_capacity, sizeof *to->rows));
+    SL_TRY(SL_ARRAY_GROW(to->rows, to->row_count, to->row_capacity, "a program"));
     to->rows[to->row_count] = *row;
     to->rows[to->row_count++].section = to->section_count - 1;
     to->sections[to->section_count - 1].count++;

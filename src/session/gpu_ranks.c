@@ -78,57 +78,28 @@ static sl_status look_at_mark(void *user, uint32_t which, bool *out_is_passed)
 
 /* ---- the engine's table ---- */
 
-/* starts [size + 1]: of equal pieces of a whole. */
-static void find_starts(const gpu_group *it, uint64_t whole, uint64_t *starts)
-{
-    const uint32_t size = sl_comm_size(it->host);
-    for (uint32_t rank = 0; rank <= size; rank++)
-        starts[rank] = whole / size * rank;
-}
-
-static sl_status all_reduce_stored(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                                   void *data)
+static sl_status all_reduce(void *user, sl_type stored, sl_type type, uint64_t count, void *data)
 {
     const gpu_group *it = user;
     const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
-    return sl_nccl_all_reduce(it->nccl, types, element_count, data);
+    return sl_nccl_all_reduce(it->nccl, types, count, data);
 }
 
-static sl_status all_reduce(void *user, sl_type type, uint64_t element_count, void *data)
+static sl_status reduce_scatter(void *user, sl_type stored, sl_type type, uint64_t count,
+                                const void *from, void *to)
 {
-    return all_reduce_stored(user, type, type, element_count, data);
+    const gpu_group *it = user;
+    const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    for (uint32_t rank = 0; rank <= sl_comm_size(it->host); rank++)
+        starts[rank] = count * rank;
+    return sl_nccl_reduce_scatter(it->nccl, types, starts, from, to);
 }
 
 static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *parts)
 {
     const gpu_group *it = user;
     return sl_nccl_all_gather(it->nccl, bytes, part, parts);
-}
-
-static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const void *from,
-                                void *to)
-{
-    const gpu_group *it = user;
-    const sl_comm_types types = {(sl_comm_type)type, (sl_comm_type)type};
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    find_starts(it, count * sl_comm_size(it->host), starts);
-    return sl_nccl_reduce_scatter(it->nccl, types, starts, from, to);
-}
-
-static sl_status sum_shard(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                           const void *data, void *shard)
-{
-    const gpu_group *it = user;
-    const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    find_starts(it, element_count, starts);
-    return sl_nccl_reduce_scatter(it->nccl, types, starts, data, shard);
-}
-
-static sl_status gather_shards(void *user, uint64_t bytes, const void *shard, void *data)
-{
-    const gpu_group *it = user;
-    return sl_nccl_all_gather(it->nccl, bytes / sl_comm_size(it->host), shard, data);
 }
 
 static sl_status exchange(void *user, uint32_t rank, uint64_t bytes, const void *given, void *taken)
@@ -160,17 +131,14 @@ static sl_engine_ranks make_table(gpu_group *it)
 {
     return (sl_engine_ranks){.size = sl_comm_size(it->host),
                              .rank = sl_comm_rank(it->host),
-                             .all_reduce = all_reduce,
-                             .all_gather = all_gather,
                              .user = it,
-                             .post = post,
-                             .all_reduce_stored = all_reduce_stored,
+                             .all_reduce = all_reduce,
                              .reduce_scatter = reduce_scatter,
-                             .sum_shard = sum_shard,
-                             .gather_shards = gather_shards,
+                             .all_gather = all_gather,
+                             .exchange = exchange,
+                             .post = post,
                              .use = use,
-                             .poll = poll,
-                             .exchange = exchange};
+                             .poll = poll};
 }
 
 /* ---- opening ---- */

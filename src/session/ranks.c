@@ -57,57 +57,28 @@ static sl_status check(const sl_ranks *ranks, sl_config *config)
     return SL_OK;
 }
 
-static sl_status all_reduce(void *user, sl_type type, uint64_t element_count, void *data)
+static sl_comm_types find_types(sl_type stored, sl_type wire)
 {
-    const sl_ranks_end *end = user;
-    return sl_comm_all_reduce(end->comm, (sl_comm_type)type, element_count, data);
+    return (sl_comm_types){(sl_comm_type)stored, (sl_comm_type)wire};
 }
 
-static sl_status all_reduce_stored(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                                   void *data)
+static sl_status all_reduce(void *user, sl_type stored, sl_type type, uint64_t count, void *data)
 {
     const sl_ranks_end *end = user;
-    const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
-    return sl_comm_all_reduce_stored(end->comm, types, element_count, data);
+    return sl_comm_all_reduce_stored(end->comm, find_types(stored, type), count, data);
 }
 
-/* starts [size + 1]: of equal shards of a whole. */
-static void find_starts(const sl_comm *comm, uint64_t whole, uint64_t *starts)
-{
-    const uint32_t size = sl_comm_size(comm);
-    for (uint32_t rank = 0; rank <= size; rank++)
-        starts[rank] = whole / size * rank;
-}
-
-static sl_status sum_shard(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                           const void *data, void *shard)
+static sl_status reduce_scatter(void *user, sl_type stored, sl_type type, uint64_t count,
+                                const void *from, void *to)
 {
     const sl_ranks_end *end = user;
-    const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    find_starts(end->comm, element_count, starts);
-    return sl_comm_reduce_scatter_pieces(end->comm, types, starts, data, shard);
-}
-
-static sl_status gather_shards(void *user, uint64_t bytes, const void *shard, void *data)
-{
-    const sl_ranks_end *end = user;
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    find_starts(end->comm, bytes, starts);
-    return sl_comm_gather_pieces(end->comm, starts, shard, data);
+    return sl_comm_reduce_scatter_stored(end->comm, find_types(stored, type), count, from, to);
 }
 
 static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *parts)
 {
     const sl_ranks_end *end = user;
     return sl_comm_all_gather(end->comm, bytes, part, parts);
-}
-
-static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const void *from,
-                                void *to)
-{
-    const sl_ranks_end *end = user;
-    return sl_comm_reduce_scatter(end->comm, (sl_comm_type)type, count, from, to);
 }
 
 static sl_status exchange(void *user, uint32_t rank, uint64_t bytes, const void *given, void *taken)
@@ -139,16 +110,13 @@ sl_engine_ranks sl_ranks_make_table(sl_ranks_end *end)
 {
     return (sl_engine_ranks){.size = sl_comm_size(end->comm),
                              .rank = sl_comm_rank(end->comm),
-                             .all_reduce = all_reduce,
-                             .all_gather = all_gather,
                              .user = end,
-                             .post = post,
-                             .all_reduce_stored = all_reduce_stored,
+                             .all_reduce = all_reduce,
                              .reduce_scatter = reduce_scatter,
-                             .sum_shard = sum_shard,
-                             .gather_shards = gather_shards,
-                             .poll = poll,
-                             .exchange = exchange};
+                             .all_gather = all_gather,
+                             .exchange = exchange,
+                             .post = post,
+                             .poll = poll};
 }
 
 void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks)

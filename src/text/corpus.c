@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/heartbeat.h"
 
 /* A piece in the batch's text. */
@@ -37,38 +38,6 @@ static sl_status no_memory(void)
 
 /* ---- filling ---- */
 
-static sl_status make_text_room(walk *self, uint64_t more)
-{
-    if (self->text_bytes + more <= self->text_room)
-        return SL_OK;
-    uint64_t room = self->text_bytes + more;
-    room = room < 2 * self->text_room ? 2 * self->text_room : room;
-    char *text = realloc(self->text, room);
-    if (!text)
-        return no_memory();
-    self->text = text;
-    self->text_room = room;
-    return SL_OK;
-}
-
-static sl_status make_entry_room(walk *self)
-{
-    enum { FIRST = 64 };
-    if (self->entry_count < self->entry_room)
-        return SL_OK;
-    uint32_t room = self->entry_room ? 2 * self->entry_room : FIRST;
-    entry *entries = realloc(self->entries, room * sizeof *entries);
-    if (entries)
-        self->entries = entries;
-    sl_corpus_part *parts = realloc(self->parts, room * sizeof *parts);
-    if (parts)
-        self->parts = parts;
-    if (!entries || !parts)
-        return no_memory();
-    self->entry_room = room;
-    return SL_OK;
-}
-
 /* A group is closed when it has bytes enough. */
 static void add_to_group(walk *self)
 {
@@ -82,8 +51,11 @@ static void add_to_group(walk *self)
 
 static sl_status add_piece(walk *self, const sl_piece *piece)
 {
-    SL_TRY(make_text_room(self, piece->bytes));
-    SL_TRY(make_entry_room(self));
+    SL_TRY(SL_ARRAY_RESERVE(self->text, self->text_bytes + piece->bytes, self->text_room,
+                            "a batch of text"));
+    uint32_t room = self->entry_room; /* of both */
+    SL_TRY(SL_ARRAY_GROW(self->entries, self->entry_count, room, "a batch of text"));
+    SL_TRY(SL_ARRAY_GROW(self->parts, self->entry_count, self->entry_room, "a batch of text"));
     add_to_group(self);
     self->entries[self->entry_count++] = (entry){.piece = *piece, .offset = self->text_bytes};
     memcpy(self->text + self->text_bytes, piece->text, piece->bytes);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "base/array.h"
 #include "stand_ins.h"
 #include "utf8.h"
 
@@ -51,15 +52,7 @@ static sl_status append(sl_nfc *self, const char *text, uint64_t bytes)
     uint64_t needed = self->count + bytes;
     if (bytes == 0)
         return SL_OK;
-    if (needed > self->capacity) {
-        uint64_t capacity = needed > 2 * self->capacity ? needed : 2 * self->capacity;
-        char *grown = realloc(self->text, capacity);
-        if (!grown)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a text of %llu bytes",
-                    (unsigned long long)needed);
-        self->text = grown;
-        self->capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_RESERVE(self->text, needed, self->capacity, "a text"));
     memcpy(self->text + self->count, text, bytes);
     self->count = needed;
     return SL_OK;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "files/files.h"
 #include "files/token_description.h"
 #include "vocabulary.h"
@@ -231,19 +232,11 @@ sl_status sl_token_writer_add(sl_token_writer *writer, const uint32_t *ids, uint
 
 static sl_status note_length(sl_token_writer *self)
 {
-    enum { FIRST = 1024 };
     if (self->document_ids > INT32_MAX)
         SL_FAIL(SL_ERROR_DATA, "a document of %llu ids is longer than Megatron's index can say",
                 (unsigned long long)self->document_ids);
-    if (self->length_count == self->length_room) {
-        uint64_t room = self->length_room ? 2 * self->length_room : FIRST;
-        uint32_t *lengths = realloc(self->lengths, room * sizeof *lengths);
-        if (!lengths)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for the index of %llu documents",
-                    (unsigned long long)room);
-        self->lengths = lengths;
-        self->length_room = room;
-    }
+    SL_TRY(SL_ARRAY_RESERVE(self->lengths, self->length_count + 1, self->length_room,
+                            "the index of documents"));
     self->lengths[self->length_count++] = (uint32_t)self->document_ids;
     return SL_OK;
 }

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "words.h"
 
-enum { FIRST_WORDS = 1024, FIRST_BYTES = 1 << 14, WORDS_MAX = 1 << 30 };
+enum { FIRST_WORDS = 1024, WORDS_MAX = 1 << 30 };
 
 static const uint32_t EMPTY = UINT32_MAX;
 
@@ -68,20 +69,6 @@ static sl_status grow_words(sl_word_counts *self)
     return SL_OK;
 }
 
-static sl_status make_text_room(sl_word_counts *self, uint64_t more)
-{
-    if (self->text_bytes + more <= self->text_room)
-        return SL_OK;
-    uint64_t room = self->text_room ? 2 * self->text_room : FIRST_BYTES;
-    room = room < self->text_bytes + more ? self->text_bytes + more : room;
-    char *text = realloc(self->text, room);
-    if (!text)
-        return no_memory();
-    self->text = text;
-    self->text_room = room;
-    return SL_OK;
-}
-
 static sl_status add_word(sl_word_counts *self, const char *text, uint64_t bytes, uint64_t count)
 {
     if (bytes > INT32_MAX)
@@ -94,7 +81,8 @@ static sl_status add_word(sl_word_counts *self, const char *text, uint64_t bytes
         self->words[*slot].count += count;
         return SL_OK;
     }
-    SL_TRY(make_text_room(self, bytes));
+    SL_TRY(
+        SL_ARRAY_RESERVE(self->text, self->text_bytes + bytes, self->text_room, "counts of words"));
     memcpy(self->text + self->text_bytes, text, bytes);
     *slot = self->word_count;
     self->words[self->word_count++] = (sl_counted_word){self->text_bytes, count, (uint32_t)bytes};

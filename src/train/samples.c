@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/stop.h"
 #include "text/utf8.h"
 #include "train/generate/logits.h"
@@ -31,14 +32,8 @@ struct sl_samples {
 
 static sl_status add_text(text *to, const char *bytes, uint64_t count)
 {
-    const uint64_t needed = to->count + count + 1;
-    if (needed > to->capacity) {
-        char *grown = realloc(to->bytes, 2 * needed);
-        if (!grown)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of a sample");
-        to->bytes = grown;
-        to->capacity = 2 * needed;
-    }
+    SL_TRY(
+        SL_ARRAY_RESERVE(to->bytes, to->count + count + 1, to->capacity, "the text of a sample"));
     memcpy(to->bytes + to->count, bytes, count);
     to->count += count;
     to->bytes[to->count] = '\0';

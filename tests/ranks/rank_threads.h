@@ -49,8 +49,12 @@ static inline void rank_sum(const rank_end *end, bool drops_last, sl_type type, 
     }
 }
 
-static inline sl_status rank_all_reduce(void *user, sl_type type, uint64_t count, void *data)
+/* What tensor-parallel ranks add up is stored in the type in which it travels. */
+static inline sl_status rank_all_reduce(void *user, sl_type stored, sl_type type, uint64_t count,
+                                        void *data)
 {
+    if (stored != type)
+        return SL_ERROR_INTERNAL;
     const rank_end *end = user;
     rank_group *group = end->group;
     void *sum = malloc(count * sl_type_bytes(type));
@@ -78,9 +82,11 @@ static inline sl_status rank_all_gather(void *user, uint64_t bytes, const void *
     return SL_OK;
 }
 
-static inline sl_status rank_reduce_scatter(void *user, sl_type type, uint64_t count,
-                                            const void *from, void *to)
+static inline sl_status rank_reduce_scatter(void *user, sl_type stored, sl_type type,
+                                            uint64_t count, const void *from, void *to)
 {
+    if (stored != type)
+        return SL_ERROR_INTERNAL;
     const rank_end *end = user;
     rank_group *group = end->group;
     group->given[end->rank] = from;
@@ -99,8 +105,12 @@ static inline void rank_group_open(rank_group *group, uint32_t size, rank_end *e
     pthread_barrier_init(&group->barrier, NULL, size);
     for (uint32_t rank = 0; rank < size; rank++) {
         ends[rank] = (rank_end){group, rank};
-        ranks[rank] = (sl_engine_ranks){
-            size, rank, rank_all_reduce, rank_all_gather, &ends[rank], rank_reduce_scatter, NULL};
+        ranks[rank] = (sl_engine_ranks){.size = size,
+                                        .rank = rank,
+                                        .user = &ends[rank],
+                                        .all_reduce = rank_all_reduce,
+                                        .reduce_scatter = rank_reduce_scatter,
+                                        .all_gather = rank_all_gather};
     }
 }
 

@@ -6,15 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 #include "foreign/megatron_tensors.h"
 #include "foreign/torch/torch_writer.h"
 #include "target.h"
 
-enum {
-    RECORD_BYTES = 512, /* of the pickle and the archive for each tensor, at the most */
-    FIRST_CAPACITY = 256
-};
+enum { RECORD_BYTES = 512 }; /* of the pickle and the archive for each tensor, at the most */
 
 static const double VERSION = 3; /* of the order of query, key and value: by head */
 static const char HEAD_COPY[] = "output_layer.weight"; /* the embedding, on the last stage */
@@ -54,25 +52,11 @@ static sl_status check_sizes(const sl_convert_args *args)
     return SL_OK;
 }
 
-static sl_status grow(void **array, uint32_t *capacity, uint32_t count, size_t element_bytes)
-{
-    if (count < *capacity)
-        return SL_OK;
-    uint32_t wanted = *capacity ? 2 * *capacity : FIRST_CAPACITY;
-    void *larger = realloc(*array, wanted * element_bytes);
-    if (!larger)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", wanted);
-    *array = larger;
-    *capacity = wanted;
-    return SL_OK;
-}
-
 static sl_status add_item(sl_target *target, const sl_foreign_tensor *tensor, sl_target_part part,
                           uint64_t padding_elements)
 {
-    void *items = target->items;
-    SL_TRY(grow(&items, &target->pieces->item_capacity, target->item_count, sizeof *target->items));
-    target->items = items;
+    SL_TRY(SL_ARRAY_GROW(target->items, target->item_count, target->pieces->item_capacity,
+                         "a list of tensors"));
     target->items[target->item_count++] = (sl_target_item){.tensor = *tensor,
                                                            .encoding = target->args->encoding,
                                                            .part = part,
@@ -136,12 +120,10 @@ static sl_status add_record(sl_target *target, const sl_foreign_tensor *tensor,
                             uint32_t first_layer, uint32_t rank, bool is_head)
 {
     sl_megatron_pieces *pieces = target->pieces;
-    void *records = pieces->records, *plans = pieces->plans;
-    uint32_t capacity = pieces->record_capacity;
-    SL_TRY(grow(&records, &capacity, pieces->record_count, sizeof *pieces->records));
-    pieces->records = records;
-    SL_TRY(grow(&plans, &pieces->record_capacity, pieces->record_count, sizeof *pieces->plans));
-    pieces->plans = plans;
+    uint32_t capacity = pieces->record_capacity; /* of both */
+    SL_TRY(SL_ARRAY_GROW(pieces->records, pieces->record_count, capacity, "a list of tensors"));
+    SL_TRY(SL_ARRAY_GROW(pieces->plans, pieces->record_count, pieces->record_capacity,
+                         "a list of tensors"));
     uint32_t index = pieces->record_count++;
     pieces->records[index] = (record){*tensor, is_head};
     pieces->records[index].tensor.layer -= first_layer;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/bits.h"
 
 enum {
@@ -16,21 +17,8 @@ enum {
     NO_PLACE = -1
 };
 
-/* Makes room for one more item in a list of `*capacity`. */
-static sl_status grow(void **items, uint32_t count, uint32_t *capacity, size_t item_bytes)
-{
-    if (count < *capacity)
-        return SL_OK;
-    const uint64_t more = *capacity ? 2ull * *capacity : 16;
-    void *grown = more <= UINT32_MAX / 2 ? realloc(*items, more * item_bytes) : NULL;
-    if (!grown)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %" PRIu64 " parts of a model", more);
-    *items = grown;
-    *capacity = (uint32_t)more;
-    return SL_OK;
-}
-
-#define GROW(list, count, capacity) grow((void **)&(list), count, &(capacity), sizeof *(list))
+#define GROW(list, count, capacity)                                                                \
+    SL_ARRAY_GROW(list, count, capacity, "a list of parts of a model")
 
 /* ---- files and archives ---- */
 

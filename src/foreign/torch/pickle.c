@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 enum { BLOCK_VALUES = 512, FIRST_CAPACITY = 4, LONG_BYTES_MAX = 64 };
 
 typedef struct sl_pickle_block {
@@ -32,9 +34,11 @@ static uint64_t find_place(const machine *self)
     return (uint64_t)(self->at - self->start);
 }
 
+static const char WHAT[] = "what a pickle holds";
+
 static sl_status refuse_memory(void)
 {
-    SL_FAIL(SL_ERROR_SYSTEM, "no memory for what a pickle holds");
+    SL_FAIL(SL_ERROR_SYSTEM, "no memory for %s", WHAT);
 }
 
 /* ---- bytes ---- */
@@ -79,21 +83,9 @@ static sl_status take_line(machine *self, const char **out_text, uint32_t *out_b
 
 /* ---- values ---- */
 
-static sl_status grow(value_list *list)
-{
-    uint64_t capacity = list->capacity ? 2 * list->capacity : BLOCK_VALUES;
-    sl_pickle_value **items = realloc(list->items, capacity * sizeof(sl_pickle_value *));
-    if (!items)
-        return refuse_memory();
-    list->items = items;
-    list->capacity = capacity;
-    return SL_OK;
-}
-
 static sl_status add_to_list(value_list *list, sl_pickle_value *value)
 {
-    if (list->count == list->capacity)
-        SL_TRY(grow(list));
+    SL_TRY(SL_ARRAY_RESERVE(list->items, list->count + 1, list->capacity, WHAT));
     list->items[list->count++] = value;
     return SL_OK;
 }
@@ -641,7 +633,8 @@ sl_status sl_pickle_open(const void *data, uint64_t bytes, sl_pickle **out_pickl
     if (!self.pickle)
         return refuse_memory();
     self.end = self.start + bytes;
-    sl_status status = grow(&self.stack); /* so that it has a top from the start */
+    sl_status status = /* so that it has a top from the start */
+        SL_ARRAY_RESERVE(self.stack.items, BLOCK_VALUES, self.stack.capacity, WHAT);
     if (status == SL_OK)
         status = run(&self);
     free(self.stack.items);

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "files/token_documents.h"
 
 enum { FIRST_ROOM = 1024 };
@@ -11,7 +12,7 @@ enum { FIRST_ROOM = 1024 };
 typedef struct making {
     const sl_example_rows_args *args;
     sl_example_rows *to;
-    uint64_t example_room, row_room;
+    uint32_t example_room, row_room;
     uint64_t row_tokens; /* of the last row */
     int32_t *ids;        /* [T + 1] */
 } making;
@@ -26,14 +27,8 @@ static sl_status no_memory(void)
 static sl_status add_example(making *self, sl_example_place place)
 {
     sl_example_rows *to = self->to;
-    if (to->example_count == self->example_room) {
-        const uint64_t room = self->example_room ? 2 * self->example_room : FIRST_ROOM;
-        sl_example_place *examples = realloc(to->examples, room * sizeof *examples);
-        if (!examples)
-            return no_memory();
-        to->examples = examples;
-        self->example_room = room;
-    }
+    SL_TRY(SL_ARRAY_GROW(to->examples, to->example_count, self->example_room,
+                         "the places of examples"));
     to->examples[to->example_count++] = place;
     to->token_count += place.token_count;
     return SL_OK;
@@ -43,14 +38,8 @@ static sl_status add_example(making *self, sl_example_place place)
 static sl_status begin_row(making *self)
 {
     sl_example_rows *to = self->to;
-    if (to->row_count + 1 >= self->row_room) {
-        const uint64_t room = self->row_room ? 2 * self->row_room : FIRST_ROOM;
-        uint64_t *firsts = realloc(to->first_example, room * sizeof *firsts);
-        if (!firsts)
-            return no_memory();
-        to->first_example = firsts;
-        self->row_room = room;
-    }
+    SL_TRY(SL_ARRAY_GROW(to->first_example, to->row_count + 1, self->row_room,
+                         "the places of examples"));
     to->first_example[to->row_count++] = to->example_count;
     self->row_tokens = 0;
     return SL_OK;

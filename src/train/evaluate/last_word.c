@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "files/files.h"
 #include "score.h"
 #include "text/bpe.h"
@@ -24,7 +25,8 @@ typedef struct words {
     sl_bpe *bpe;
     sl_ids ids, context; /* of all documents; of one without its last word */
     document *documents;
-    uint64_t count, capacity;
+    uint64_t count;
+    uint32_t capacity;
     uint32_t seq;
     uint64_t asked; /* documents that are evaluated: all, or as --eval-iters says */
     sl_word_report *report;
@@ -54,14 +56,7 @@ static sl_status fail_document(const words *self, const sl_piece *piece, const c
 
 static sl_status add_document(words *self, const document *added)
 {
-    if (self->count == self->capacity) {
-        const uint64_t capacity = self->capacity ? 2 * self->capacity : 1024;
-        document *grown = realloc(self->documents, capacity * sizeof *grown);
-        if (!grown)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of documents");
-        self->documents = grown;
-        self->capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_GROW(self->documents, self->count, self->capacity, "a list of documents"));
     self->documents[self->count++] = *added;
     return SL_OK;
 }

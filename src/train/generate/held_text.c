@@ -6,19 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 enum { CHARACTER_BYTES_MAX = 4 };
 
 static sl_status append(sl_held_text *held, const char *bytes, uint64_t byte_count)
 {
     const uint64_t needed = held->count + byte_count;
-    if (needed > held->capacity) {
-        const uint64_t capacity = 2 * needed;
-        char *grown = realloc(held->bytes, capacity);
-        if (!grown)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of a sample");
-        held->bytes = grown;
-        held->capacity = capacity;
-    }
+    SL_TRY(SL_ARRAY_RESERVE(held->bytes, needed, held->capacity, "the text of a sample"));
     if (byte_count > 0)
         memcpy(held->bytes + held->count, bytes, byte_count);
     held->count = needed;
