@@ -230,14 +230,13 @@ static sl_status call(const exchange_proof *self, const sl_engine_ranks *table,
     unsigned char *received = memory + received_at(self, it);
     switch (it->kind) {
     case ALL_REDUCE:
-        return table->all_reduce_stored(table->user, it->types.stored, it->types.wire, it->elements,
-                                        memory);
+        return table->all_reduce(table->user, it->types.stored, it->types.wire, it->elements,
+                                 memory);
     case REDUCE_SCATTER:
-        return table->sum_shard(table->user, it->types.stored, it->types.wire, part * table->size,
-                                memory, received);
+        return table->reduce_scatter(table->user, it->types.stored, it->types.wire, part, memory,
+                                     received);
     case GATHER:
-        return table->gather_shards(table->user, part * table->size * element_bytes(it), memory,
-                                    received);
+        return table->all_gather(table->user, part * element_bytes(it), memory, received);
     default:
         return exchange_with_both(self, table, it, memory);
     }
