@@ -248,7 +248,7 @@ static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_meet_ranks(trainer, config, stop));
     sl_opening_line line;
-    sl_opening_line_begin(&line, config);
+    sl_opening_line_begin(&line, config, stdout);
     const sl_status status = sl_opening_run(config, trainer, &within);
     sl_opening_line_end(&line);
     SL_TRY(status);
