@@ -24,6 +24,7 @@ typedef struct compared {
     const char *bound_by;
     json_t *plan; /* with --json */
     char failure[SETTING_BYTES];
+    char suggestions[SL_SEARCH_SUGGESTIONS_BYTES];
 } compared;
 
 static sl_status set_named(sl_config *config, const char *name, const char *value)
@@ -58,7 +59,7 @@ static sl_status set_one(sl_config *config, const char *setting)
     return set_named(config, "policy", setting);
 }
 
-static sl_status set_all(sl_config *config, const char *item)
+static sl_status set_item(sl_config *config, const char *item)
 {
     char settings[SETTING_BYTES];
     char *rest = NULL;
@@ -70,6 +71,17 @@ static sl_status set_all(sl_config *config, const char *item)
     if (config->policy >= SL_CONFIG_POLICY_COUNT) /* other names stand behind these */
         config->policy -= SL_CONFIG_POLICY_COUNT;
     return SL_OK;
+}
+
+/* Shares that were given beside --compare are for the items whose policies take them; those of the
+ * item itself, set again once the policy is known, are refused if it does not. */
+static sl_status set_all(sl_config *config, const char *item)
+{
+    SL_TRY(set_item(config, item));
+    sl_config_drop_shares(config);
+    SL_TRY(set_item(config, item));
+    const sl_status status = sl_config_check_shares(config);
+    return status == SL_OK ? SL_OK : sl_status_prefix(status, "--compare %s", item);
 }
 
 /* Of stages the bytes of that which takes most of a tier, the time of all, and else what `plan`
@@ -107,6 +119,7 @@ static sl_status describe_refusal(const sl_trainer *trainer, const sl_refusal *r
         snprintf(stage, sizeof stage, " of stage %u", task->stage_index);
     snprintf(out->failure, sizeof out->failure, "the %s%s misses %s", sl_tier_name(shortage->tier),
              stage, sl_command_format_size(shortage->missing_bytes).text);
+    sl_search_format_suggestions(refusal, out->suggestions);
     return trainer->config->json
                ? sl_plan_account_format_refusal(&trainer->search, refusal, &out->plan)
                : SL_OK;
@@ -136,8 +149,8 @@ static sl_status plan_item(const sl_trainer *trainer, compared *out)
 static void print_item(const compared *item, bool is_fastest)
 {
     if (!item->fits) {
-        sl_terminal_print(stdout, NAME_COLUMNS + 3, "  %-*s does not fit: %s", NAME_COLUMNS,
-                          item->name, item->failure);
+        sl_terminal_print(stdout, NAME_COLUMNS + 3, "  %-*s does not fit: %s%s", NAME_COLUMNS,
+                          item->name, item->failure, item->suggestions);
         return;
     }
     const bool is_long = strlen(item->name) > NAME_COLUMNS;
@@ -169,6 +182,9 @@ static void print_rows(const compared *items, uint32_t count, const sl_search *s
            sl_terminal_begin(stdout, SL_TERMINAL_PLAIN));
     for (uint32_t i = 0; i < count; i++)
         print_item(&items[i], i == fastest);
+    if (fastest == count)
+        sl_terminal_print(stdout, 2,
+                          "none of these plans fits; each row says what was found that does");
     if (has_stages)
         sl_terminal_print(stdout, 2,
                           "of stages: the bytes of the fullest one, the moves of the one that "
@@ -226,6 +242,25 @@ static sl_status name_items(const sl_config_list *list, compared *items)
     return SL_OK;
 }
 
+/* A plan that does not fit takes long: what would fit is looked for. */
+static void show_current(const sl_config *config, const compared *items, uint32_t index,
+                         uint32_t count)
+{
+    char text[SETTING_BYTES + 64];
+    if (config->quiet || !sl_terminal_is_live(stderr))
+        return;
+    snprintf(text, sizeof text, "planning %s (%u of %u)", items[index].name, index + 1, count);
+    sl_terminal_draw(stderr, text);
+}
+
+static void hide_current(const sl_config *config)
+{
+    if (config->quiet || !sl_terminal_is_live(stderr))
+        return;
+    sl_terminal_draw(stderr, "");
+    sl_terminal_forget_line();
+}
+
 sl_status sl_compare_print(const sl_trainer *trainer)
 {
     uint32_t count = count_items(&trainer->config->compare);
@@ -233,8 +268,11 @@ sl_status sl_compare_print(const sl_trainer *trainer)
     if (!items)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare %u plans", count);
     sl_status status = name_items(&trainer->config->compare, items);
-    for (uint32_t i = 0; i < count && status == SL_OK; i++)
+    for (uint32_t i = 0; i < count && status == SL_OK; i++) {
+        show_current(trainer->config, items, i, count);
         status = plan_item(trainer, &items[i]);
+    }
+    hide_current(trainer->config);
     if (status == SL_OK && trainer->config->json)
         status = print_json(items, count);
     else if (status == SL_OK)

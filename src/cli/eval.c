@@ -100,7 +100,7 @@ static sl_status run(sl_config *config, const volatile sig_atomic_t *stop, sl_ra
     sl_evaluation evaluation;
     const sl_eval_watch watch = {.stop = stop, .passed = show_progress, .user = &self};
     SL_TRY(sl_loading_meet_ranks(config, SL_CONFIG_EVAL, stop, ranks));
-    sl_opening_line_begin(&self.opening, config);
+    sl_opening_line_begin(&self.opening, config, NULL);
     const sl_status status = sl_evaluation_run(config, ranks, &watch, &evaluation);
     sl_opening_line_end(&self.opening);
     sl_terminal_end_line();

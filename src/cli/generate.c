@@ -262,7 +262,7 @@ static sl_status generate_texts(sl_config *config, sl_ranks *ranks,
     if (!sl_ranks_is_first(ranks))
         args.sink = (sl_generate_sink){drop_text, drop_end, NULL};
     sl_opening_line line;
-    sl_opening_line_begin(&line, config);
+    sl_opening_line_begin(&line, config, NULL);
     sl_status status = sl_generator_open(&args, &generator);
     sl_opening_line_end(&line);
     SL_TRY(status);

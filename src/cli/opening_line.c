@@ -2,7 +2,11 @@
  * line anew, so the line needs no thread. */
 #include "opening_line.h"
 
+#include <string.h>
+
 #include "base/clock.h"
+#include "checkpoint/checkpoint.h"
+#include "files/files.h"
 #include "terminal.h"
 
 static const double silent_seconds = 1, pause_seconds = 0.5;
@@ -12,37 +16,68 @@ static double read_seconds(void)
     return 1e-9 * (double)sl_clock_now_ns();
 }
 
+/* The directory that the run begins from; NULL: none. */
+static const char *find_source(const sl_config *config)
+{
+    uint64_t step;
+    bool is_used = false;
+    if (config->resume && config->save &&
+        sl_checkpoint_newest_step(config->save, &is_used, &step) == SL_OK && is_used)
+        return config->save;
+    return config->init && strcmp(config->init, "scratch") != 0 ? config->init : NULL;
+}
+
+static void tell(sl_opening_line *self)
+{
+    self->is_told = true; /* looking for a checkpoint gives signs of life too */
+    const char *source = find_source(self->config);
+    if (source)
+        sl_terminal_print(self->plain, 2, "loading %s ...", sl_files_show(source).text);
+    else
+        sl_terminal_print(self->plain, 2, "opening (plan, memory, first values) ...");
+    fflush(self->plain);
+}
+
+static void draw(sl_opening_line *self, double now)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%s  %.0f s", self->what, now - self->started);
+    sl_terminal_draw(stderr, text);
+    self->shown = now;
+    self->is_shown = true;
+}
+
 static sl_status show(void *user)
 {
     sl_opening_line *self = user;
     const double now = read_seconds();
-    if (now - self->started >= silent_seconds && now - self->shown >= pause_seconds) {
-        char text[96];
-        snprintf(text, sizeof text, "%s  %.0f s", self->what, now - self->started);
-        sl_terminal_draw(stderr, text);
-        self->shown = now;
-        self->is_shown = true;
-    }
+    const bool is_long = now - self->started >= silent_seconds;
+    if (is_long && self->plain && !self->is_told)
+        tell(self);
+    else if (is_long && !self->plain && now - self->shown >= pause_seconds)
+        draw(self, now);
     return self->before.listener ? self->before.listener(self->before.user) : SL_OK;
 }
 
-static void begin(sl_opening_line *self, const sl_config *config, const char *what)
+static void begin(sl_opening_line *self, const sl_config *config, const char *what, FILE *plain)
 {
-    *self = (sl_opening_line){.what = what, .started = read_seconds()};
-    if (config->quiet || !sl_terminal_is_live(stderr))
+    const bool is_live = sl_terminal_is_live(stderr);
+    *self = (sl_opening_line){
+        .what = what, .config = config, .plain = is_live ? NULL : plain, .started = read_seconds()};
+    if (config->quiet || (!is_live && !plain))
         return;
     self->before = sl_heartbeat_listen((sl_heartbeat){show, self});
     self->listens = true;
 }
 
-void sl_opening_line_begin(sl_opening_line *self, const sl_config *config)
+void sl_opening_line_begin(sl_opening_line *self, const sl_config *config, FILE *plain)
 {
-    begin(self, config, "opening (plan, memory, first values)");
+    begin(self, config, "opening (plan, memory, first values)", plain);
 }
 
 void sl_opening_line_begin_planning(sl_opening_line *self, const sl_config *config)
 {
-    begin(self, config, "planning");
+    begin(self, config, "planning", NULL);
 }
 
 void sl_opening_line_end(sl_opening_line *self)

@@ -20,6 +20,7 @@ enum { NO_WIDTH = LINE_BYTES };
 
 static const double live_seconds = 0.1, plain_seconds = 10;
 static const double long_seconds = 2, live_within_seconds = 0.5, plain_within_seconds = 10;
+static const double silent_save_seconds = 1;
 
 static double read_seconds(void)
 {
@@ -244,31 +245,63 @@ static sl_status show_sample(void *self, const sl_sample_report *report)
     return SL_OK;
 }
 
+/* Writing gives signs of life: one of them prints the line of a save that takes long. */
+static sl_status show_saving(void *user)
+{
+    sl_progress *progress = user;
+    if (!progress->is_quiet && !progress->is_save_shown &&
+        read_seconds() - progress->save_begun >= silent_save_seconds) {
+        line what = {.count = 0};
+        add_part(&what, 0, "saving step %" PRIu64 " ...", progress->done_step);
+        sl_terminal_end_line();
+        print_line(progress, &what);
+        progress->is_save_shown = true;
+    }
+    return progress->before_save.listener
+               ? progress->before_save.listener(progress->before_save.user)
+               : SL_OK;
+}
+
 static sl_status begin_save(void *self)
 {
-    (void)self;
+    sl_progress *progress = self;
     sl_signals_begin_save();
+    progress->save_begun = read_seconds();
+    progress->is_save_shown = false;
+    progress->before_save = sl_heartbeat_listen((sl_heartbeat){show_saving, progress});
+    progress->saves = true;
     return SL_OK;
+}
+
+static void stop_listening(sl_progress *progress)
+{
+    if (progress->saves)
+        (void)sl_heartbeat_listen(progress->before_save);
+    progress->saves = false;
 }
 
 static sl_status end_save(void *self, uint64_t step, const char *directory)
 {
     sl_progress *progress = self;
-    char saved[PATH_MAX];
+    char saved[PATH_MAX], time[32] = "";
+    const double seconds = read_seconds() - progress->save_begun;
+    stop_listening(progress);
     sl_signals_end_save();
     if (progress->is_quiet)
         return SL_OK;
     sl_command_quote(directory, saved, sizeof saved);
     sl_terminal_end_line();
-    sl_terminal_print(stdout, 2, "saved step %" PRIu64 " in %s", step, saved);
+    if (progress->is_save_shown)
+        snprintf(time, sizeof time, " (%.0f s)", seconds);
+    sl_terminal_print(stdout, 2, "saved step %" PRIu64 " in %s%s", step, saved, time);
     fflush(stdout);
     return SL_OK;
 }
 
 static sl_status end(void *self, const sl_end_report *report)
 {
-    (void)self;
     (void)report;
+    stop_listening(self); /* of a save that failed */
     sl_terminal_end_line();
     return SL_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef SL_CLI_PROGRESS_H
 #define SL_CLI_PROGRESS_H
 
+#include "base/heartbeat.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "train/watch/sink.h"
@@ -17,6 +18,9 @@ typedef struct sl_progress {
     double begun, within_shown;     /* the step or the evaluation that runs, and its last line */
     double ms, tokens;              /* of the steps since the last line */
     uint64_t steps;                 /* so many */
+    double save_begun;              /* seconds; of the save that runs */
+    bool saves, is_save_shown;      /* a save runs; its line was printed */
+    sl_heartbeat before_save;       /* the listener that is called too while a save runs */
 } sl_progress;
 
 /* Adds it to the sinks of a run; `progress` must outlive them. */

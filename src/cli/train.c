@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "base/plural.h"
+#include "base/workers.h"
 #include "command.h"
 #include "first_use.h"
 #include "held_warnings.h"
 #include "live_report.h"
+#include "measure/cores.h"
 #include "opening_line.h"
 #include "progress.h"
 #include "rank.h"
@@ -107,7 +109,7 @@ static void print_wear(const sl_trainer *trainer, const sl_end_report *end)
 {
     char text[160];
     double written = (double)end->moved_bytes[SL_LANE_WRITE];
-    if (written <= 0 || end->run_steps == 0)
+    if (written <= 0)
         return;
     sl_wear wear =
         sl_wear_project(written / (double)end->run_steps, end->seconds / (double)end->run_steps,
@@ -124,6 +126,18 @@ static void print_peak(const sl_end_report *end, sl_tier tier)
     printf("  %-6s planned peak %s, measured %s%s\n", sl_tier_name(tier),
            sl_command_format_size(planned).text, sl_command_format_size(measured).text,
            planned == measured ? ": equal to the byte" : "");
+}
+
+/* Where this run's threads were often ready and had no processor, predictions do not hold. More
+ * threads than processors wait for each other. */
+static void print_waits(const sl_trainer *trainer, double waited)
+{
+    static const double waited_min = 0.2;
+    if (waited >= waited_min && trainer->config->threads <= sl_workers_usable_cpu_count())
+        sl_terminal_print(stdout, INDENT,
+                          "  busy   the threads of this run waited %.0f%% of their time for a "
+                          "processor, because other work had it: steps took longer",
+                          100 * waited);
 }
 
 static void print_step_time(const sl_trainer *trainer, const sl_end_report *end)
@@ -156,6 +170,21 @@ static void print_best(const sl_trainer *trainer, const sl_end_report *end)
                           state->best_loss, state->best_step);
 }
 
+/* The paths that a checkpoint's run was given and that are not taken over: no file is made at a
+ * path that only a checkpoint names. */
+static void print_paths(const sl_config *config)
+{
+    char path[PATH_MAX];
+    for (uint32_t i = 0; i < config->disk_dir.count; i++) {
+        sl_command_quote(config->disk_dir.items[i], path, sizeof path);
+        printf("%s %s", i == 0 ? " --disk-dir" : "", path);
+    }
+    if (!config->given[SL_CONFIG_ROW_cache_dir])
+        return;
+    sl_command_quote(config->cache_dir, path, sizeof path);
+    printf(" --cache-dir %s", path);
+}
+
 /* What may follow, as commands to copy: they are not broken, so that each is copied as one line. */
 static void print_next(const sl_trainer *trainer, const sl_end_report *end)
 {
@@ -169,12 +198,15 @@ static void print_next(const sl_trainer *trainer, const sl_end_report *end)
     if (strcmp(end->reason, "patience") == 0)
         snprintf(more, sizeof more, " --patience %" PRIu64, 2 * config->patience);
     else if (end->step >= config->steps)
-        snprintf(more, sizeof more, " --steps %" PRIu64, 2 * config->steps);
-    printf("go on   sluice %strain --resume --save %s%s\n", start, save, more);
+        snprintf(more, sizeof more, " --steps %" PRIu64, 2 * end->step);
+    printf("go on   sluice %strain --resume --save %s", start, save);
+    print_paths(config);
+    printf("%s\n", more);
     printf("sample  sluice generate %s --prompt TEXT\n", save);
 }
 
-static void print_end(const sl_trainer *trainer, const sl_end_report *end)
+/* `waited`: the share of the time that the run's threads waited for a processor. */
+static void print_end(const sl_trainer *trainer, const sl_end_report *end, double waited)
 {
     bool was_stopped = strcmp(end->reason, "signal") == 0;
     if (was_stopped && end->run_steps == 0)
@@ -190,12 +222,14 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
     print_best(trainer, end);
     if (trainer->config->quiet)
         return;
-    bool has_disk = end->planned_peak_bytes[SL_TIER_DISK] > 0;
-    for (int tier = SL_TIER_DEVICE; tier <= (has_disk ? SL_TIER_DISK : SL_TIER_HOST); tier++)
-        print_peak(end, (sl_tier)tier);
-    print_wear(trainer, end);
-    if (end->run_steps)
+    if (end->run_steps > 0) {
+        bool has_disk = end->planned_peak_bytes[SL_TIER_DISK] > 0;
+        for (int tier = SL_TIER_DEVICE; tier <= (has_disk ? SL_TIER_DISK : SL_TIER_HOST); tier++)
+            print_peak(end, (sl_tier)tier);
+        print_wear(trainer, end);
         print_step_time(trainer, end);
+        print_waits(trainer, waited);
+    }
     print_next(trainer, end);
 }
 
@@ -247,10 +281,12 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     SL_TRY(sl_held_warnings_compare(trainer->ranks.world));
     SL_TRY(sl_opening_tell(trainer));
     const volatile sig_atomic_t *stop = watch_signals(trainer);
+    const sl_cores before = sl_cores_read(NULL);
     sl_status status = sl_loop_run(trainer, stop, &end);
+    const sl_cores after = sl_cores_read(NULL);
     sl_signals_end_save(); /* one that failed did not say so */
     if (strcmp(end.reason, "error") != 0)
-        print_end(trainer, &end);
+        print_end(trainer, &end, sl_cores_find_waited(&before, &after));
     return status;
 }
 
@@ -260,7 +296,7 @@ static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_meet_ranks(trainer, config, stop));
     sl_opening_line line;
-    sl_opening_line_begin(&line, config);
+    sl_opening_line_begin(&line, config, stdout);
     const sl_status status = sl_opening_run(config, trainer, &within);
     sl_opening_line_end(&line);
     SL_TRY(status);

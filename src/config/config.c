@@ -509,7 +509,16 @@ static sl_status check_share(const sl_config *config, const share *of)
     return SL_OK;
 }
 
-static sl_status check_shares(const sl_config *config)
+void sl_config_drop_shares(sl_config *config)
+{
+    for (size_t i = 0; i < 2 * sizeof shares / sizeof shares[0]; i++) {
+        const share *of = &shares[i / 2][i % 2];
+        if (!(1u << config->policy & of->policies))
+            *(double *)((char *)config + of->offset) = 0;
+    }
+}
+
+sl_status sl_config_check_shares(const sl_config *config)
 {
     for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
         const share *host = &shares[i][0], *disk = &shares[i][1];
@@ -526,7 +535,8 @@ static sl_status check_shares(const sl_config *config)
 
 static sl_status check_placement(sl_config *config)
 {
-    SL_TRY(check_shares(config));
+    if (config->compare.count == 0) /* else of each row */
+        SL_TRY(sl_config_check_shares(config));
     const bool needs_states = config->adam == SL_UPDATE_HOST || config->adam == SL_UPDATE_SHARED;
     if (needs_states && config->policy == SL_POLICY_DEVICE)
         SL_FAIL(SL_ERROR_USAGE, "--adam %s needs states on the host: use --policy host or static",

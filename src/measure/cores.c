@@ -37,3 +37,12 @@ sl_cores sl_cores_read(const char *root)
         closedir(tasks);
     return sums;
 }
+
+double sl_cores_find_waited(const sl_cores *before, const sl_cores *after)
+{
+    if (after->used_ns <= before->used_ns || after->waited_ns <= before->waited_ns)
+        return 0;
+    const double used = (double)(after->used_ns - before->used_ns);
+    const double waited = (double)(after->waited_ns - before->waited_ns);
+    return waited / (used + waited);
+}

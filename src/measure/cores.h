@@ -16,4 +16,8 @@ typedef struct sl_cores {
 /* `root` is the directory that /proc/self would be: NULL is the real one, others are for tests. */
 sl_cores sl_cores_read(const char *root);
 
+/* The share of the time between two readings, 0 to 1, that threads which could have run waited for
+ * a core; 0 where none ran, or threads ended meanwhile, whose sums are gone. */
+double sl_cores_find_waited(const sl_cores *before, const sl_cores *after);
+
 #endif

@@ -90,9 +90,10 @@ sl_status sl_search_overflow(const sl_search *search, const sl_fit_failure *fail
     SL_FAIL(SL_ERROR_FIT, "no budget was found that holds this choice");
 }
 
-/* "; this fits: A; or B; or C". */
-static void print_suggestions(const sl_refusal *refusal, char *out_text, size_t capacity)
+void sl_search_format_suggestions(const sl_refusal *refusal,
+                                  char out_text[SL_SEARCH_SUGGESTIONS_BYTES])
 {
+    const size_t capacity = SL_SEARCH_SUGGESTIONS_BYTES;
     size_t length = 0;
     snprintf(out_text, capacity, "; no change was found that fits");
     for (uint32_t i = 0; i < refusal->suggestion_count && length < capacity; i++) {
@@ -106,12 +107,12 @@ static void print_suggestions(const sl_refusal *refusal, char *out_text, size_t 
 
 static sl_status fail_refused(const sl_refusal *refusal)
 {
-    enum { TEXT_BYTES = SL_SEARCH_SUGGESTIONS * (SL_SEARCH_SUGGESTION_BYTES + 64) };
     const sl_fit_failure *failure = &refusal->failure;
-    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES], suggestions[TEXT_BYTES];
+    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
+    char suggestions[SL_SEARCH_SUGGESTIONS_BYTES];
     sl_units_format_size(failure->shortage.missing_bytes, missing);
     sl_units_format_size(failure->budget_bytes, budget);
-    print_suggestions(refusal, suggestions, sizeof suggestions);
+    sl_search_format_suggestions(refusal, suggestions);
     SL_FAIL(SL_ERROR_FIT,
             "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s%s",
             sl_tier_name(failure->shortage.tier), budget, missing,

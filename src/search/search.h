@@ -87,6 +87,7 @@ typedef struct sl_suggestion {
 } sl_suggestion;
 
 enum { SL_SEARCH_SUGGESTIONS = 3 };
+enum { SL_SEARCH_SUGGESTIONS_BYTES = SL_SEARCH_SUGGESTIONS * (SL_SEARCH_SUGGESTION_BYTES + 64) };
 
 /* What a command prints when nothing fits. Suggestions within the budgets come first, sorted by
  * predicted time; larger budgets follow. */
@@ -101,6 +102,10 @@ typedef struct sl_refusal {
  * bytes and the options that fit. */
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal);
+
+/* Writes the suggestions as a refusal's message has them: "; this fits: A; or B; or C". */
+void sl_search_format_suggestions(const sl_refusal *refusal,
+                                  char out_text[SL_SEARCH_SUGGESTIONS_BYTES]);
 
 /* Builds the choice of a failure with as much more memory as it needs, for people to look at.
  * Writes the budgets that were asked for. SL_ERROR_FIT where no budget was found that holds it. */

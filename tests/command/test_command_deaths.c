@@ -27,12 +27,14 @@ enum {
     DEADLINE_S = 3,   /* in which the ranks of a busy machine meet */
     LONGER_MS = 4000, /* a call that takes longer */
     BEATS_MS = 7000,  /* one that takes three deadlines of 2 s */
+    SILENT_MS = 1200, /* one after which a person is told what goes on */
     ROUNDS_FULL = 23
 };
 
-#define MODEL                                                                                      \
+#define SMALL                                                                                      \
     "--layers 1 --width 16 --heads 2 --context 16 --micro-batch 1 --data text --device cpu "       \
-    "--threads 1 --device-memory 64M --host-memory 64M --dp 2 --quiet "
+    "--threads 1 --device-memory 64M --host-memory 64M --dp 2 "
+#define MODEL SMALL "--quiet "
 
 typedef struct place {
     const char *name, *options;
@@ -270,12 +272,30 @@ static void work_when_one_call_takes_longer_than_the_deadline_is_waited_for(void
                      0);
 }
 
+/* A file has no live line: loads and saves of more than a second print a line of their own. */
+static void run_when_its_files_take_long_then_says_so_in_a_file(void **state)
+{
+    (void)state;
+    need_slow_disk();
+    set_slow("slow-once", 0, "moment2", SILENT_MS);
+    const int saved = sluice("launch -n 2 -- train " SMALL "--tokenizer byte --steps 1 --save it");
+    unsetenv("LD_PRELOAD");
+    assert_code(saved, 0);
+    assert_has(output, "\nsaving step 1 ...\nsaved step 1 in it (");
+    set_slow("slow-once", 0, "model.safetensors", SILENT_MS);
+    const int loaded = sluice("launch -n 2 -- train --resume --save it --steps 2");
+    unsetenv("LD_PRELOAD");
+    assert_code(loaded, 0);
+    assert_has(output, "loading it ...\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rank_when_killed_is_missed_wherever_the_others_are),
         cmocka_unit_test(rank_when_stopped_is_missed_after_the_deadline_of_its_heartbeat),
         cmocka_unit_test(work_when_one_call_takes_longer_than_the_deadline_is_waited_for),
+        cmocka_unit_test(run_when_its_files_take_long_then_says_so_in_a_file),
     };
     return cmocka_run_group_tests(tests, begin, tear_down);
 }

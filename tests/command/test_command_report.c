@@ -434,6 +434,56 @@ static void plan_when_compared_then_rows_are_the_plans(void **state)
     assert_int_equal(sluice("plan " TINY "--compare device --report x.html"), 64);
 }
 
+static uint64_t disk_bytes_of(const json_t *plan)
+{
+    return count_of(json_object_get(json_object_get(plan, "tiers"), "disk"), "peak_bytes");
+}
+
+/* Shares that are given beside the items are for the policies that take them. */
+static void plans_when_compared_with_shares_then_those_of_their_policies_count(void **state)
+{
+    (void)state;
+    json_error_t error;
+    assert_int_equal(sluice("plan " TINY "--disk-dir . --nvme-params 1 --nvme-grads 1 --json "
+                            "--compare host,nvme policy=nvme+nvme-params=0"),
+                     0);
+    json_t *root = json_loads(output, 0, &error), *rows = json_object_get(root, "compare");
+    assert_int_equal(sluice("plan " TINY "--disk-dir . --nvme-params 1 --nvme-grads 1 --json "
+                            "--policy nvme"),
+                     0);
+    json_t *alone = json_loads(output, 0, &error);
+    assert_int_equal(disk_bytes_of(json_array_get(rows, 0)), 0);
+    assert_int_equal(disk_bytes_of(json_array_get(rows, 1)), disk_bytes_of(alone));
+    assert_true(disk_bytes_of(json_array_get(rows, 2)) < disk_bytes_of(alone));
+    json_decref(alone);
+    json_decref(root);
+    assert_int_equal(sluice("plan " TINY "--disk-dir . --compare host+nvme-params=1"), 64);
+    assert_int_equal(sluice("plan " TINY "--compare nvme --nvme-params 1"), 64);
+}
+
+static void plans_when_none_fits_then_each_says_what_would(void **state)
+{
+    (void)state;
+    assert_int_equal(sluice("plan " TINY "--compare 300K+policy=device 400K+policy=device"), 0);
+    const char *first = strstr(output, "; this fits: --");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "; this fits: --"));
+    assert_non_null(strstr(output, "\nnone of these plans fits"));
+    assert_int_equal(sluice("plan " TINY "--compare device 300K+policy=device"), 0);
+    assert_null(strstr(output, "none of these"));
+}
+
+/* A plan may be for another machine: it is printed, and what this one would say is a warning. */
+static void plan_when_larger_than_this_machine_then_warned_of(void **state)
+{
+    (void)state;
+    assert_int_equal(sluice("plan --layers 2 --width 8192 --heads 64 --vocab 257 --context 1024 "
+                            "--micro-batch 4096 --policy device --recompute none --device cpu "
+                            "--device-memory 64T --host-memory 64T"),
+                     0);
+    assert_non_null(strstr(complaint, " are free here now: train refuses that"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +500,9 @@ int main(void)
         cmocka_unit_test(plan_when_asked_why_then_says_what_binds),
         cmocka_unit_test(plan_when_of_a_llama_then_its_rules_and_names),
         cmocka_unit_test(plan_when_compared_then_rows_are_the_plans),
+        cmocka_unit_test(plans_when_compared_with_shares_then_those_of_their_policies_count),
+        cmocka_unit_test(plans_when_none_fits_then_each_says_what_would),
+        cmocka_unit_test(plan_when_larger_than_this_machine_then_warned_of),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -248,7 +248,7 @@ static void run_when_saved_ends_with_commands_that_run(void **state)
     char command[COMMAND_BYTES];
     assert_int_equal(show(100, "train " TINY "--data text --steps 3 --save \"it's a model\""), 0);
     settle(shown.text);
-    assert_has(shown.text, "saved step 3 in 'it'\\''s a model'\n");
+    assert_has(shown.text, "saved step 3 in 'it'\\''s a model'");
     assert_has(shown.text, "  device planned peak 1.");
     assert_has(shown.text, " MiB: equal to the byte\n");
     assert_has(shown.text, "were a guess");
@@ -258,6 +258,27 @@ static void run_when_saved_ends_with_commands_that_run(void **state)
     take_command("sample", " --tokens 2", command);
     assert_code(sluice("%s", command), 0);
     assert_has(output, "TEXT");
+    assert_code(sluice("train --resume --save \"it's a model\" --steps 4"), 0);
+    assert_has(output, "go on   sluice train --resume --save 'it'\\''s a model' --steps 12\n");
+    assert_null(strstr(output, "planned peak")); /* no step has measured one */
+}
+
+/* Paths that no checkpoint gives: without them the plan of the run is another one, or refused. */
+static void run_when_it_has_a_disk_tier_then_goes_on_with_it(void **state)
+{
+    (void)state;
+    char command[COMMAND_BYTES];
+    const int made = system("mkdir -p \"a tier\" tier");
+    assert_int_equal(made, 0);
+    assert_int_equal(show(100, "train " TINY "--data text --steps 2 --save on-disk --policy nvme "
+                               "--nvme-params 1 --disk-dir \"a tier\" tier --cache-dir ids"),
+                     0);
+    settle(shown.text);
+    take_command("go on ", "", command);
+    assert_non_null(strstr(command, " --disk-dir 'a tier' tier --cache-dir ids --steps 4"));
+    assert_code(sluice("%s", command), 0);
+    assert_has(output, "saved step 4");
+    assert_null(strstr(complaint, "not taken over"));
 }
 
 static void run_when_not_saved_names_no_such_command(void **state)
@@ -506,6 +527,7 @@ int main(void)
         cmocka_unit_test(opening_when_it_takes_long_shows_a_line_that_goes_away),
         cmocka_unit_test(colours_when_on_a_terminal_or_not_are_as_the_user_wants),
         cmocka_unit_test(run_when_saved_ends_with_commands_that_run),
+        cmocka_unit_test(run_when_it_has_a_disk_tier_then_goes_on_with_it),
         cmocka_unit_test(run_when_not_saved_names_no_such_command),
         cmocka_unit_test(eval_when_interrupted_keeps_what_it_has),
         cmocka_unit_test(eval_when_interrupted_marks_what_it_prints),

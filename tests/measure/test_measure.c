@@ -333,6 +333,15 @@ static void cores_when_read_then_threads_are_added_up(void **state)
     assert_int_equal(cores.used_ns + cores.waited_ns, 0);
 }
 
+static void cores_when_read_twice_then_the_share_of_waits_is_of_the_time_between(void **state)
+{
+    (void)state;
+    const sl_cores before = {1000, 500}, after = {1300, 600}, fewer = {900, 700};
+    assert_float_equal(sl_cores_find_waited(&before, &after), 0.25, 1e-12);
+    assert_float_equal(sl_cores_find_waited(&before, &before), 0, 0);
+    assert_float_equal(sl_cores_find_waited(&before, &fewer), 0, 0);
+}
+
 /* ---- whole runs ---- */
 
 static const sl_model_shape small = {2, 48, 4, 32, 1000};
@@ -511,6 +520,7 @@ int main(void)
         cmocka_unit_test(resident_when_read_then_each_mapping_has_its_owner),
         cmocka_unit_test(resident_when_of_this_process_then_the_kernel_agrees),
         cmocka_unit_test(cores_when_read_then_threads_are_added_up),
+        cmocka_unit_test(cores_when_read_twice_then_the_share_of_waits_is_of_the_time_between),
         cmocka_unit_test(bytes_by_formula_when_on_the_host_are_those_of_the_text),
         cmocka_unit_test(bytes_by_formula_when_tensors_are_frozen_leave_out_what_does_not_move),
         cmocka_unit_test(verdict_when_the_disk_is_slow_names_it),
