@@ -148,7 +148,7 @@ static void print_best(const sl_trainer *trainer, const sl_end_report *end)
 static void print_next(const sl_trainer *trainer, const sl_end_report *end)
 {
     const sl_config *config = trainer->config;
-    char save[PATH_MAX], start[32] = "", more[40] = "";
+    char save[PATH_MAX], template_file[PATH_MAX], start[32] = "", more[40] = "";
     if (!config->save || trainer->saved_step != end->step)
         return;
     sl_command_quote(config->save, save, sizeof save);
@@ -159,7 +159,10 @@ static void print_next(const sl_trainer *trainer, const sl_end_report *end)
     else if (end->step >= config->steps)
         snprintf(more, sizeof more, " --steps %" PRIu64, 2 * config->steps);
     printf("go on   sluice %strain --resume --save %s%s\n", start, save, more);
-    printf("sample  sluice generate %s --prompt TEXT\n", save);
+    if (config->template_file)
+        sl_command_quote(config->template_file, template_file, sizeof template_file);
+    printf("sample  sluice generate %s%s%s --prompt TEXT\n", save,
+           config->template_file ? " --template " : "", config->template_file ? template_file : "");
 }
 
 static void print_end(const sl_trainer *trainer, const sl_end_report *end)
