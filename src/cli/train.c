@@ -189,7 +189,7 @@ static void print_paths(const sl_config *config)
 static void print_next(const sl_trainer *trainer, const sl_end_report *end)
 {
     const sl_config *config = trainer->config;
-    char save[PATH_MAX], start[32] = "", more[40] = "";
+    char save[PATH_MAX], template_file[PATH_MAX], start[32] = "", more[40] = "";
     if (!config->save || trainer->saved_step != end->step)
         return;
     sl_command_quote(config->save, save, sizeof save);
@@ -202,7 +202,10 @@ static void print_next(const sl_trainer *trainer, const sl_end_report *end)
     printf("go on   sluice %strain --resume --save %s", start, save);
     print_paths(config);
     printf("%s\n", more);
-    printf("sample  sluice generate %s --prompt TEXT\n", save);
+    if (config->template_file)
+        sl_command_quote(config->template_file, template_file, sizeof template_file);
+    printf("sample  sluice generate %s%s%s --prompt TEXT\n", save,
+           config->template_file ? " --template " : "", config->template_file ? template_file : "");
 }
 
 /* `waited`: the share of the time that the run's threads waited for a processor. */

@@ -20,6 +20,11 @@ typedef struct piece {
     bool counts, ends;
 } piece;
 
+static piece make_piece(const char *text)
+{
+    return (piece){.text = text, .bytes = strlen(text)};
+}
+
 static sl_status append_text(sl_example *to, const piece *of)
 {
     char *text = realloc(to->text, to->bytes + of->bytes + 1);
@@ -115,8 +120,18 @@ sl_status sl_example_check_form(const sl_example_form *form)
 /* What the marks stand for. */
 typedef struct filling {
     piece of[MARK_COUNT];
-    bool ends_at_answer; /* nothing of the template follows its text */
+    bool ends_at_answer; /* nothing of the template follows its text, */
+    bool keeps_space;    /* except the white space at the end of a given template */
 } filling;
+
+/* The white space at the end of `rest`. */
+static piece find_end_space(const char *rest)
+{
+    const char *start = rest + strlen(rest);
+    while (start > rest && strchr(" \t\r\n", start[-1]))
+        start--;
+    return make_piece(start);
+}
 
 static sl_status fill_template(const sl_example_form *form, const filling *with, sl_example *to)
 {
@@ -130,9 +145,9 @@ static sl_status fill_template(const sl_example_form *form, const filling *with,
         }
         SL_TRY(append(to, (piece){literal, (uint64_t)(at - literal), false, false}));
         SL_TRY(append(to, with->of[mark]));
-        if (mark == ANSWER && with->ends_at_answer)
-            return SL_OK;
         at += strlen(marks[mark]);
+        if (mark == ANSWER && with->ends_at_answer)
+            return with->keeps_space ? append(to, find_end_space(at)) : SL_OK;
         literal = at;
     }
     return append(to, (piece){literal, (uint64_t)(at - literal), false, false});
@@ -181,6 +196,7 @@ static sl_status add_message(const sl_example_form *form, const json_t *message,
     SL_TRY(read_text(message, "role", NULL, &with.of[CONTEXT]));
     SL_TRY(read_text(message, "content", NULL, content));
     with.ends_at_answer = is_assistant(&with.of[CONTEXT]);
+    with.keeps_space = form->template_text && !is_last;
     content->counts = with.ends_at_answer;
     content->ends = with.ends_at_answer && !is_last; /* behind the last one is the example's end */
     to->end_counts = content->counts;
@@ -222,11 +238,6 @@ sl_status sl_example_make(const sl_example_form *form, const json_t *object,
 }
 
 /* ---- a prompt ---- */
-
-static piece make_piece(const char *text)
-{
-    return (piece){.text = text, .bytes = strlen(text)};
-}
 
 static sl_status fill_prompt(const sl_example_form *form, const piece *prompt, sl_example *to)
 {

@@ -5,7 +5,8 @@
  *                      the response counts
  *   messages           the template for each message, with {role} and {content}; what the role
  *                      "assistant" says counts, and in place of what the template has behind it
- *                      stands an end of text, which counts too
+ *                      stands an end of text, which counts too; the white space at the end of a
+ *                      given template stays between messages and does not count
  *
  * Knows nothing of ids: an end of text is a property of a span. */
 #ifndef SL_TEXT_EXAMPLE_H

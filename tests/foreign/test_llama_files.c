@@ -427,7 +427,8 @@ static void gguf_when_written_then_as_llama_cpp_reads_it(void **state)
 #define PATTERNS SL_TEST_SOURCE_DIRECTORY "/reference/patterns/"
 
 /* The tokenizer.json of a fixture with one place of its text changed, and nothing beside it. */
-static sl_vocabulary *open_lone(const char *directory, const char *before, const char *after)
+static sl_vocabulary *open_lone(const char *directory, const char *before, const char *after,
+                                const char *config)
 {
     size_t bytes;
     sl_vocabulary *vocabulary = NULL;
@@ -436,7 +437,9 @@ static sl_vocabulary *open_lone(const char *directory, const char *before, const
     scratch_need(place && strlen(before) == strlen(after), before);
     memcpy(place, after, strlen(after));
     const sl_vocabulary_text text = {"tokenizer.json", json, bytes};
-    must(sl_vocabulary_parse_json(&text, NULL, &vocabulary));
+    const sl_vocabulary_text more = {"tokenizer_config.json", (char *)(uintptr_t)config,
+                                     config ? strlen(config) : 0};
+    must(sl_vocabulary_parse_json(&text, config ? &more : NULL, &vocabulary));
     free(json);
     return vocabulary;
 }
@@ -498,7 +501,7 @@ static void gguf_when_of_a_vocabulary_then_has_its_pattern(void **state)
 static void gguf_when_llama_cpp_would_compute_otherwise_then_refused(void **state)
 {
     const scratch_path *scratch = *state;
-    sl_vocabulary *vocabulary = open_lone(PATTERNS "llama3", "{1,3}", "{1,2}");
+    sl_vocabulary *vocabulary = open_lone(PATTERNS "llama3", "{1,3}", "{1,2}", NULL);
     const scratch_path llama = save_for(scratch, SL_ARCHITECTURE_LLAMA, vocabulary, "llama");
     const scratch_path qwen = save_for(scratch, SL_ARCHITECTURE_QWEN3, NULL, "qwen");
     const scratch_path to = scratch_join(scratch->text, "m.gguf");
@@ -518,8 +521,10 @@ static void gguf_when_llama_cpp_would_compute_otherwise_then_refused(void **stat
 static void directory_when_of_a_vocabulary_then_names_the_class_of_its_files(void **state)
 {
     const scratch_path *scratch = *state;
+    /* what transformers writes where no limit is known */
+    static const char limitless[] = "{\"model_max_length\": 1000000000000000019884624838656}";
     sl_vocabulary *vocabularies[] = {text_open(TEXT_FIXTURES),
-                                     open_lone(PATTERNS "llama3", "{1,3}", "{1,2}")};
+                                     open_lone(PATTERNS "llama3", "{1,3}", "{1,2}", limitless)};
     static const char *const classes[] = {"\"GPT2Tokenizer\"", "\"PreTrainedTokenizerFast\""};
     for (int i = 0; i < 2; i++) {
         const scratch_path from =

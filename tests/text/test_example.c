@@ -124,6 +124,10 @@ static void messages_when_read_then_the_assistant_counts(void **state)
     form.template_text = "<{role}>{content}</>";
     expect(*state, "m.jsonl", lines, &form,
            "<user>a</><assistant>[b|]<user>c</><assistant>[d|]<assistant>[x|]<user>y</>|");
+    form.template_text = "<{role}>{content}</>\n";
+    expect(*state, "m.jsonl", lines, &form,
+           "<user>a</>\n<assistant>[b|]\n<user>c</>\n<assistant>[d|]"
+           "<assistant>[x|]\n<user>y</>\n|");
 }
 
 /* The first token of an example has nothing before it, and never counts. */

@@ -285,6 +285,20 @@ static json_t *pack_special(const char *token)
                      token);
 }
 
+/* transformers writes a model_max_length of 10^30 where none is known. */
+static sl_status parse_class(const char *config, json_t **out_root)
+{
+    json_error_t error;
+    const uint64_t bytes = strlen(config);
+    SL_TRY(sl_json_file_load(config, bytes, 0, &error, out_root));
+    if (!*out_root && json_error_code(&error) == json_error_numeric_overflow)
+        SL_TRY(sl_json_file_load(config, bytes, JSON_DECODE_INT_AS_REAL, &error, out_root));
+    if (!*out_root)
+        SL_FAIL(SL_ERROR_DATA, "%s: is not JSON: %s", SL_VOCABULARY_CONFIG_FILE,
+                sl_files_show(error.text).text);
+    return SL_OK;
+}
+
 /* A tokenizer_config.json stays as it was read if it names a class. Without one transformers takes
  * the class of config.json's model_type, which may have another pattern; this class takes
  * tokenizer.json as it is. `config` may be NULL. */
@@ -293,7 +307,7 @@ static sl_status write_class(sl_target *target, const char *config)
     bool has_end = sl_vocabulary_end_of_text(target->args->vocabulary) != SL_VOCABULARY_NONE;
     json_t *root = NULL;
     if (config)
-        SL_TRY(sl_json_file_parse(SL_VOCABULARY_CONFIG_FILE, config, strlen(config), &root));
+        SL_TRY(parse_class(config, &root));
     else
         root =
             json_pack("{s:s?, s:I, s:b}", "eos_token", has_end ? SL_VOCABULARY_END_OF_TEXT : NULL,
