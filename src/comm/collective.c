@@ -212,7 +212,7 @@ static sl_status reduce_segment(call *it, sl_comm_types types, uint64_t count, c
     const uint64_t even = sl_bits_divide_up(count, comm->size);
     const uint64_t each =
         sl_bits_min(comm->piece_bytes / wire_bytes, sl_bits_round_up(even, ALIGN_ELEMENTS));
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     for (uint32_t i = 0; i <= comm->size; i++)
         starts[i] = sl_bits_min(i * each, count);
     const scatter args = {types, starts, data, at(data, starts[comm->rank], stored_bytes), true};
@@ -334,7 +334,7 @@ sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *
     if (root >= comm->size)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot broadcast", root, comm->size);
     SL_TRY(sl_comm_poll(comm));
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     for (uint32_t i = 0; i <= comm->size; i++)
         starts[i] = i <= root ? 0 : bytes;
     call it = begin(comm, "broadcast", bytes_alone, bytes, root);

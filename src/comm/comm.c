@@ -397,7 +397,7 @@ uint64_t sl_comm_share_bytes(const sl_comm *comm)
     uint32_t local_count = 0;
     for (uint32_t i = 0; i < comm->size; i++)
         local_count += comm->local[i] != UINT32_MAX;
-    return comm->window
+    return local_count > 0 && comm->window
                ? sl_window_taken_bytes(comm->size, local_count) / local_count + comm->remote_bytes
                : 0;
 }
