@@ -53,12 +53,18 @@ sl_status sl_model_directory_open(const char *path, bool checks_all, uint32_t he
                                   sl_model_directory *out_source)
 {
     sl_model_directory source = {0};
-    bool is_there, has_config, has_manifest;
+    bool is_there, has_config, has_manifest, is_adapter;
     SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
     if (!is_there)
         SL_FAIL(SL_ERROR_MISSING, "%s: no such directory", path);
     SL_TRY(has_file(path, "config.json", &has_config));
     SL_TRY(has_file(path, "manifest.json", &has_manifest));
+    SL_TRY(has_file(path, SL_ADAPTER_CONFIG, &is_adapter));
+    if (is_adapter && !has_config && !has_manifest)
+        SL_FAIL(SL_ERROR_MISSING,
+                "%s has adapters of LoRA alone: name the model that they are for, and "
+                "--adapter with this directory",
+                sl_files_show(path).text);
     if (sl_model_pieces_are_at(path))
         SL_TRY(open_pieces(path, heads, &source));
     else if (has_config && !has_manifest)
@@ -69,6 +75,21 @@ sl_status sl_model_directory_open(const char *path, bool checks_all, uint32_t he
     return SL_OK;
 }
 
+/* A checkpoint with adapters holds its model, too. */
+static sl_status check_adapter(const char *path)
+{
+    bool has_config, is_checkpoint;
+    uint64_t step;
+    SL_TRY(has_file(path, SL_ADAPTER_CONFIG, &has_config));
+    SL_TRY(sl_checkpoint_newest_step(path, &is_checkpoint, &step));
+    if (!has_config && is_checkpoint)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--adapter %s is a checkpoint, which holds its whole model: name it in the place "
+                "of the model, or make adapters of it by sluice convert --format peft",
+                sl_files_show(path).text);
+    return SL_OK;
+}
+
 sl_status sl_model_directory_add_adapter(sl_model_directory *source, const char *path)
 {
     if (path == NULL)
@@ -76,6 +97,7 @@ sl_status sl_model_directory_add_adapter(sl_model_directory *source, const char 
     if (source->shape.lora.rank > 0)
         SL_FAIL(SL_ERROR_USAGE, "--adapter %s: the model at %s has adapters already",
                 sl_files_show(path).text, sl_files_show(source->path).text);
+    SL_TRY(check_adapter(path));
     SL_TRY(sl_adapter_open(path, &source->shape, &source->adapter));
     source->shape.lora = *sl_adapter_lora(source->adapter);
     return SL_OK;

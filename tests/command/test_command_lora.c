@@ -175,6 +175,20 @@ static void convert_then_another_reader_has_the_same_function(void **state)
     assert_only_differ("model", "back/step-00000000", "whole/step-00000006", "", keep);
 }
 
+static void peft_when_norms_were_trained_too_then_a_warning_says_what_is_left_out(void **state)
+{
+    (void)state;
+    static const char left_out[] = "other tensors than adapters were trained";
+    shell("rm -rf peft normed");
+    assert_code(sluice("convert --from whole --to peft --format peft"), 0);
+    assert_null(strstr(complaint, left_out));
+    assert_code(sluice("train " RUN LORA "--rule '*ln_1*=adamw' --init start --steps 1 --save "
+                       "normed"),
+                0);
+    assert_code(sluice("convert --from normed --to normed-peft --format peft"), 0);
+    assert_has(complaint, left_out);
+}
+
 static void peft_when_a_directory_asks_for_more_then_is_refused(void **state)
 {
     (void)state;
@@ -217,7 +231,10 @@ static void options_when_they_cannot_be_then_are_refused(void **state)
         {"plan --cluster '" SL_TEST_SOURCE_DIRECTORY
          "/../examples/clusters/dgx-a100-80gb.json' --ranks 8 --global-batch 8 --adapter peft",
          64, "--adapter is not known to --cluster"},
-        {"eval start --adapter none --data text --device cpu", 66, "none"}};
+        {"eval start --adapter none --data text --device cpu", 66, "none"},
+        {"eval start --adapter whole --data text --device cpu", 64,
+         "--adapter whole is a checkpoint"},
+        {"generate peft --prompt the --device cpu", 66, "peft has adapters of LoRA alone"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_code(sluice("%s", rows[i].arguments), rows[i].code);
         assert_has(complaint, rows[i].complaint);
@@ -262,6 +279,7 @@ int main(void)
         cmocka_unit_test(dropout_when_given_then_drops_in_training_the_same_on_ranks),
         cmocka_unit_test(resume_then_goes_on_bit_for_bit),
         cmocka_unit_test(convert_then_another_reader_has_the_same_function),
+        cmocka_unit_test(peft_when_norms_were_trained_too_then_a_warning_says_what_is_left_out),
         cmocka_unit_test(peft_when_a_directory_asks_for_more_then_is_refused),
         cmocka_unit_test(options_when_they_cannot_be_then_are_refused),
         cmocka_unit_test(train_when_on_two_ranks_then_is_as_on_one),

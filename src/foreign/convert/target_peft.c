@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "files/files.h"
 #include "files/json_file.h"
 #include "layer_adapter.h"
 #include "target.h"
@@ -38,9 +41,23 @@ static sl_status list_layers(sl_target *target)
     return SL_OK;
 }
 
+/* A checkpoint says how many tensors have no states of adamw: without such of the model itself, all
+ * of these. */
+static void warn_of_trained(const sl_model_reader *reader)
+{
+    const sl_checkpoint *checkpoint = reader->source.checkpoint;
+    if (checkpoint && sl_checkpoint_describe(checkpoint)->stateless_count <
+                          sl_model_tensors_count(&reader->shape))
+        sl_log_write(SL_LOG_WARNING,
+                     "%s: other tensors than adapters were trained, and --format peft leaves them "
+                     "out: --merge writes all",
+                     sl_files_show(reader->path).text);
+}
+
 static sl_status plan(sl_target *target)
 {
     SL_TRY(list_layers(target));
+    warn_of_trained(target->args->reader);
     const sl_peft_tensors *peft = target->peft;
     const uint64_t rank = target->args->reader->shape.lora.rank;
     for (uint32_t i = 0; i < peft->layer_count; i++) {
