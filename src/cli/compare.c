@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "config/shares.h"
 #include "report/page.h"
 #include "terminal.h"
 #include "train/plan_account.h"
@@ -78,9 +79,9 @@ static sl_status set_item(sl_config *config, const char *item)
 static sl_status set_all(sl_config *config, const char *item)
 {
     SL_TRY(set_item(config, item));
-    sl_config_drop_shares(config);
+    sl_shares_drop(config);
     SL_TRY(set_item(config, item));
-    const sl_status status = sl_config_check_shares(config);
+    const sl_status status = sl_shares_check(config);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "--compare %s", item);
 }
 

@@ -196,13 +196,6 @@ sl_status sl_config_use_one_spelling(sl_config *config);
  * computes does not open. Sizes that depend on the model wait for sl_config_fit_model. */
 sl_status sl_config_check(sl_config *config, sl_config_command command);
 
-/* Sets the shares that the policy does not take to 0. */
-void sl_config_drop_shares(sl_config *config);
-
-/* Refuses a share that the policy does not take, one on disk without --disk-dir, and shares of one
- * kind above 1: SL_ERROR_USAGE. Of sl_config_check, but of plan --compare for each row. */
-sl_status sl_config_check_shares(const sl_config *config);
-
 /* "cpu", "cuda" or "cuda:N". SL_ERROR_USAGE. */
 sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int *out_index);
 
