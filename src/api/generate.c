@@ -23,7 +23,7 @@ static sl_status pass_text(void *user, uint32_t sample, const char *bytes, uint6
     sl_status_guard_begin(&guard);
     const sl_status status = sl_status_guard_end(
         &guard, self->text(self->user, sample, bytes, byte_count), "the function that takes text");
-    self->has_failed = status != SL_OK;
+    self->has_failed |= status != SL_OK;
     return status;
 }
 
@@ -174,7 +174,8 @@ sl_status sl_session_generate(sl_session *session, const char *const *settings, 
     SL_TRY(sl_session_check(session));
     SL_TRY(check_model(session));
     SL_TRY(sl_config_init(&config));
-    sl_status status = settle(session, settings, &config);
+    sl_status status =
+        sl_ranks_agree_on_usage(&session->trainer.ranks, settle(session, settings, &config));
     if (status == SL_OK)
         status = generate(session, &config, prompt ? prompt : "", &to);
     if (session->training.has_others && is_alone_with(status, &to))

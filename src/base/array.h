@@ -13,7 +13,7 @@
 sl_status sl_array_reserve(void **items, uint64_t needed, uint64_t *capacity, uint64_t item_bytes,
                            const char *what);
 
-/* Makes room for one more item behind `count` items, fewer than 2^32 in all; first for 16. */
+/* Makes room for one more item behind `count` items, at most 2^31 in all; first for 16. */
 sl_status sl_array_grow(void **items, uint64_t count, uint32_t *capacity, uint64_t item_bytes,
                         const char *what);
 

@@ -149,6 +149,19 @@ static sl_status find_text(const sl_recipe *recipe, sl_config *config, json_t *v
     SL_FAIL(SL_ERROR_USAGE, "recipe %s needs text: --data PATH...", recipe->name);
 }
 
+static sl_status refuse_without_evaluation(const sl_config *config, const json_t *values)
+{
+    static const uint32_t need[] = {SL_CONFIG_ROW_eval_every, SL_CONFIG_ROW_patience,
+                                    SL_CONFIG_ROW_keep_best};
+    for (size_t i = 0; i < sizeof need / sizeof need[0]; i++)
+        if (is_given(values, need[i]))
+            SL_FAIL(SL_ERROR_USAGE,
+                    "--%s needs an evaluation, and --data has too few documents for --split %s: "
+                    "add --eval-data FILE",
+                    sl_config_rows()[need[i]].name, config->split);
+    return SL_OK;
+}
+
 /* Trains on all documents where they are too few for the recipe's shares, or where there is
  * --eval-data. */
 static sl_status keep_few_whole(sl_config *config, json_t *values)
@@ -162,6 +175,7 @@ static sl_status keep_few_whole(sl_config *config, json_t *values)
     SL_TRY(sl_recipe_data_has_shares(config, &has_shares));
     if (has_shares)
         return SL_OK;
+    SL_TRY(refuse_without_evaluation(config, values));
     sl_log_write(SL_LOG_NOTE,
                  "no validation: --data has too few documents (files) for --split %s; "
                  "--eval-data FILE gives other text, --document-per line makes lines documents",
@@ -309,9 +323,11 @@ static sl_status choose_micro_batch(const fitting *it, uint64_t global_batch, fi
     for (uint64_t rows = 2 * least; rows <= MICRO_BATCH_MOST && global_batch % rows == 0;
          rows *= 2) {
         const sl_status status = try_micro_batch(it, rows, global_batch, best);
-        if (status == SL_ERROR_FIT || best->micro_batch != rows)
+        if (status == SL_ERROR_FIT)
             return SL_OK;
         SL_TRY(status);
+        if (best->micro_batch != rows)
+            return SL_OK;
     }
     return SL_OK;
 }

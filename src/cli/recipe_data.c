@@ -29,7 +29,7 @@ static bool are_documents(const sl_file_list *paths)
     return true;
 }
 
-/* Of the files [first, end); one that does not answer has none. */
+/* Of the files [first, end); a file whose size cannot be read counts as 0 bytes. */
 static double sum_bytes(const sl_file_list *paths, uint32_t first, uint32_t end)
 {
     double sum = 0;
@@ -76,9 +76,10 @@ sl_status sl_recipe_data_has_shares(const sl_config *config, bool *out_has_share
     SL_TRY(sl_config_split(config, shares));
     const sl_status status = add_paths(&config->data, &paths, &has_weights);
     *out_has_shares = has_weights || config->document_per == SL_CONFIG_PER_LINE;
-    if (status == SL_OK && !*out_has_shares && paths.count > 1)
+    if (status == SL_OK && !*out_has_shares && paths.count > 0)
         *out_has_shares =
-            !are_documents(&paths) || has_rows(&paths, shares, BYTES_OF_A_TOKEN * row_tokens);
+            !are_documents(&paths) ||
+            (paths.count > 1 && has_rows(&paths, shares, BYTES_OF_A_TOKEN * row_tokens));
     sl_file_list_clear(&paths);
     return status;
 }

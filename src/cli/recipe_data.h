@@ -5,9 +5,8 @@
 #include "config/config.h"
 
 /* Writes whether each share of --split gets a row of tokens at least, as far as the sizes of files
- * say: --split divides documents, a file of text is one document, and so may be any file that is
- * alone. JSON lines, tokens and paths with weights are not looked into, and count as enough.
- * Statuses of sl_text_files_add. */
+ * say: --split divides documents, and a file of text is one document. JSON lines, tokens and paths
+ * with weights are not looked into, and count as enough. Statuses of sl_text_files_add. */
 sl_status sl_recipe_data_has_shares(const sl_config *config, bool *out_has_shares);
 
 #endif

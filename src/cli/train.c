@@ -134,10 +134,11 @@ static void print_waits(const sl_trainer *trainer, double waited)
 {
     static const double waited_min = 0.2;
     if (waited >= waited_min && trainer->config->threads <= sl_workers_usable_cpu_count())
-        sl_terminal_print(stdout, INDENT,
-                          "  busy   the threads of this run waited %.0f%% of their time for a "
-                          "processor, because other work had it: steps took longer",
-                          100 * waited);
+        sl_terminal_print(
+            stdout, INDENT,
+            "  busy   the threads of this run waited %.0f%% of their time for a "
+            "processor, which other work or the run's own copies had: steps took longer",
+            100 * waited);
 }
 
 static void print_step_time(const sl_trainer *trainer, const sl_end_report *end)
@@ -170,8 +171,8 @@ static void print_best(const sl_trainer *trainer, const sl_end_report *end)
                           state->best_loss, state->best_step);
 }
 
-/* The paths that a checkpoint's run was given and that are not taken over: no file is made at a
- * path that only a checkpoint names. */
+/* Paths that --resume does not take from the checkpoint, so the command names them: no file is
+ * made at a path that only a checkpoint names. */
 static void print_paths(const sl_config *config)
 {
     char path[PATH_MAX];

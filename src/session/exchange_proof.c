@@ -313,7 +313,8 @@ static void list_ranks(const exchange_proof *self, char out_text[NAME_BYTES])
         snprintf(out_text + length, NAME_BYTES - length, ", ...");
 }
 
-/* Whose data an element that came is. The rank itself: of several, or it was not to change. */
+/* The rank whose data an element should be. This rank if the element is a sum of several ranks, or
+ * if nothing should have changed it. */
 static uint32_t find_source(const exchange_proof *self, const exchange_case *it, uint64_t element)
 {
     const uint64_t first = received_at(self, it) / element_bytes(it);
@@ -323,7 +324,13 @@ static uint32_t find_source(const exchange_proof *self, const exchange_case *it,
         return rank;
     if (it->kind == GATHER)
         return (uint32_t)((element - first) / part);
-    return element - first < part / WAYS * WAYS ? rank - 1 : rank + 1;
+    const uint64_t each = part / WAYS, at = element - first;
+    const bool is_below = at < each * WAYS;
+    if (is_below ? rank == 0 : rank + 1 == self->device->size)
+        return rank; /* no neighbour there */
+    if (at % (each * WAYS) / each == (is_below ? 1 : 0))
+        return rank; /* the way in which this rank only sends */
+    return is_below ? rank - 1 : rank + 1;
 }
 
 static void describe(const exchange_proof *self, const exchange_case *it, const difference *what,
@@ -353,7 +360,7 @@ static void describe(const exchange_proof *self, const exchange_case *it, const 
 
 static sl_status prove_case(exchange_proof *self, exchange_case it)
 {
-    it.number = self->case_count++;
+    it.number = self->case_count++ * SL_COMM_RANKS_MAX + sl_comm_member(self->comm, 0);
     fill(self, &it);
     SL_TRY(run_on_device(self, &it));
     SL_TRY(call(self, &self->hosts, &it, self->expected));
@@ -365,7 +372,7 @@ static sl_status prove_case(exchange_proof *self, exchange_case it)
 
 /* ---- one set of ranks ---- */
 
-/* After a wrong answer too: the others go on, as they may know of none. */
+/* The test goes on after a wrong answer, because the other ranks do not know of it. */
 static sl_status prove_all(exchange_proof *self, uint64_t elements, bool rounds)
 {
     for (int kind = 0; kind < KINDS; kind++) {
@@ -447,7 +454,7 @@ static sl_status find_members(exchange_proof *self, sl_device_info *out_info)
     return sl_comm_all_gather(self->ranks->world, sizeof mine, &mine, self->members);
 }
 
-/* Of a layout, because other sets of ranks have other communicators. */
+/* The record names the layout, because another layout has other communicators. */
 static sl_status identify(const exchange_proof *self, const sl_device_info *info,
                           sl_exchange_record *out_record)
 {

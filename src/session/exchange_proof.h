@@ -13,8 +13,8 @@
 typedef struct sl_exchange_proof_args {
     uint32_t mode;           /* SL_CONFIG_SELF_TEST_... */
     bool is_quiet;           /* warnings alone */
-    uint64_t small_elements; /* of an exchange: few and odd, */
-    uint64_t large_elements; /* and many */
+    uint64_t small_elements; /* of the small exchanges; an odd number */
+    uint64_t large_elements; /* of the large exchanges */
     bool is_exact; /* leaves out sums that round, in which one bit of a term can be lost */
 } sl_exchange_proof_args;
 

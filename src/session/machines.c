@@ -2,6 +2,7 @@
 #include "machines.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 
@@ -91,6 +92,8 @@ static sl_status measure_network(const sl_ranks *ranks, sl_machines *out)
                    .distance = out->ranks_each,
                    .send = calloc(MANY_BYTES, 1),
                    .receive = calloc(MANY_BYTES, 1)};
+    if (it.send && it.receive)
+        memset(it.send, 1, MANY_BYTES); /* untouched pages would be read as one page of zeros */
     const sl_status status =
         it.send && it.receive
             ? time_network(&it, &out->network)

@@ -374,6 +374,11 @@ sl_status sl_ranks_agree_on_fit(const sl_ranks *ranks, sl_status status)
     return agree_on_failure(ranks, status, SL_ERROR_FIT, "has no room for its part of the model");
 }
 
+sl_status sl_ranks_agree_on_usage(const sl_ranks *ranks, sl_status status)
+{
+    return agree_on_failure(ranks, status, SL_ERROR_USAGE, "refused what it was asked for");
+}
+
 double sl_ranks_find_patience(double timeout_s, double step_seconds)
 {
     enum { STEPS = 10 };

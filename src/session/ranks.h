@@ -167,8 +167,10 @@ sl_status sl_ranks_give_text(const sl_ranks *ranks, const char *text, uint64_t b
  * another failure returns at once, and the others wait until it calls sl_ranks_leave. */
 sl_status sl_ranks_agree_on_damage(const sl_ranks *ranks, sl_status status);
 
-/* Likewise of SL_ERROR_FIT, after a plan was searched for. */
+/* Likewise of SL_ERROR_FIT, after a plan was searched for or its memory was taken, and of
+ * SL_ERROR_USAGE, after settings were read. */
 sl_status sl_ranks_agree_on_fit(const sl_ranks *ranks, sl_status status);
+sl_status sl_ranks_agree_on_usage(const sl_ranks *ranks, sl_status status);
 
 /* Refuses ranks that differ in one of the facts, naming it: SL_ERROR_USAGE on all of them. Ranks
  * may have other names or another number of facts, if an earlier fact then differs too. */

@@ -176,18 +176,21 @@ static sl_status use_session(char *const *layout, bool writes_text)
 static sl_status fail_in_session(char *const *layout)
 {
     static const char *const words[] = {"tokens", "30", NULL};
-    static const char *const divided[] = {"tp", "2", NULL};
+    static const char *const divided[] = {"tp", "2", NULL}, *const wrong[] = {"threads", "-", NULL};
     sl_session *session;
     sl_status status = open_session(layout, &session);
     if (status != SL_OK)
         return status;
     status = sl_session_generate(session, divided, "the gate", add_text, NULL);
     const bool is_refused = status == SL_ERROR_USAGE && strstr(sl_status_message(), "tp");
+    status =
+        sl_session_generate(session, find_rank() == 1 ? wrong : words, "the gate", add_text, NULL);
+    const bool all_refuse = status == SL_ERROR_USAGE;
     status = sl_session_generate(session, words, "the gate", refuse_on_last, NULL);
     const bool is_told = status == (find_rank() == 1 ? SL_ERROR_IO : SL_ERROR_RANK);
     const bool is_over = sl_session_step(session, NULL) == status;
     (void)sl_session_close(session);
-    return is_refused && is_told && is_over
+    return is_refused && all_refuse && is_told && is_over
                ? SL_OK
                : sl_status_set(SL_ERROR_INTERNAL, "a failure in a session is told otherwise");
 }

@@ -192,7 +192,8 @@ sl_status sl_loading_open(sl_loading *loading, const sl_model_directory *source,
     const bool is_found = status == SL_OK;
     status = sl_ranks_agree_on_fit(loading->ranks, status);
     if (status == SL_OK)
-        status = open_runtime(loading, blueprint, out_runtime);
+        status =
+            sl_ranks_agree_on_fit(loading->ranks, open_runtime(loading, blueprint, out_runtime));
     else if (is_found)
         sl_blueprint_close(blueprint);
     let_go_of_free_memory(loading);
