@@ -284,6 +284,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 static void add_registration(void *start, uint64_t bytes, bool is_ours)
 {
     add_range(&registrations, start, bytes)->is_ours = is_ours;
+    order_forget(start, bytes);
     standin.live.registrations++;
     standin.live.locked_bytes += bytes;
 }

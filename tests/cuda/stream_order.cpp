@@ -308,6 +308,11 @@ void order_touch(const char *what, const standin_range *range)
     touch(order_agent_of_thread(), NULL, what, *range);
 }
 
+void order_forget(const void *first, uint64_t bytes)
+{
+    order_memory_forget((uintptr_t)first, (uintptr_t)first + bytes);
+}
+
 void standin_touch_on_host(const char *what, const standin_range *ranges, uint32_t count)
 {
     pthread_mutex_lock(&standin.lock);

@@ -57,6 +57,10 @@ void order_work_end(order_work *work); /* frees it; NULL is fine */
 /* The calling thread touches a range; `what` is borrowed. */
 void order_touch(const char *what, const standin_range *range);
 
+/* The bytes are other memory than was there before: the system gives an address to one after the
+ * other, which orders their work. */
+void order_forget(const void *first, uint64_t bytes);
+
 /* ---- words ---- */
 
 /* A stream went on because *word is `value` or after it. */

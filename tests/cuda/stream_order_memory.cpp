@@ -107,6 +107,13 @@ void order_memory_clear(void)
     segments.clear();
 }
 
+void order_memory_forget(uintptr_t first, uintptr_t end)
+{
+    cut(first);
+    cut(end);
+    segments.erase(segments.lower_bound(first), segments.lower_bound(end));
+}
+
 uint64_t order_memory_size(void)
 {
     return segments.size();

@@ -35,6 +35,9 @@ order_conflict order_memory_touch(const order_access &access, uintptr_t first, u
 /* Nobody touched anything. */
 void order_memory_clear(void);
 
+/* Nobody touched [first, end). */
+void order_memory_forget(uintptr_t first, uintptr_t end);
+
 /* Ranges that are kept; visits to one, ever. */
 uint64_t order_memory_size(void);
 uint64_t order_memory_visits(void);

@@ -48,6 +48,50 @@ static void order_when_it_is_missing_then_both_sides_are_named(void **state)
     print_message("%d kinds of missing order, all found\n", KIND_COUNT);
 }
 
+/* ---- an address that another thread's memory gets ---- */
+
+typedef struct locker {
+    void *pages;
+    bool locks;
+} locker;
+
+static void *write_pages(void *argument)
+{
+    const locker *self = argument;
+    const standin_range all = {self->pages, 4096, true, "pages"};
+    if (self->locks)
+        need(cudaHostRegister(self->pages, 4096, 0));
+    standin_touch_on_host("writing", &all, 1);
+    if (self->locks)
+        need(cudaHostUnregister(self->pages));
+    return NULL;
+}
+
+static uint64_t write_twice(bool locks_again)
+{
+    locker of[2] = {{aligned_alloc(4096, 4096), true}, {NULL, locks_again}};
+    of[1].pages = of[0].pages;
+    open_parts();
+    for (int i = 0; i < 2; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, write_pages, &of[i]), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+    }
+    const char *text;
+    const uint64_t count = standin_order_faults(&text);
+    standin_forget_order_faults();
+    close_parts();
+    free(of[0].pages);
+    return count;
+}
+
+static void memory_when_locked_anew_by_another_thread_then_is_other_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(write_twice(true), 0);
+    assert_int_not_equal(write_twice(false), 0);
+}
+
 /* ---- what work says of itself ---- */
 
 static void touch_from_within(void *argument)
@@ -298,6 +342,7 @@ int main(void)
 #define AFRESH(test) cmocka_unit_test_setup_teardown(test, reset, check_end)
     const struct CMUnitTest tests[] = {
         AFRESH(order_when_it_is_missing_then_both_sides_are_named),
+        AFRESH(memory_when_locked_anew_by_another_thread_then_is_other_memory),
         AFRESH(touch_when_outside_of_what_was_declared_is_a_fault),
         AFRESH(word_when_nobody_wrote_its_value_is_a_fault),
         AFRESH(word_when_queues_reach_a_mark_out_of_turn_is_no_fault),
