@@ -200,7 +200,7 @@ static sl_status exchange_with(const exchange_proof *self, const sl_engine_ranks
 {
     const bool is_above = peer > table->rank;
     const uint64_t bytes = part_elements(self, it) / WAYS * element_bytes(it);
-    unsigned char *sent = memory + is_above * WAYS * bytes;
+    unsigned char *sent = memory + (is_above ? WAYS * bytes : 0);
     unsigned char *received = sent + received_at(self, it);
     for (uint64_t way = 0; way < WAYS; way++) {
         const bool sends = way == 2 || (way == 0) == is_above, receives = way == 2 || !sends;
@@ -323,8 +323,8 @@ static uint32_t find_source(const exchange_proof *self, const exchange_case *it,
     if (is_sum(it->kind) || element < first)
         return rank;
     if (it->kind == GATHER)
-        return (uint32_t)((element - first) / part);
-    const uint64_t each = part / WAYS, at = element - first;
+        return (uint32_t)((element - first) / sl_bits_max(part, 1));
+    const uint64_t each = sl_bits_max(part / WAYS, 1), at = element - first;
     const bool is_below = at < each * WAYS;
     if (is_below ? rank == 0 : rank + 1 == self->device->size)
         return rank; /* no neighbour there */
