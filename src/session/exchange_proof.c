@@ -328,7 +328,8 @@ static uint32_t find_source(const exchange_proof *self, const exchange_case *it,
     const bool is_below = at < each * WAYS;
     if (is_below ? rank == 0 : rank + 1 == self->device->size)
         return rank; /* no neighbour there */
-    if (at % (each * WAYS) / each == (is_below ? 1 : 0))
+    const uint64_t way = (is_below ? at : at - each * WAYS) / each;
+    if (way == (is_below ? 1 : 0))
         return rank; /* the way in which this rank only sends */
     return is_below ? rank - 1 : rank + 1;
 }
