@@ -363,6 +363,7 @@ static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
 static sl_status check_cover(gathered *it, uint64_t element_count)
 {
     uint64_t *counts = (uint64_t *)it->parts, total = it->ranks ? 0 : it->own_count;
+    assert(!it->ranks || counts);
     if (it->ranks)
         SL_TRY(
             it->ranks->all_gather(it->ranks->user, sizeof it->own_count, &it->own_count, counts));
@@ -392,7 +393,8 @@ static sl_status save_shared(const gathered *what, const sl_full_tensor *full,
     return check_cover(&it, element_count);
 }
 
-/* A program that takes tensors gets all of them in parts: nobody asks which rank has which. */
+/* A program that takes tensors gets all of them in parts: no code needs to know which rank stores
+ * which part. */
 static bool is_shared(const gathered *it, const sl_full_tensor *full)
 {
     return it->to || (it->ranks && (full->is_split || it->io->is_spread));
