@@ -243,7 +243,7 @@ static sl_status name_items(const sl_config_list *list, compared *items)
     return SL_OK;
 }
 
-/* A plan that does not fit takes long: what would fit is looked for. */
+/* A plan that does not fit takes long, because the search then looks for what would fit. */
 static void show_current(const sl_config *config, const compared *items, uint32_t index,
                          uint32_t count)
 {

@@ -12,7 +12,7 @@
 
 typedef struct sl_machines {
     uint32_t count;          /* of machines */
-    uint32_t ranks_each;     /* 0: not as many on each, or they do not follow each other */
+    uint32_t ranks_each;     /* 0: they differ, or ranks of a machine are not consecutive */
     sl_cluster_link network; /* between a whole machine and the others; of several machines of which
                                 ranks_each is known */
 } sl_machines;

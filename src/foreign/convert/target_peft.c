@@ -41,8 +41,8 @@ static sl_status list_layers(sl_target *target)
     return SL_OK;
 }
 
-/* A checkpoint says how many tensors have no states of adamw: without such of the model itself, all
- * of these. */
+/* A checkpoint says how many tensors lack states of adamw. They are all tensors of the base, unless
+ * adamw trained some of them; rules with fewer states cannot be told from frozen tensors here. */
 static void warn_of_trained(const sl_model_reader *reader)
 {
     const sl_checkpoint *checkpoint = reader->source.checkpoint;
