@@ -8,7 +8,7 @@
  *
  * Other numbers have sums that round, and show the order of the terms and where they are rounded.
  * Every exchange draws its own, so data of an earlier one are wrong numbers; what an exchange
- * writes holds others before.
+ * writes holds others before. Memory in front of it and behind it must not change.
  */
 #include "exchange_proof.h"
 
@@ -29,6 +29,7 @@ enum {
     SMALL = 10007,
     LARGE = 1 << 22,
     ALIGNMENT = 256,
+    GUARD = ALIGNMENT,  /* bytes in front of what is exchanged, and behind it */
     SCRATCH_SHARE = 16, /* a piece of scratch is this part of the largest exchange */
     WAYS = 3,           /* of an exchange: up, down, both at once */
     UUID_BYTES = 40,
@@ -84,7 +85,7 @@ typedef struct exchange_proof {
     sl_engine_ranks hosts;
 } exchange_proof;
 
-/* ---- where things lie: what goes, and what comes behind it ---- */
+/* ---- where things lie: a guard, what goes, what comes, a guard ---- */
 
 static bool is_sum(exchange_kind kind)
 {
@@ -122,6 +123,7 @@ static uint64_t count_received(const exchange_proof *self, const exchange_case *
                                         : part / WAYS * 2 * WAYS;
 }
 
+/* Behind the first guard, as every place below. */
 static uint64_t received_at(const exchange_proof *self, const exchange_case *it)
 {
     return sl_bits_round_up(count_sent(self, it) * element_bytes(it), ALIGNMENT);
@@ -129,7 +131,7 @@ static uint64_t received_at(const exchange_proof *self, const exchange_case *it)
 
 static uint64_t used_bytes(const exchange_proof *self, const exchange_case *it)
 {
-    return received_at(self, it) + count_received(self, it) * element_bytes(it);
+    return GUARD + received_at(self, it) + count_received(self, it) * element_bytes(it) + GUARD;
 }
 
 /* ---- numbers ---- */
@@ -186,21 +188,22 @@ static void fill(const exchange_proof *self, const exchange_case *it)
 {
     const uint64_t rank = self->device->rank, each = element_bytes(it);
     const uint64_t count = is_sum(it->kind) ? count_sent(self, it) : 0;
+    fill_bytes(it, rank, 0, GUARD, self->expected);
     for (uint64_t i = 0; i < count; i++)
-        store(it->types.stored, self->expected + i * each,
+        store(it->types.stored, self->expected + GUARD + i * each,
               it->rounds ? draw_rounded(it, rank, i) : draw_exact(it, rank, i));
-    fill_bytes(it, rank, count * each, used_bytes(self, it), self->expected);
+    fill_bytes(it, rank, GUARD + count * each, used_bytes(self, it), self->expected);
 }
 
 /* ---- exchanges: the same on either table, of memory that is laid out alike ---- */
 
 /* With one neighbour: up, down, and both at once. */
 static sl_status exchange_with(const exchange_proof *self, const sl_engine_ranks *table,
-                               const exchange_case *it, uint32_t peer, unsigned char *memory)
+                               const exchange_case *it, uint32_t peer, unsigned char *data)
 {
     const bool is_above = peer > table->rank;
     const uint64_t bytes = part_elements(self, it) / WAYS * element_bytes(it);
-    unsigned char *sent = memory + (is_above ? WAYS * bytes : 0);
+    unsigned char *sent = data + (is_above ? WAYS * bytes : 0);
     unsigned char *received = sent + received_at(self, it);
     for (uint64_t way = 0; way < WAYS; way++) {
         const bool sends = way == 2 || (way == 0) == is_above, receives = way == 2 || !sends;
@@ -212,13 +215,13 @@ static sl_status exchange_with(const exchange_proof *self, const sl_engine_ranks
 
 /* Ranks 0 and 1, 2 and 3, ... at the same time, then those between. */
 static sl_status exchange_with_both(const exchange_proof *self, const sl_engine_ranks *table,
-                                    const exchange_case *it, unsigned char *memory)
+                                    const exchange_case *it, unsigned char *data)
 {
     for (uint32_t turn = 0; turn < 2; turn++) {
         const bool is_up = table->rank % 2 == turn;
         const uint32_t peer = is_up ? table->rank + 1 : table->rank - 1; /* none below 0 */
         if (peer < table->size)
-            SL_TRY(exchange_with(self, table, it, peer, memory));
+            SL_TRY(exchange_with(self, table, it, peer, data));
     }
     return SL_OK;
 }
@@ -227,18 +230,17 @@ static sl_status call(const exchange_proof *self, const sl_engine_ranks *table,
                       const exchange_case *it, unsigned char *memory)
 {
     const uint64_t part = part_elements(self, it);
-    unsigned char *received = memory + received_at(self, it);
+    unsigned char *data = memory + GUARD, *received = data + received_at(self, it);
     switch (it->kind) {
     case ALL_REDUCE:
-        return table->all_reduce(table->user, it->types.stored, it->types.wire, it->elements,
-                                 memory);
+        return table->all_reduce(table->user, it->types.stored, it->types.wire, it->elements, data);
     case REDUCE_SCATTER:
-        return table->reduce_scatter(table->user, it->types.stored, it->types.wire, part, memory,
+        return table->reduce_scatter(table->user, it->types.stored, it->types.wire, part, data,
                                      received);
     case GATHER:
-        return table->all_gather(table->user, part * element_bytes(it), memory, received);
+        return table->all_gather(table->user, part * element_bytes(it), data, received);
     default:
-        return exchange_with_both(self, table, it, memory);
+        return exchange_with_both(self, table, it, data);
     }
 }
 
@@ -260,9 +262,10 @@ static sl_status run_on_device(const exchange_proof *self, const exchange_case *
 
 /* ---- what is wrong ---- */
 
-/* Elements that differ: of all that went and came. */
+/* Elements that differ: of all that went and came, and of the guards. */
 typedef struct difference {
-    uint64_t count, first, last;
+    uint64_t count;
+    int64_t first, last;      /* behind the first guard */
     uint32_t found, expected; /* bits of the first */
 } difference;
 
@@ -287,9 +290,10 @@ static difference compare(const exchange_proof *self, const exchange_case *it)
         const uint32_t expected = read_bits(self->expected + i * each, each);
         if (found == expected)
             continue;
+        const int64_t at = (int64_t)i - (int64_t)(GUARD / each);
         if (out.count++ == 0)
-            out = (difference){1, i, i, found, expected};
-        out.last = i;
+            out = (difference){1, at, at, found, expected};
+        out.last = at;
     }
     return out;
 }
@@ -313,18 +317,25 @@ static void list_ranks(const exchange_proof *self, char out_text[NAME_BYTES])
         snprintf(out_text + length, NAME_BYTES - length, ", ...");
 }
 
+/* Which element of what came; below 0 what went, and what is beside both. */
+static int64_t place_received(const exchange_proof *self, const exchange_case *it, int64_t element)
+{
+    const int64_t place = element - (int64_t)(received_at(self, it) / element_bytes(it));
+    return place < (int64_t)count_received(self, it) ? place : -1;
+}
+
 /* The rank whose data an element should be. This rank if the element is a sum of several ranks, or
  * if nothing should have changed it. */
-static uint32_t find_source(const exchange_proof *self, const exchange_case *it, uint64_t element)
+static uint32_t find_source(const exchange_proof *self, const exchange_case *it, int64_t element)
 {
-    const uint64_t first = received_at(self, it) / element_bytes(it);
-    const uint64_t part = part_elements(self, it);
+    const int64_t place = place_received(self, it, element);
+    const uint64_t part = part_elements(self, it), at = (uint64_t)place;
     const uint32_t rank = self->device->rank;
-    if (is_sum(it->kind) || element < first)
+    if (is_sum(it->kind) || place < 0)
         return rank;
     if (it->kind == GATHER)
-        return (uint32_t)((element - first) / sl_bits_max(part, 1));
-    const uint64_t each = sl_bits_max(part / WAYS, 1), at = element - first;
+        return (uint32_t)(at / sl_bits_max(part, 1));
+    const uint64_t each = sl_bits_max(part / WAYS, 1);
     const bool is_below = at < each * WAYS;
     if (is_below ? rank == 0 : rank + 1 == self->device->size)
         return rank; /* no neighbour there */
@@ -338,10 +349,10 @@ static void describe(const exchange_proof *self, const exchange_case *it, const 
                      char out_text[TEXT_BYTES])
 {
     char ranks[NAME_BYTES], own[NAME_BYTES], source[NAME_BYTES], from[NAME_BYTES + 8] = "";
-    const uint64_t part = received_at(self, it) / element_bytes(it);
-    const bool is_received = it->kind != ALL_REDUCE && what->first >= part;
-    const bool is_only_sent = it->kind != ALL_REDUCE && !is_received;
-    const uint64_t first = is_received ? part : 0;
+    const int64_t part = (int64_t)(received_at(self, it) / element_bytes(it));
+    const bool is_sent = what->first >= 0 && what->first < (int64_t)count_sent(self, it);
+    const bool is_beside = !is_sent && place_received(self, it, what->first) < 0;
+    const int64_t first = it->kind != ALL_REDUCE && what->first >= part ? part : 0;
     const uint32_t who = find_source(self, it, what->first);
     list_ranks(self, ranks);
     name_rank(self, self->device->rank, own);
@@ -350,13 +361,16 @@ static void describe(const exchange_proof *self, const exchange_case *it, const 
         snprintf(from, sizeof from, ", from %s,", source);
     snprintf(out_text, TEXT_BYTES,
              "%s of %" PRIu64 " elements in %s%s%s among ranks %s: wrong on %s: %" PRIu64
-             " elements%s, numbers %" PRIu64 " to %" PRIu64 "; the first%s has the bits 0x%" PRIx32
+             " elements%s, numbers %" PRId64 " to %" PRId64 "; the first%s has the bits 0x%" PRIx32
              " and not 0x%" PRIx32,
              kind_names[it->kind], it->elements, sl_type_name(it->types.wire),
              it->types.stored == it->types.wire ? "" : " of ",
              it->types.stored == it->types.wire ? "" : sl_type_name(it->types.stored), ranks, own,
-             what->count, is_only_sent ? " of what is only sent" : "", what->first - first,
-             what->last - first, from, what->found, what->expected);
+             what->count,
+             is_beside                           ? " beside what is exchanged"
+             : is_sent && it->kind != ALL_REDUCE ? " of what is only sent"
+                                                 : "",
+             what->first - first, what->last - first, from, what->found, what->expected);
 }
 
 static sl_status prove_case(exchange_proof *self, exchange_case it)
@@ -413,14 +427,15 @@ static sl_status prove_groups(exchange_proof *self)
 
 /* ---- memory ---- */
 
-/* What goes and what comes are as large as all parts at most, with one element more each. */
+/* What goes and what comes are as large as all parts at most, with one element more each, between
+ * guards. */
 static sl_status take_memory(exchange_proof *self)
 {
     const sl_device_ops *ops = self->gpu.ops;
     const uint64_t world = self->ranks->table.size;
     const uint64_t most = sl_bits_max(self->args->small_elements, self->args->large_elements);
     const uint64_t side = sl_bits_round_up((most + world) * sizeof(float), ALIGNMENT);
-    self->bytes = 2 * side;
+    self->bytes = 2 * (side + GUARD);
     self->scratch_bytes = 2 * world * sl_bits_round_up(side / SCRATCH_SHARE, ALIGNMENT);
     self->expected = malloc(self->bytes);
     if (!self->expected)

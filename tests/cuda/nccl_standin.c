@@ -250,6 +250,16 @@ static void swap_received(const kernel *it)
     }
 }
 
+static void stray(const kernel *it)
+{
+    for (uint32_t i = 0; i < it->message_count; i++) {
+        const message *one = &it->messages[i];
+        if (!one->is_send && spoils(NCCL_STRAYS, it->comm->rank, one->count))
+            for (int byte = 0; byte < 4; byte++)
+                one->data[how.fault_distance + byte] = (char)~one->data[how.fault_distance + byte];
+    }
+}
+
 /* Copies all that the partners send, or, only looking, says whether everything agrees. */
 static bool move_all(const world *it, uint32_t partners, bool copies)
 {
@@ -288,8 +298,10 @@ static void meet(world *it, kernel *mine)
         it->error = INVALID_USAGE;
     for (int rank = 0; rank < it->size; rank++)
         if (partners >> rank & 1) {
-            if (!it->error)
+            if (!it->error) {
                 swap_received(it->waiting[rank]);
+                stray(it->waiting[rank]);
+            }
             it->waiting[rank]->is_over = true;
             it->waiting[rank] = NULL;
         }

@@ -22,7 +22,8 @@ typedef enum nccl_fault {
     NCCL_FLIPS, /* one bit of what kernel `fault_kernel` sends */
     NCCL_SWAPS, /* rank `fault_rank` gets the data of two others in each other's place */
     NCCL_CUTS,  /* of what it sends the last four bytes do not come */
-    NCCL_STALE  /* it sends to each what it sent before */
+    NCCL_STALE, /* it sends to each what it sent before */
+    NCCL_STRAYS /* four bytes change that lie `fault_distance` behind the begin of what it gets */
 } nccl_fault;
 
 typedef struct nccl_standin {
@@ -35,6 +36,7 @@ typedef struct nccl_standin {
     nccl_fault fault;
     uint32_t fault_kernel, fault_rank; /* the kernel from 1, counted over all ranks */
     uint64_t fault_bytes;              /* only in messages of so many; 0: in all */
+    int64_t fault_distance;            /* in bytes, within memory of the device */
     int version;                       /* 0: 2.21.5 */
     bool is_absent; /* sl_nccl_load looks for the library, as it would without a stand-in */
 } nccl_standin;

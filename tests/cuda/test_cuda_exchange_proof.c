@@ -1,8 +1,9 @@
 /* The self-test of exchanges over NCCL (session/exchange_proof.h). What could be wrong: one changed
- * bit, a lost tail, parts in another order or data of an earlier exchange pass unseen, or are
- * blamed on another exchange, size, rank, GPU or host; one rank alone ends; it runs each time, or
- * not again where GPUs, NCCL, driver or layout are others; too little memory ends a run. Ranks are
- * threads with a device each, over the stand-ins of CUDA and NCCL. */
+ * bit, a lost tail, parts in another order, data of an earlier exchange or a write beside the
+ * target pass unseen, or are blamed on another exchange, size, rank, GPU or host, or on a rank that
+ * does not exist; one rank alone ends; it runs each time, or not again where GPUs, NCCL, driver or
+ * layout are others; too little memory ends a run. Ranks are threads with a device each, over the
+ * stand-ins of CUDA and NCCL. */
 #define _GNU_SOURCE
 #include "gpu_ranks_case.h"
 
@@ -158,7 +159,8 @@ enum {
     PART_OF_2 = LARGE / 2 * 4,
     PART_OF_3 = LARGE / 3 * 4,
     THIRD_OF_2 = LARGE / 2 / 3 * 4,
-    THIRD_OF_3 = LARGE / 3 / 3 * 4
+    THIRD_OF_3 = LARGE / 3 / 3 * 4,
+    FIRST_PIECE = 64 * 4 /* of a sum of SMALL elements in fp32, of rank 0 */
 };
 
 #define UUID "7374616e-642d-696e-2047-50550000000" /* of a stand-in, but for its number */
@@ -198,6 +200,29 @@ static const planted all_planted[] = {
      {.fault = NCCL_STALE, .fault_rank = 0, .fault_bytes = THIRD_OF_2},
      {"exchange of 1500 elements in fp32", "among ranks 0, 1: wrong on rank 1 (GPU ",
       ": 250 elements, ", "the first, from rank 0 (GPU "}},
+    /* A write in front of what is exchanged; behind it; where a neighbour's data would come, which
+     * the last rank does not have. */
+    {1,
+     2,
+     1,
+     {.fault = NCCL_STRAYS, .fault_rank = 1, .fault_bytes = FIRST_PIECE, .fault_distance = -4},
+     {"all_reduce of 67 elements in fp32", "wrong on rank 1 (GPU ",
+      ": 1 elements beside what is exchanged, numbers -1 to -1; the first has the bits "}},
+    {1,
+     2,
+     1,
+     {.fault = NCCL_STRAYS, .fault_rank = 0, .fault_bytes = PART_OF_2, .fault_distance = PART_OF_2},
+     {"gather of 1500 elements in fp32", "wrong on rank 0 (GPU ",
+      ": 1 elements beside what is exchanged, numbers 1500 to 1500; the first has the bits "}},
+    {1,
+     1,
+     2,
+     {.fault = NCCL_STRAYS,
+      .fault_rank = 1,
+      .fault_bytes = THIRD_OF_2,
+      .fault_distance = 4 * THIRD_OF_2},
+     {"exchange of 1500 elements in fp32", "wrong on rank 1 (GPU ",
+      ": 2 elements, numbers 1000 to 1500; the first has the bits "}},
 };
 
 static void check_named(const char *part, const char *message)
