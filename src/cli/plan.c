@@ -155,8 +155,10 @@ static void print_candidates(const sl_search *search, const sl_plan_stages *stag
     if (!search->auto_policy || candidates->count == 0)
         return;
     sl_terminal_print(
-        stdout, 2, "auto compared %u plan%s; the best, by %s%s:", candidates->planned_count,
-        sl_plural(candidates->planned_count), sl_machine_basis(machine),
+        stdout, 2,
+        "auto compared %u plan%s, and takes a later one if the step is 2 %% shorter; the fastest, "
+        "by %s%s:",
+        candidates->planned_count, sl_plural(candidates->planned_count), sl_machine_basis(machine),
         !sl_machine_is_guess(machine) ? "" : " (this machine was not measured: sluice bench)");
     for (uint32_t i = 0; i < candidates->count; i++) {
         const sl_search_candidate *it = &candidates->best[i];

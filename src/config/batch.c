@@ -51,6 +51,18 @@ static sl_status settle_micro_batch(sl_config *config)
     return SL_OK;
 }
 
+/* --accumulate is open, and no count of turns gives the total. */
+static sl_status refuse_total(const sl_config *config)
+{
+    const uint64_t rows = config->micro_batch * config->dp, total = config->global_batch;
+    SL_FAIL(SL_ERROR_USAGE,
+            "--global-batch %llu is no multiple of --micro-batch %llu * %llu data-parallel "
+            "rank%s: %llu is one, or change --micro-batch",
+            (unsigned long long)total, (unsigned long long)config->micro_batch,
+            (unsigned long long)config->dp, sl_plural(config->dp),
+            (unsigned long long)(total < rows ? rows : total - total % rows));
+}
+
 sl_status sl_batch_settle(sl_config *config, bool is_free)
 {
     SL_TRY(settle_micro_batch(config));
@@ -58,6 +70,8 @@ sl_status sl_batch_settle(sl_config *config, bool is_free)
     const bool divides = total % rows == 0 && total > 0 && total / rows <= SL_CONFIG_ACCUMULATE_MAX;
     if (total != SL_CONFIG_UNSET && is_free && divides)
         config->accumulate = total / rows;
+    if (total != SL_CONFIG_UNSET && is_free && total % rows != 0)
+        return refuse_total(config);
     if (total != SL_CONFIG_UNSET && total != rows * config->accumulate)
         SL_FAIL(SL_ERROR_USAGE,
                 "--global-batch %llu is not --micro-batch %llu * --accumulate %llu * %llu "

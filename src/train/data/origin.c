@@ -8,7 +8,6 @@
 
 static const uint64_t tokens_looked_at = UINT64_C(1) << 22; /* of all files together */
 
-enum { IDLE_TOLD = 10 }; /* a tenth of the vocabulary */
 
 static sl_status add_description(const sl_token_description *description, const char *path,
                                  sl_origin *origin)
@@ -89,7 +88,7 @@ static sl_status look_at_all(const sl_tokens *tokens, uint32_t vocab, seen *of)
 static void tell_if_idle(const sl_tokens *tokens, uint32_t vocab, const seen *of)
 {
     const uint32_t used = of->largest.id + 1;
-    if (of->file_count == 0 || vocab - used <= vocab / IDLE_TOLD)
+    if (of->file_count == 0 || vocab - used <= vocab / SL_ORIGIN_IDLE_TOLD)
         return;
     sl_log_write(SL_LOG_WARNING,
                  "the vocabulary of %u ids is larger than the ids seen: %s does not say its own, "

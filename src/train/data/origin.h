@@ -7,6 +7,8 @@
 
 #include "files/tokens.h"
 
+enum { SL_ORIGIN_IDLE_TOLD = 10 }; /* more than a tenth of a vocabulary that idles is told */
+
 typedef struct sl_origin {
     bool is_described;                /* at least one file has a description */
     bool has_unknown;                 /* at least one file of tokens has none */

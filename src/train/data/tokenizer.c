@@ -145,17 +145,17 @@ static void tell_if_unnamed(const sl_config *config, const sl_tokenizer_question
         question->origin.path.text, name);
 }
 
-static void warn_of_idle_ids(const sl_model_shape *shape)
+static void warn_of_idle_ids(const sl_model_shape *shape, const char *whose, uint32_t used)
 {
-    if (shape->vocab <= SL_TOKENS_BYTE_VOCAB)
+    if (shape->vocab <= used)
         return;
     uint64_t all = sl_model_shape_parameters(shape);
-    uint64_t idle = (uint64_t)(shape->vocab - SL_TOKENS_BYTE_VOCAB) * shape->width;
+    uint64_t idle = (uint64_t)(shape->vocab - used) * shape->width;
     sl_log_write(SL_LOG_WARNING,
-                 "bytes use %d of the model's %u ids: %u ids idle, and with them %" PRIu64
-                 " of its %" PRIu64 " parameters (%.0f%%)",
-                 SL_TOKENS_BYTE_VOCAB, shape->vocab, shape->vocab - SL_TOKENS_BYTE_VOCAB, idle, all,
-                 100.0 * (double)idle / (double)all);
+                 "%s use %u of the model's %u ids: %u ids idle, and with them %" PRIu64
+                 " of its %" PRIu64 " parameters (%.0f%%); --vocab %u leaves them out",
+                 whose, used, shape->vocab, shape->vocab - used, idle, all,
+                 100.0 * (double)idle / (double)all, used);
 }
 
 /* A model of other programs may have more tokens than ids: one that was added to pad, of which none
@@ -185,6 +185,15 @@ static sl_status check_count(const sl_tokenizer_question *question, const sl_voc
     return SL_OK;
 }
 
+/* A vocabulary that is a little larger than its tokens is a padded one. */
+static void tell_if_idle(const sl_tokenizer_question *question, const sl_vocabulary *vocabulary)
+{
+    const uint32_t all = question->shape->vocab;
+    const uint32_t used = vocabulary ? sl_vocabulary_count(vocabulary) : all;
+    if (!question->model && all - used > all / SL_ORIGIN_IDLE_TOLD)
+        warn_of_idle_ids(question->shape, "the tokenizer's tokens", used);
+}
+
 static sl_status check_text(const sl_config *config, const sl_tokenizer_question *question,
                             const char *name, const sl_vocabulary *vocabulary)
 {
@@ -205,7 +214,7 @@ static sl_status check_text(const sl_config *config, const sl_tokenizer_question
                 "tokens",
                 sl_files_show(name).text);
     if (is_new)
-        warn_of_idle_ids(question->shape);
+        warn_of_idle_ids(question->shape, "bytes", SL_TOKENS_BYTE_VOCAB);
     return SL_OK;
 }
 
@@ -243,6 +252,7 @@ static sl_status resolve_name(sl_config *config, const sl_tokenizer_question *qu
                      "the model's tokenizer is \"%s\", and files of tokens do not say theirs: "
                      "nothing here can tell whether they are the same",
                      sl_files_show(question->recorded).text);
+    tell_if_idle(question, vocabulary);
     tell_if_unnamed(config, question, name, vocabulary);
     return keep_name(config, question, name, vocabulary);
 }
