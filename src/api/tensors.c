@@ -40,9 +40,9 @@ static sl_status check_spread(const sl_session *session, const sl_full_tensor *f
 static sl_status find_tensor(const sl_session *session, const char *name, sl_tensor_state state,
                              const sl_full_tensor **out_full)
 {
+    SL_TRY(sl_session_check(session));
     const sl_full_tensors *list = session->tensors;
     uint32_t i = 0;
-    SL_TRY(sl_session_check(session));
     while (i < list->count && strcmp(list->items[i].name, name) != 0)
         i++;
     if (i == list->count)

@@ -589,6 +589,7 @@ static void stop_when_called_by_another_thread_ends_the_steps(void **state)
     sl_status status = SL_OK;
     sl_options *options = tiny_options("text");
     must(sl_options_set(options, "save", "stopped"));
+    must(sl_options_set(options, "steps", "1000000"));
     must(sl_session_open(options, &session));
     sl_options_close(options);
     assert_int_equal(pthread_create(&thread, NULL, stop_soon, session), 0);
