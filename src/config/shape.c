@@ -83,7 +83,7 @@ static sl_status check_sizes(const sl_config *config)
     if (!missing)
         return SL_OK;
     SL_FAIL(SL_ERROR_USAGE,
-            "--%s is missing: give --model and a name such as %s, or --layers, --width and --heads",
+            "--%s is missing: give --model NAME, such as %s, or --layers, --width and --heads",
             missing, sl_architecture_names()[0]);
 }
 

@@ -474,7 +474,7 @@ static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes
 
     options = own_options(&own);
     must(sl_options_set(options, "layers", "2"));
-    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "built by the program");
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "so --layers has no");
     sl_options_close(options);
 }
 
