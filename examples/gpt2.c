@@ -1,5 +1,6 @@
 /* gpt2 FILE DIR [STEPS]: GPT-2 by the library's layers trains on a file, is evaluated, and is saved
- * under DIR; a second call goes on from there. */
+ * under DIR; a second call goes on from there. `sluice generate` refuses DIR: it does not know the
+ * model of a program. A GPT-2 of the options "layers", "width" and "heads" can generate. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -57,14 +57,15 @@ typedef struct sl_option_info {
     int is_list;
 } sl_option_info;
 
-/* The option of that index from 0. False: there are no more. */
+/* The option of that index from 0. False: there are no more, or `size` is not set. */
 SL_API int sl_options_at(uint32_t index, sl_option_info *out_info);
 
 /* What happens in a call of a session, for people and progress bars. */
 typedef enum sl_event_kind {
     SL_EVENT_IN_STEP,       /* micro-batches of the step have begun: `done` of `total` */
     SL_EVENT_STEP,          /* a step is done; `value` is its loss */
-    SL_EVENT_IN_EVALUATION, /* `done` of `total` tokens are evaluated; `value` is the loss so far */
+    SL_EVENT_IN_EVALUATION, /* `done` of `total` tokens are evaluated; `value` is the loss so
+                               far, 0 while none is counted */
     SL_EVENT_EVALUATION,    /* an evaluation is done; `value` is its loss */
     SL_EVENT_SAVING,        /* a checkpoint is begun */
     SL_EVENT_SAVED,         /* and written */

@@ -22,8 +22,9 @@
  *
  * Errors: sl_status_message explains the failure of a call, in the thread that made it. After a
  * failed step or evaluation, other than by SL_ERROR_STOPPED or a wrong call, the session can only
- * be closed: other calls return the same status again. With ranks that also holds for a failed
- * save.
+ * be closed: other calls return the same status again. A session that is NULL is refused with
+ * SL_ERROR_USAGE; calls that return no status give 0 or NULL then, and one rank. With ranks that
+ * also holds for a failed save.
  *
  * Nothing of the process is touched: no signal handler, no allocator, no standard stream. What the
  * command prints as notes and warnings goes to the callback of sl_options_set_log, or of
@@ -89,8 +90,8 @@ typedef struct sl_step_result {
  * may take more steps than "steps", which only shapes the learning rate. SL_ERROR_STOPPED:
  * sl_session_stop was called, and no step was made. SL_ERROR_NONFINITE: the loss or a gradient was
  * not finite, with "nonfinite" stop, or in 50 steps in a row with skip. SL_ERROR_DATA: a token id
- * outside of the vocabulary. SL_ERROR_IO, SL_ERROR_SYSTEM, SL_ERROR_RANK; or the status of the
- * function of sl_options_set_rows. */
+ * outside of the vocabulary. SL_ERROR_USAGE: `size` is not set, and no step was made. SL_ERROR_IO,
+ * SL_ERROR_SYSTEM, SL_ERROR_RANK; or the status of the function of sl_options_set_rows. */
 SL_API sl_status sl_session_step(sl_session *session, sl_step_result *out_step);
 
 /* Trains as `sluice train` does, to "steps": saves, evaluates and writes texts where "save-every",
@@ -127,7 +128,8 @@ typedef sl_status (*sl_text)(void *user, uint32_t sample, const char *bytes, uin
  * defaults. Device, threads and precision are the session's
  * unless they are given. The text is that of `sluice generate` from a checkpoint saved now. The
  * call takes memory of its own for a copy of the parameters, under "device-memory" and
- * "host-memory" of `settings`, and frees it. sl_session_stop ends the text early, with SL_OK.
+ * "host-memory" of `settings`, and frees it. sl_session_stop ends the text early, with SL_OK;
+ * after it a call returns SL_ERROR_STOPPED.
  * Several ranks make the call together; each holds its part of the copy, as "tp", "pp", "dp" and
  * "zero" of the session say, and `text` of each gets the whole text. SL_ERROR_USAGE: a wrong
  * setting, a model of the program's own, or a tokenizer that is not known. SL_ERROR_FIT: the copy
@@ -144,8 +146,9 @@ SL_API sl_status sl_generate(const char *const *settings, const char *prompt, sl
                              void *user);
 
 /* Asks the session to stop, for good: there is no call that undoes it. A call under way ends with
- * its step, token, checkpoint or micro-batch of an evaluation. Later calls train, evaluate and
- * generate nothing; the session can still be read, saved and closed. From any thread, and from a
+ * its step, token, checkpoint or micro-batch of an evaluation. Later steps, evaluations and texts
+ * are refused with SL_ERROR_STOPPED; sl_session_train returns SL_OK and trains nothing. The session
+ * can still be read, saved and closed. From any thread, and from a
  * signal handler. With ranks it is enough to stop one: all of them make one more step and then
  * stop, and an evaluation goes on to its end. */
 SL_API void sl_session_stop(sl_session *session);
@@ -162,7 +165,7 @@ typedef struct sl_tensor_info {
 } sl_tensor_info;
 
 /* Describes tensor `index`, from 0, in the order of names. Returns 1; or 0, and writes nothing, if
- * there is no tensor `index`. */
+ * there is no tensor `index`, or `size` is not set. */
 SL_API int sl_session_tensor(const sl_session *session, uint32_t index, sl_tensor_info *out_info);
 
 /* What is kept of a tensor. */
@@ -220,8 +223,8 @@ SL_API uint32_t sl_session_rank(const sl_session *session);
 SL_API uint32_t sl_session_rank_count(const sl_session *session);
 
 /* The plan of the session as the JSON text that `sluice plan --json` prints: what is placed where,
- * peaks and traffic in bytes, the predicted time of a step. The text is the session's.
- * SL_ERROR_SYSTEM: no memory. */
+ * peaks and traffic in bytes, the predicted time of a step; with ranks of this one. The text is the
+ * session's. SL_ERROR_SYSTEM: no memory. */
 SL_API sl_status sl_session_account(sl_session *session, const char **out_text);
 
 /* The same of options, without taking memory for the model: what sl_session_open would plan, with

@@ -243,6 +243,20 @@ class Session:
     Calls of several threads wait for each other, except stop().
     """
 
+    # No other attribute can be set: `session.lr = 1e-4` would look like a change of the option.
+    __slots__ = (
+        "_calls",
+        "_handles",
+        "_handle",
+        "_rows",
+        "_eval_rows",
+        "_events",
+        "_build",
+        "_views",
+        "_tensors",
+        "__weakref__",
+    )
+
     def __init__(
         self,
         options=None,

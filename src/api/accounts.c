@@ -23,6 +23,7 @@ typedef struct accounting {
 static sl_status run(const sl_options *options, uint32_t step_count,
                      sl_status (*work)(accounting *self, char **out_text), char **out_text)
 {
+    SL_TRY(sl_options_check(options));
     accounting *self = calloc(1, sizeof *self);
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");

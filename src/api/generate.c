@@ -171,7 +171,7 @@ sl_status sl_session_generate(sl_session *session, const char *const *settings, 
     listener to = {text, user, false};
     sl_config config;
     SL_SESSION_ENTER(session);
-    SL_TRY(sl_session_check(session));
+    SL_TRY(sl_session_check_running(session));
     SL_TRY(check_model(session));
     SL_TRY(sl_config_init(&config));
     sl_status status =

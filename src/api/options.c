@@ -30,6 +30,13 @@ void sl_options_close(sl_options *options)
     free(options);
 }
 
+sl_status sl_options_check(const sl_options *options)
+{
+    if (!options)
+        SL_FAIL(SL_ERROR_USAGE, "the options are NULL: sl_options_open makes them");
+    return SL_OK;
+}
+
 sl_status sl_options_copy(const sl_options *options, sl_config *out_config,
                           sl_trainer_inputs *out_inputs)
 {
@@ -47,6 +54,7 @@ sl_status sl_options_copy(const sl_options *options, sl_config *out_config,
 sl_status sl_options_set(sl_options *options, const char *name, const char *value)
 {
     uint32_t row;
+    SL_TRY(sl_options_check(options));
     if (!name || !value)
         SL_FAIL(SL_ERROR_USAGE, "an option needs a name and a value");
     SL_TRY(sl_config_find(SL_CONFIG_TRAIN, name, &row));
@@ -72,6 +80,8 @@ sl_status sl_options_unset(sl_options *options, const char *name)
 int sl_options_at(uint32_t index, sl_option_info *out_info)
 {
     const sl_config_row *rows = sl_config_rows();
+    if (sl_sized_check("sl_option_info", out_info) != SL_OK)
+        return 0;
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
         if (!(rows[row].commands & SL_CONFIG_TRAIN) || index-- > 0)
             continue;

@@ -18,6 +18,9 @@ struct sl_options {
     volatile sig_atomic_t stop; /* not 0: calls that open or plan end */
 };
 
+/* SL_ERROR_USAGE: the options are NULL. */
+sl_status sl_options_check(const sl_options *options);
+
 /* Copies the options into a configuration that is all 0, which the caller clears, also on failure;
  * and what a program gives into the inputs. */
 sl_status sl_options_copy(const sl_options *options, sl_config *out_config,

@@ -52,6 +52,7 @@ static bool free_session(sl_session *session)
 
 sl_status sl_session_open(const sl_options *options, sl_session **out_session)
 {
+    SL_TRY(sl_options_check(options));
     sl_session *session = calloc(1, sizeof *session);
     if (!session)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
@@ -112,14 +113,25 @@ sl_status sl_session_close(sl_session *session)
 
 void sl_session_stop(sl_session *session)
 {
-    sl_stop_set(&session->stop);
+    if (session)
+        sl_stop_set(&session->stop);
 }
 
 sl_status sl_session_check(const sl_session *session)
 {
+    if (!session)
+        SL_FAIL(SL_ERROR_USAGE, "the session is NULL");
     if (session->failure.status == SL_OK)
         return SL_OK;
     SL_FAIL(session->failure.status, "the session has failed before: %s", session->failure.message);
+}
+
+sl_status sl_session_check_running(const sl_session *session)
+{
+    SL_TRY(sl_session_check(session));
+    if (sl_training_must_stop(&session->training))
+        SL_FAIL(SL_ERROR_STOPPED, "the session was stopped");
+    return SL_OK;
 }
 
 /* ---- what a session does ---- */
@@ -156,9 +168,9 @@ sl_status sl_session_step(sl_session *session, sl_step_result *out_step)
 {
     sl_step_report report;
     SL_SESSION_ENTER(session);
-    SL_TRY(sl_session_check(session));
-    if (sl_training_must_stop(&session->training))
-        SL_FAIL(SL_ERROR_STOPPED, "the session was stopped");
+    SL_TRY(sl_session_check_running(session));
+    if (out_step)
+        SL_TRY(sl_sized_check("sl_step_result", out_step));
     const sl_status status = sl_session_note(session, run_step(session, &report), NULL);
     if (status == SL_OK && out_step)
         give_step(&report, &session->training.end, out_step);
@@ -179,7 +191,7 @@ sl_status sl_session_evaluate(sl_session *session, double *out_loss)
 {
     sl_eval_report report;
     SL_SESSION_ENTER(session);
-    SL_TRY(sl_session_check(session));
+    SL_TRY(sl_session_check_running(session));
     if (!session->trainer.eval_loader.row)
         SL_FAIL(SL_ERROR_USAGE, "there are no data to evaluate on: set eval-data or split, or give "
                                 "rows by sl_options_set_eval_rows");
@@ -207,6 +219,7 @@ sl_status sl_session_save(sl_session *session)
 sl_status sl_session_account(sl_session *session, const char **out_text)
 {
     json_t *plan = NULL;
+    SL_TRY(sl_session_check(session));
     if (!session->account) {
         SL_TRY(sl_plan_json_format(session->trainer.runtime->blueprint, &plan));
         SL_TRY(sl_api_format(plan, &session->account));
@@ -217,22 +230,22 @@ sl_status sl_session_account(sl_session *session, const char **out_text)
 
 uint64_t sl_session_step_count(const sl_session *session)
 {
-    return session->trainer.state.step;
+    return session ? session->trainer.state.step : 0;
 }
 
 uint32_t sl_session_rank(const sl_session *session)
 {
-    const sl_comm *world = session->trainer.ranks.world;
+    const sl_comm *world = session ? session->trainer.ranks.world : NULL;
     return world ? sl_comm_rank(world) : 0;
 }
 
 uint32_t sl_session_rank_count(const sl_session *session)
 {
-    const sl_comm *world = session->trainer.ranks.world;
+    const sl_comm *world = session ? session->trainer.ranks.world : NULL;
     return world ? sl_comm_size(world) : 1;
 }
 
 const char *sl_session_options(const sl_session *session)
 {
-    return session->trainer.config_json;
+    return session ? session->trainer.config_json : NULL;
 }

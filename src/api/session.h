@@ -28,10 +28,11 @@ void sl_session_add_sink(sl_session *session);
 sl_engine_progress sl_session_progress(sl_session *session);
 
 /* A call between opening and closing, from any thread: to the end of the block lines of this thread
- * go to the session's receiver, and other ranks hear of its signs of life. */
+ * go to the session's receiver, and other ranks hear of its signs of life. A session of NULL is
+ * left to sl_session_check. */
 static inline sl_ranks *sl_session_enter(sl_session *session)
 {
-    sl_ranks *ranks = session->trainer.ranks.world ? &session->trainer.ranks : NULL;
+    sl_ranks *ranks = session && session->trainer.ranks.world ? &session->trainer.ranks : NULL;
     if (ranks)
         sl_ranks_hear(ranks);
     return ranks;
@@ -44,12 +45,15 @@ static inline void sl_session_leave(sl_ranks *const *ranks)
 }
 
 #define SL_SESSION_ENTER(session)                                                                  \
-    SL_LOG_ENTER(&(session)->log);                                                                 \
+    SL_LOG_ENTER((session) ? &(session)->log : NULL);                                              \
     sl_ranks *const ranks_heard __attribute__((cleanup(sl_session_leave), unused)) =               \
         sl_session_enter(session)
 
-/* SL_OK, or the failure after which nothing more is done. */
+/* SL_OK, or the failure after which nothing more is done. SL_ERROR_USAGE: the session is NULL. */
 sl_status sl_session_check(const sl_session *session);
+
+/* The same of a session that is to compute. SL_ERROR_STOPPED: it was stopped. */
+sl_status sl_session_check_running(const sl_session *session);
 
 /* Returns `status`, if it is a failure after it was kept, in *also too, which may be NULL: the
  * session can only be closed, and the other ranks are told at once. */

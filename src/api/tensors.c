@@ -15,7 +15,8 @@ static uint64_t count_columns(const sl_full_tensor *full)
 
 int sl_session_tensor(const sl_session *session, uint32_t index, sl_tensor_info *out_info)
 {
-    if (index >= session->tensors->count)
+    if (sl_session_check(session) != SL_OK || index >= session->tensors->count ||
+        sl_sized_check("sl_tensor_info", out_info) != SL_OK)
         return 0;
     const sl_full_tensor *full = &session->tensors->items[index];
     const sl_tensor_info info = {.name = full->name,
@@ -39,9 +40,9 @@ static sl_status check_spread(const sl_session *session, const sl_full_tensor *f
 static sl_status find_tensor(const sl_session *session, const char *name, sl_tensor_state state,
                              const sl_full_tensor **out_full)
 {
+    SL_TRY(sl_session_check(session));
     const sl_full_tensors *list = session->tensors;
     uint32_t i = 0;
-    SL_TRY(sl_session_check(session));
     while (i < list->count && strcmp(list->items[i].name, name) != 0)
         i++;
     if (i == list->count)
@@ -146,6 +147,7 @@ sl_status sl_session_view(sl_session *session, const char *tensor, sl_tensor_sta
     sl_runtime_view found;
     SL_SESSION_ENTER(session);
     SL_TRY(find_tensor(session, tensor, state, &full));
+    SL_TRY(sl_sized_check("sl_tensor_view", out_view));
     SL_TRY(find_view(session, full, groups[state], &found));
     const sl_tensor_view view = {.elements = found.elements,
                                  .type = types[found.type],

@@ -31,6 +31,16 @@ sl_status sl_sized_take(const char *name, const void *given, size_t given_bytes,
     return SL_OK;
 }
 
+sl_status sl_sized_check(const char *name, const void *out)
+{
+    size_t size;
+    memcpy(&size, out, sizeof size);
+    if (size <= sizeof size)
+        SL_FAIL(SL_ERROR_USAGE, "the size of this %s is %zu: set it to sizeof(%s) before the call",
+                name, size, name);
+    return SL_OK;
+}
+
 void sl_sized_fill(const void *from, size_t bytes, void *out)
 {
     size_t size;

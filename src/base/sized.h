@@ -21,8 +21,12 @@ sl_status sl_sized_take(const char *name, const void *given, size_t given_bytes,
  * Fields that the library does not know become 0. */
 void sl_sized_give(const void *from, size_t bytes, void *out, size_t out_bytes);
 
-/* The same of a struct whose first field is its size_t, set by the program: it stays, and fields
- * that the library does not know stay, too. */
+/* Whether a program has set the size in `out`, a struct of type `name` that a call will fill: its
+ * first field, a size_t. SL_ERROR_USAGE: it has not. */
+sl_status sl_sized_check(const char *name, const void *out);
+
+/* sl_sized_give to such a struct: its size stays, and fields that the library does not know stay,
+ * too. */
 void sl_sized_fill(const void *from, size_t bytes, void *out);
 
 #endif

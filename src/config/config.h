@@ -228,8 +228,8 @@ sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, u
 /* True of the rows of options that say which model it is: its name, architecture and sizes. */
 bool sl_config_is_of_shape(uint32_t row);
 
-/* True if one of these options was given. */
-bool sl_config_names_shape(const sl_config *config);
+/* The name of the first of these options that was given; NULL: none was. */
+const char *sl_config_shape_option(const sl_config *config);
 
 /* The sizes of the shape that was made, as options; an own model's are none. */
 void sl_config_record_shape(sl_config *config, const sl_model_shape *shape);

@@ -70,6 +70,23 @@ static sl_status take_llama_sizes(const sl_config *config, sl_model_shape *shape
     return SL_OK;
 }
 
+/* A model without a name needs all three; the message names the first that is missing. */
+static sl_status check_sizes(const sl_config *config)
+{
+    const bool has_some = config->layers != SL_CONFIG_UNSET || config->width != SL_CONFIG_UNSET ||
+                          config->heads != SL_CONFIG_UNSET;
+    const char *missing = !has_some                           ? "model"
+                          : config->layers == SL_CONFIG_UNSET ? "layers"
+                          : config->width == SL_CONFIG_UNSET  ? "width"
+                          : config->heads == SL_CONFIG_UNSET  ? "heads"
+                                                              : NULL;
+    if (!missing)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_USAGE,
+            "--%s is missing: give --model NAME, such as %s, or --layers, --width and --heads",
+            missing, sl_architecture_names()[0]);
+}
+
 sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, uint32_t vocab,
                           sl_model_shape *out_shape)
 {
@@ -78,11 +95,8 @@ sl_status sl_config_shape(const sl_config *config, const sl_model_shape *base, u
         SL_TRY(find_model(config->model, &shape));
     else if (base)
         shape = *base;
-    else if (config->layers == SL_CONFIG_UNSET || config->width == SL_CONFIG_UNSET ||
-             config->heads == SL_CONFIG_UNSET)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--model is missing: give a name such as %s, or --layers, --width and --heads",
-                sl_architecture_names()[0]);
+    else
+        SL_TRY(check_sizes(config));
     SL_TRY(take_architecture(config, config->model || base, &shape));
     take_size(config->layers, &shape.layers);
     take_size(config->width, &shape.width);
@@ -129,12 +143,12 @@ bool sl_config_is_of_shape(uint32_t row)
     return false;
 }
 
-bool sl_config_names_shape(const sl_config *config)
+const char *sl_config_shape_option(const sl_config *config)
 {
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++)
         if (config->given[row] && sl_config_is_of_shape(row))
-            return true;
-    return config->model != NULL;
+            return sl_config_rows()[row].name;
+    return config->model ? "model" : NULL;
 }
 
 uint64_t sl_config_default_seq(const sl_model_shape *shape)

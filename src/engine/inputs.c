@@ -83,6 +83,6 @@ static sl_status fill_input(void *arguments)
     if (status == SL_OK)
         return SL_OK;
     sl_step_mark_failed_lane(args->failed_lane, SL_LANE_INPUT);
-    return sl_status_prefix(status, "input %u of micro-batch %u on the input lane", args->what.slot,
-                            args->what.micro_batch);
+    SL_FAIL(status, "%s (input %u of micro-batch %u)", sl_status_message(), args->what.slot,
+            args->what.micro_batch);
 }

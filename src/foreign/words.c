@@ -640,7 +640,9 @@ static void add_meaning(char *text, const sl_word *word)
 {
     add_text(text, *text ? "; of " : ": a word of ");
     add_tools(text, word->tools);
-    add_text(text, word->here ? " for " : " without an equal here: ");
+    add_text(text, !word->here                   ? " without an equal here: "
+                   : word->kind == SL_WORD_VALUE ? ": write "
+                                                 : " for ");
     add_text(text, word->here ? word->here : word->note);
     if (word->here && word->note) {
         add_text(text, " (");

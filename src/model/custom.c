@@ -32,8 +32,11 @@ sl_status sl_custom_check_features(const char *name, const sl_custom_op *op, uin
         SL_FAIL(SL_ERROR_USAGE, "%s: an elementwise op of %llu features gives %llu", name,
                 (unsigned long long)features, (unsigned long long)op->out);
     if (op->is_elementwise && op->weight[0] != 0 && !is_vector)
-        SL_FAIL(SL_ERROR_USAGE, "%s: an elementwise op of %llu features has a vector of as many",
-                name, (unsigned long long)features);
+        SL_FAIL(
+            SL_ERROR_USAGE,
+            "%s: the weight of an elementwise op of %llu features is {%llu, 0}, not {%llu, %llu}",
+            name, (unsigned long long)features, (unsigned long long)features,
+            (unsigned long long)op->weight[0], (unsigned long long)op->weight[1]);
     return SL_OK;
 }
 

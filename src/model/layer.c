@@ -165,8 +165,9 @@ static sl_status take_memory(sl_model *model, const char *name, sl_tensor x,
 {
     if (!before->may_take)
         SL_FAIL(SL_ERROR_USAGE,
-                "%s: %s is made by neither sl_linear nor a norm: the sum takes its memory", name,
-                before->name);
+                "%s: %s is made by neither sl_linear nor a norm: the sum takes its memory (are the "
+                "two inputs swapped?)",
+                name, before->name);
     if (before->is_read)
         SL_FAIL(SL_ERROR_USAGE, "%s: another layer reads %s, whose memory the sum takes", name,
                 before->name);

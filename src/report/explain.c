@@ -217,7 +217,7 @@ static void explain_peak(const sl_account *account, sl_explanation *to)
                                    format_size((double)device->classes[i].bytes).text);
     const sl_op *op = &account->request.program->ops[device->peak_tick];
     if (device->live_peak_bytes > 0)
-        add_line(to, "The device is fullest at tick %u (%s), with %s: %s; holes take %s.",
+        add_line(to, "The device is fullest in op %u of the step (%s), with %s: %s; holes take %s.",
                  device->peak_tick, sl_op_info_of(op->kind)->name,
                  format_size((double)device->live_peak_bytes).text, names,
                  format_size((double)device->hole_bytes).text);

@@ -114,7 +114,8 @@ static sl_status fail_refused(const sl_refusal *refusal)
     sl_units_format_size(failure->budget_bytes, budget);
     sl_search_format_suggestions(refusal, suggestions);
     SL_FAIL(SL_ERROR_FIT,
-            "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s%s",
+            "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) in op %u of the "
+            "step%s%s%s%s",
             sl_tier_name(failure->shortage.tier), budget, missing,
             (unsigned long long)failure->shortage.missing_bytes, failure->shortage.tick,
             *failure->op_name ? " (" : "", failure->op_name, *failure->op_name ? ")" : "",

@@ -199,9 +199,10 @@ static sl_status resolve_own_shape(sl_trainer *trainer)
 {
     const sl_model_shape *base = find_base_shape(trainer);
     const sl_config *config = trainer->config;
-    if (sl_config_names_shape(config))
-        SL_FAIL(SL_ERROR_USAGE, "the model is built by the program, so --model, --layers, --width, "
-                                "--heads and the other sizes have no meaning");
+    const char *given = sl_config_shape_option(config);
+    if (given)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the model is built by the program, so --%s has no meaning: leave it out", given);
     SL_TRY(sl_model_shape_survey(trainer->inputs.build, trainer->inputs.model, &trainer->shape));
     if (base && !sl_model_shape_is_same(base, &trainer->shape))
         SL_FAIL(SL_ERROR_USAGE,

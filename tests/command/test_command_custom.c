@@ -328,7 +328,7 @@ static void custom_when_wrong_is_found_by_the_check(void **state)
          "is not elementwise"},
         {{"lacks", gelu, NULL}, "a name, forward and backward"},
         {{"short", gate, gate_backward, .weight = {WIDTH / 2}, .is_elementwise = 1},
-         "has a vector of as many"},
+         "features is {24, 0}, not {12, 0}"},
         {{"wide", gelu, gelu_backward, .out = 2 * WIDTH, .is_elementwise = 1}, "gives 48"},
         {{"hurries", gelu, gelu_backward, .seconds = -1}, "seconds -1"},
     };
@@ -372,7 +372,8 @@ static void custom_when_it_does_not_fit_the_model_is_refused(void **state)
     (void)state;
     static const char *const parts[MISTAKES] = {
         [OTHER_WIDTH] = "gate: up has 48 features and bytes 24",
-        [OTHER_WEIGHT] = "gate: an elementwise op of 24 features has a vector of as many",
+        [OTHER_WEIGHT] =
+            "gate: the weight of an elementwise op of 24 features is {24, 0}, not {48, 0}",
         [SAME_NAME] = "two custom ops have the name gelu"};
     static const char *const alone[] = {NULL};
     double losses[STEPS];

@@ -474,7 +474,7 @@ static void model_when_the_program_builds_it_trains_alike_everywhere_and_resumes
 
     options = own_options(&own);
     must(sl_options_set(options, "layers", "2"));
-    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "built by the program");
+    assert_refused(sl_session_open(options, &session), SL_ERROR_USAGE, "so --layers has no");
     sl_options_close(options);
 }
 
@@ -517,6 +517,7 @@ static void sessions_when_side_by_side_have_the_bits_of_each_alone(void **state)
 typedef struct heard {
     uint64_t counts[SL_EVENT_SAVED + 1];
     sl_event last;
+    double first_loss;    /* of an evaluation of which nothing is done */
     sl_session **stopped; /* stopped by the second step; NULL: never */
 } heard;
 
@@ -526,6 +527,8 @@ static void hear(void *user, const sl_event *event)
     assert_int_equal(event->size, sizeof *event);
     self->counts[event->kind]++;
     self->last = *event;
+    if (event->kind == SL_EVENT_IN_EVALUATION && event->done == 0)
+        self->first_loss = event->value;
     if (self->stopped && event->kind == SL_EVENT_STEP && event->step == 2)
         sl_session_stop(*self->stopped);
 }
@@ -535,7 +538,7 @@ static void events_when_asked_for_tell_of_all_that_happens(void **state)
     (void)state;
     static const char *const settings[] = {
         "accumulate", "3", "save", "heard", "eval-data", "text", "log-json", "heard.json", NULL};
-    heard self = {.last = {.kind = SL_EVENT_SAVED}};
+    heard self = {.last = {.kind = SL_EVENT_SAVED}, .first_loss = -1};
     sl_session *session = NULL;
     sl_step_result step = {.size = sizeof step};
     double loss = 0;
@@ -548,7 +551,7 @@ static void events_when_asked_for_tell_of_all_that_happens(void **state)
     assert_true(self.counts[SL_EVENT_IN_STEP] >= 3);
     must(sl_session_evaluate(session, &loss));
     assert_true(self.last.kind == SL_EVENT_EVALUATION && self.last.value == loss);
-    assert_true(self.counts[SL_EVENT_IN_EVALUATION] > 2);
+    assert_true(self.counts[SL_EVENT_IN_EVALUATION] > 2 && self.first_loss == 0);
     must(sl_session_save(session));
     assert_true(self.last.kind == SL_EVENT_SAVED && self.last.step == 1);
     assert_int_equal(self.counts[SL_EVENT_SAVING], 1);
@@ -567,15 +570,26 @@ static void *stop_soon(void *argument)
     return NULL;
 }
 
+static sl_status take_text(void *user, uint32_t sample, const char *bytes, uint64_t byte_count)
+{
+    (void)user;
+    (void)sample;
+    (void)bytes;
+    (void)byte_count;
+    return SL_OK;
+}
+
 static void stop_when_called_by_another_thread_ends_the_steps(void **state)
 {
     (void)state;
+    const char *reason = NULL;
     sl_session *session = NULL;
     pthread_t thread;
     double loss;
     sl_status status = SL_OK;
     sl_options *options = tiny_options("text");
     must(sl_options_set(options, "save", "stopped"));
+    must(sl_options_set(options, "steps", "1000000"));
     must(sl_session_open(options, &session));
     sl_options_close(options);
     assert_int_equal(pthread_create(&thread, NULL, stop_soon, session), 0);
@@ -583,7 +597,11 @@ static void stop_when_called_by_another_thread_ends_the_steps(void **state)
         status = sl_session_step(session, NULL);
     assert_refused(status, SL_ERROR_STOPPED, "was stopped");
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_refused(sl_session_evaluate(session, &loss), SL_ERROR_USAGE, "eval-data");
+    assert_refused(sl_session_generate(session, NULL, "the", take_text, NULL), SL_ERROR_STOPPED,
+                   "was stopped");
+    must(sl_session_train(session, &reason));
+    assert_string_equal(reason, "signal");
+    assert_refused(sl_session_evaluate(session, &loss), SL_ERROR_STOPPED, "was stopped");
     must(sl_session_save(session)); /* what was trained is not lost */
     must(sl_session_close(session));
 }
@@ -681,6 +699,62 @@ static void options_when_wrong_are_refused_with_a_way_out(void **state)
     sl_options_close(NULL);
 }
 
+static void session_when_null_is_refused(void **state)
+{
+    (void)state;
+    const char *text = NULL;
+    char *plan = NULL;
+    double loss;
+    float element;
+    sl_session *session = NULL;
+    sl_tensor_info info = {.size = sizeof info};
+    sl_tensor_view view = {.size = sizeof view};
+    const sl_status refusals[] = {
+        sl_session_step(NULL, NULL),
+        sl_session_train(NULL, NULL),
+        sl_session_evaluate(NULL, &loss),
+        sl_session_save(NULL),
+        sl_session_generate(NULL, NULL, "the", take_text, NULL),
+        sl_session_read(NULL, "wte.weight", SL_STATE_PARAMETER, &element, 1),
+        sl_session_write(NULL, "wte.weight", SL_STATE_PARAMETER, &element, 1),
+        sl_session_view(NULL, "wte.weight", SL_STATE_PARAMETER, &view),
+        sl_session_account(NULL, &text),
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        assert_refused(refusals[i], SL_ERROR_USAGE, "the session is NULL");
+    assert_refused(sl_session_open(NULL, &session), SL_ERROR_USAGE, "the options are NULL");
+    assert_refused(sl_session_plan(NULL, &plan), SL_ERROR_USAGE, "the options are NULL");
+    assert_refused(sl_options_set(NULL, "data", "text"), SL_ERROR_USAGE, "the options are NULL");
+    sl_session_stop(NULL);
+    assert_int_equal(sl_session_tensor(NULL, 0, &info), 0);
+    assert_true(sl_session_step_count(NULL) == 0 && sl_session_rank(NULL) == 0);
+    assert_true(sl_session_rank_count(NULL) == 1 && !sl_session_options(NULL));
+}
+
+static void results_when_their_size_is_not_set_are_refused(void **state)
+{
+    (void)state;
+    sl_session *session = NULL;
+    sl_step_result step = {0};
+    sl_tensor_info tensor = {0};
+    sl_tensor_view view = {0};
+    sl_option_info option = {0};
+    sl_options *options = tiny_options("text");
+    must(sl_session_open(options, &session));
+    sl_options_close(options);
+    assert_refused(sl_session_step(session, &step), SL_ERROR_USAGE, "set it to sizeof(sl_step_r");
+    assert_int_equal(sl_session_step_count(session), 0);
+    assert_refused(sl_session_view(session, "wte.weight", SL_STATE_PARAMETER, &view),
+                   SL_ERROR_USAGE, "sizeof(sl_tensor_view)");
+    assert_int_equal(sl_session_tensor(session, 0, &tensor), 0);
+    assert_has(sl_status_message(), "sizeof(sl_tensor_info)");
+    assert_int_equal(sl_options_at(0, &option), 0);
+    assert_has(sl_status_message(), "sizeof(sl_option_info)");
+    step.size = sizeof step;
+    must(sl_session_step(session, &step));
+    must(sl_session_close(session));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -697,6 +771,8 @@ int main(void)
         cmocka_unit_test(stop_when_called_by_another_thread_ends_the_steps),
         cmocka_unit_test(notes_when_sessions_have_callbacks_go_to_each_its_own),
         cmocka_unit_test(options_when_wrong_are_refused_with_a_way_out),
+        cmocka_unit_test(session_when_null_is_refused),
+        cmocka_unit_test(results_when_their_size_is_not_set_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -81,7 +81,7 @@ static void step_when_the_source_fails_ends_soon_and_does_not_hang(void **state)
         sl_engine *engine = open_engine(&p);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(sl_engine_step(engine, 0, &scalars), SL_ERROR_IO);
-            assert_non_null(strstr(sl_status_message(), "on the input lane: nothing is left"));
+            assert_non_null(strstr(sl_status_message(), "nothing is left (input "));
         }
         /* The section before, the repetition that failed and at most one more. */
         assert_true(p.made.done <= 1 + p.made.fail_micro_batch + 2);

@@ -116,7 +116,7 @@ static void step_when_a_lane_fails_in_a_loop_ends_within_two_repetitions(void **
     static const failure_row rows[] = {
         {SL_OP_LINEAR, "on the compute lane", 1, 2},
         {SL_OP_ROUND, "on the host lane", 1, 4},
-        {SL_OP_INPUT, "on the input lane", 1, 2},
+        {SL_OP_INPUT, "(input 0 of", 1, 2},
         {SL_OP_ADD, "on the compute lane", 1 + REPEAT, 2},
     };
     static const uint32_t repetitions[] = {0, 1, 2, 7, REPEAT / 2, REPEAT - 1};
@@ -139,8 +139,8 @@ static void input_when_its_source_fails_names_slot_and_micro_batch(void **state)
     loop.fail_repetition = 5;
     sl_engine *engine = loop_open(&w);
     assert_int_equal(loop_step(engine, 0, &control), SL_ERROR_NONFINITE);
-    const char *start = "input 0 of micro-batch 8 on the input lane: op kind";
-    assert_memory_equal(sl_status_message(), start, strlen(start));
+    assert_memory_equal(sl_status_message(), "op kind", strlen("op kind"));
+    assert_non_null(strstr(sl_status_message(), "(input 0 of micro-batch 8)"));
     sl_engine_close(engine);
 }
 

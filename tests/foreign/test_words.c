@@ -232,10 +232,10 @@ static void values_when_of_another_program_then_are_named_by_what_they_mean(void
     fixture *self = *state;
     static const char *const cases[][2] = {
         {"precision=float16", "--precision: \"float16\" is a word of "},
-        {"precision=BFloat16", "for --precision bf16"},
-        {"recompute=uniform", "for --recompute full"},
-        {"policy=gemini_auto", "for --policy auto"},
-        {"zero=FULL_SHARD", "for --zero 3"},
+        {"precision=BFloat16", ": write --precision bf16"},
+        {"recompute=uniform", ": write --recompute full"},
+        {"policy=gemini_auto", ": write --policy auto"},
+        {"zero=FULL_SHARD", ": write --zero 3"},
         {"lr-schedule=WSD", "without an equal here: cosine, linear, constant are known"},
         {"precision=bf61", "did you mean bf16?"},
     };
@@ -246,7 +246,7 @@ static void values_when_of_another_program_then_are_named_by_what_they_mean(void
     assert_int_equal(assign(self, "device=gpu"), SL_OK); /* a text until it is looked at */
     assert_int_equal(sl_config_check(&self->config, SL_CONFIG_PLAN), SL_ERROR_USAGE);
     assert_message_has(
-        "--device: \"gpu\" is a word of nanoGPT and PyTorch Lightning for --device cuda");
+        "--device: \"gpu\" is a word of nanoGPT and PyTorch Lightning: write --device cuda");
 }
 
 /* Off in one program, the likeliest token alone in another: neither is taken for granted. */
@@ -255,8 +255,8 @@ static void top_p_when_0_then_both_meanings_are_told(void **state)
     fixture *self = *state;
     assert_int_equal(sl_config_assign(&self->config, SL_CONFIG_GENERATE, "top-p=0"),
                      SL_ERROR_USAGE);
-    assert_message_has("of Megatron-LM for --top-p 1 (off)");
-    assert_message_has("of Hugging Face for --temperature 0");
+    assert_message_has("of Megatron-LM: write --top-p 1 (off)");
+    assert_message_has("of Hugging Face: write --temperature 0");
 }
 
 static void models_when_of_another_program_then_are_named_by_ours(void **state)

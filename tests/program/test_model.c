@@ -276,7 +276,9 @@ static void build_when_mistaken_then_the_first_error_is_named(void **state)
         [SECOND_EMBEDDING] = "words: no layer reads what this layer makes",
         [SAME_TABLE] = "two tables are called bytes",
         [NOTHING_READS] = "product: no layer reads what this layer makes",
-        [SUM_OF_NO_PRODUCT] = "sum: sum_gelu is made by neither sl_linear nor a norm",
+        [SUM_OF_NO_PRODUCT] =
+            "sum: sum_gelu is made by neither sl_linear nor a norm: the sum takes "
+            "its memory (are the two inputs swapped?)",
         [SUM_OF_READ] = "sum: another layer reads product",
         [READ_BEHIND_SUM] = "product is read behind the sl_drop_add",
         [SUM_WITH_ITSELF] = "sum: product is added to itself",

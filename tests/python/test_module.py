@@ -717,6 +717,11 @@ class Threads(unittest.TestCase):
         session.close()
         session.stop()
 
+    def test_attributes_when_no_part_of_a_session_then_they_cannot_be_set(self):
+        with sluice.Session(tiny(), rows=give_rows) as session:
+            with self.assertRaisesRegex(AttributeError, "lr"):
+                session.lr = 5
+
     def test_close_when_another_thread_steps_then_it_waits_for_the_step(self):
         is_asked = threading.Event()
         may_go_on = threading.Event()

@@ -90,11 +90,12 @@ static void note_rows(const sl_evaluate_args *args, uint64_t row_count, loss_sum
     report->is_partial = row_count * seq < total;
     report->has_all_examples =
         args->loader->examples && row_count == sl_data_loader_row_count(args->loader);
-    sl_eval_watch_pass(&args->watch, &(sl_eval_progress){.done = row_count * seq,
-                                                         .total = total,
-                                                         .unit = "tokens",
-                                                         .figure = "loss",
-                                                         .value = report->loss});
+    sl_eval_watch_pass(&args->watch,
+                       &(sl_eval_progress){.done = row_count * seq,
+                                           .total = total,
+                                           .unit = "tokens",
+                                           .figure = "loss",
+                                           .value = sum.tokens > 0 ? report->loss : 0});
 }
 
 void sl_eval_watch_pass(const sl_eval_watch *watch, const sl_eval_progress *progress)

@@ -177,11 +177,12 @@ static void note_rows(void *user, uint64_t row_count)
     report->accuracy = (double)report->right_count / (double)row_count;
     report->perplexity = exp(self->loss_sum / (double)row_count);
     report->is_partial = row_count < self->asked;
-    sl_eval_watch_pass(&self->model->watch, &(sl_eval_progress){.done = row_count,
-                                                                .total = self->asked,
-                                                                .unit = "documents",
-                                                                .figure = "accuracy",
-                                                                .value = report->accuracy});
+    sl_eval_watch_pass(&self->model->watch,
+                       &(sl_eval_progress){.done = row_count,
+                                           .total = self->asked,
+                                           .unit = "documents",
+                                           .figure = "accuracy",
+                                           .value = row_count > 0 ? report->accuracy : 0});
 }
 
 /* Ranks may have files of their own: they have to be the same. */

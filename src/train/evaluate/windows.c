@@ -72,11 +72,12 @@ static void note_windows(void *user, uint64_t row_count)
     report->loss = self->loss_sum / (double)self->counted;
     report->perplexity = exp(report->loss);
     report->is_partial = self->counted < self->total;
-    sl_eval_watch_pass(self->watch, &(sl_eval_progress){.done = self->counted,
-                                                        .total = self->total,
-                                                        .unit = "tokens",
-                                                        .figure = "loss",
-                                                        .value = report->loss});
+    sl_eval_watch_pass(self->watch,
+                       &(sl_eval_progress){.done = self->counted,
+                                           .total = self->total,
+                                           .unit = "tokens",
+                                           .figure = "loss",
+                                           .value = self->counted > 0 ? report->loss : 0});
 }
 
 static sl_status check_windows(const windows *self)

@@ -62,7 +62,7 @@ typedef struct sl_eval_progress {
     uint64_t done, total;
     const char *unit;   /* of these: "tokens" or "documents" */
     const char *figure; /* what is known of them: "loss" or "accuracy" */
-    double value;       /* so far; of nothing it is no number */
+    double value;       /* so far; 0 of nothing */
 } sl_eval_progress;
 
 /* A text that the model wrote. */
