@@ -215,6 +215,11 @@ sl_status sl_session_account(sl_session *session, const char **out_text)
     return SL_OK;
 }
 
+void sl_session_bytes(const sl_session *session, sl_planned_bytes *out_bytes)
+{
+    sl_api_fill_bytes(session->trainer.runtime->blueprint, out_bytes);
+}
+
 uint64_t sl_session_step_count(const sl_session *session)
 {
     return session->trainer.state.step;
