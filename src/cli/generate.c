@@ -11,7 +11,7 @@
 #include "base/plural.h"
 #include "command.h"
 #include "held_warnings.h"
-#include "opening_line.h"
+#include "busy_line.h"
 #include "prompt.h"
 #include "rank.h"
 #include "signals.h"
@@ -261,10 +261,10 @@ static sl_status generate_texts(sl_config *config, sl_ranks *ranks,
                              .ranks = ranks};
     if (!sl_ranks_is_first(ranks))
         args.sink = (sl_generate_sink){drop_text, drop_end, NULL};
-    sl_opening_line line;
-    sl_opening_line_begin(&line, config, NULL);
+    sl_busy_line line;
+    sl_busy_line_begin_opening(&line, config, NULL);
     sl_status status = sl_generator_open(&args, &generator);
-    sl_opening_line_end(&line);
+    sl_busy_line_end(&line);
     SL_TRY(status);
     sl_signals_watch(&stopping);
     status = run_texts(&args, generator, self);

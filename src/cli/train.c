@@ -12,7 +12,7 @@
 #include "held_warnings.h"
 #include "live_report.h"
 #include "measure/cores.h"
-#include "opening_line.h"
+#include "busy_line.h"
 #include "progress.h"
 #include "rank.h"
 #include "signals.h"
@@ -299,10 +299,10 @@ static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_
 {
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_meet_ranks(trainer, config, stop));
-    sl_opening_line line;
-    sl_opening_line_begin(&line, config, stdout);
+    sl_busy_line line;
+    sl_busy_line_begin_opening(&line, config, stdout);
     const sl_status status = sl_opening_run(config, trainer, &within);
-    sl_opening_line_end(&line);
+    sl_busy_line_end(&line);
     SL_TRY(status);
     if (!config->quiet)
         print_plan(trainer, trainer->runtime->blueprint);
