@@ -185,6 +185,8 @@ static sl_status load_selected(const sl_model_directory *source, const sl_tensor
         status = are_adapters
                      ? sl_adapter_import(source->adapter, self.tensors, self.count, &selected)
                      : load_all(source, self.tensors, self.count, &selected);
+    if (status == SL_OK && !are_adapters && source->adapter)
+        status = sl_adapter_import_saved(source->adapter, self.tensors, self.count, &selected);
     free(self.tensors);
     free(self.places);
     return status;
