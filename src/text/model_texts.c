@@ -71,6 +71,7 @@ static sl_status read_chat(const char *directory, char **out_chat)
     if (*out_chat && is_utf8(*out_chat))
         return SL_OK;
     free(*out_chat);
+    *out_chat = NULL;
     return read_chat_of_config(directory, out_chat);
 }
 

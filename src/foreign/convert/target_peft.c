@@ -116,29 +116,34 @@ static void list_saved(const sl_model_shape *shape, const sl_tensor_spec *specs,
     }
 }
 
+/* By the adapters' own file, or by the rules of the run that made the checkpoint. */
+static sl_status find_trained(const sl_model_reader *reader, const sl_tensor_spec *specs,
+                              uint32_t count, bool *out_trained)
+{
+    const sl_adapter *adapter = reader->source.adapter;
+    sl_weights_tensor saved;
+    if (!adapter)
+        return sl_saved_rules_find_trained(
+            reader->path, sl_checkpoint_describe(reader->source.checkpoint)->rules_json, specs,
+            count, out_trained);
+    for (uint32_t i = 0; i < count; i++)
+        out_trained[i] = sl_adapter_find_saved(adapter, specs[i].name, &saved);
+    return SL_OK;
+}
+
 static sl_status find_saved(sl_target *target)
 {
     const sl_model_reader *reader = target->args->reader;
-    const sl_checkpoint *checkpoint = reader->source.checkpoint;
-    const sl_adapter *adapter = reader->source.adapter;
     const uint32_t count = sl_model_tensors_count(&reader->shape);
-    if (!checkpoint && !adapter)
-        return SL_OK;
     sl_tensor_spec *specs = calloc(count, sizeof *specs);
     bool *is_trained = calloc(count, sizeof *is_trained);
-    sl_status status = SL_OK;
-    if (!specs || !is_trained)
-        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
-    if (status == SL_OK) {
-        sl_model_tensors_specify(&reader->shape, specs);
-        if (!adapter)
-            status = sl_saved_rules_find_trained(reader->path,
-                                                 sl_checkpoint_describe(checkpoint)->rules_json,
-                                                 specs, count, is_trained);
-        sl_weights_tensor saved;
-        for (uint32_t i = 0; adapter && i < count; i++)
-            is_trained[i] = sl_adapter_find_saved(adapter, specs[i].name, &saved);
+    if (!specs || !is_trained) {
+        free(specs);
+        free(is_trained);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
     }
+    sl_model_tensors_specify(&reader->shape, specs);
+    const sl_status status = find_trained(reader, specs, count, is_trained);
     if (status == SL_OK)
         list_saved(&reader->shape, specs, is_trained, target->peft);
     free(specs);
