@@ -186,6 +186,7 @@ static sl_status plan(sl_target *target)
             peft->names[i].text, of->dim_count, {of->rows, of->columns}, encoding};
         target->parameter_count += of->rows * of->columns;
     }
+    target->tensor_count = count_tensors(peft);
     return sl_safetensors_count_bytes(target->plans, count_tensors(peft), &target->total_bytes);
 }
 
