@@ -45,7 +45,7 @@ static inline int leave_scratch(void **state)
 
 static char remarks[8192]; /* a line each */
 
-static inline void keep_remark(sl_log_level level, const char *line, void *user)
+static inline void keep_remark(void *user, sl_log_level level, const char *line)
 {
     size_t used = strlen(remarks);
     (void)level, (void)user;

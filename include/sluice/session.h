@@ -233,6 +233,38 @@ SL_API sl_status sl_session_account(sl_session *session, const char **out_text);
  * it. The caller frees the text with free(). SL_ERROR_FIT and others: as sl_session_open. */
 SL_API sl_status sl_session_plan(const sl_options *options, char **out_text);
 
+/* What planned bytes are for: the index into sl_planned_bytes.kinds. */
+typedef enum sl_bytes_kind {
+    SL_BYTES_PARAMETERS,
+    SL_BYTES_GRADIENTS,
+    SL_BYTES_MASTERS, /* the fp32 numbers behind parameters in half precision, which are updated */
+    SL_BYTES_MOMENT1,
+    SL_BYTES_MOMENT2,
+    SL_BYTES_ACTIVATIONS,
+    SL_BYTES_WORKSPACE, /* of ops, while they run */
+    SL_BYTES_STAGING,   /* buffers between host and device or disk */
+    SL_BYTES_KIND_COUNT
+} sl_bytes_kind;
+
+/* The bytes of a plan. The first index of each array is the tier: 0 device, 1 host, 2 disk. Set
+ * `size` to sizeof(sl_planned_bytes) before the call. */
+typedef struct sl_planned_bytes {
+    size_t size;            /* bytes of this struct, set by the caller */
+    uint64_t peaks[3];      /* what the session takes, to the byte */
+    uint64_t live_peaks[3]; /* most bytes in use at one moment: a lower bound of the peak */
+    uint64_t budgets[3];    /* what the plan may take; UINT64_MAX: no limit */
+    uint64_t kinds[3][SL_BYTES_KIND_COUNT]; /* of a training step, at its moment with most bytes in
+                                               use, by sl_bytes_kind */
+} sl_planned_bytes;
+
+/* The bytes of the session's plan; of this rank's, where there are several. SL_ERROR_USAGE: no
+ * size is set. */
+SL_API sl_status sl_session_bytes(const sl_session *session, sl_planned_bytes *out_bytes);
+
+/* The same of options, as sl_session_plan: nothing is opened. Of several pipeline stages the bytes
+ * are those of the stage that takes most. Statuses as of sl_session_plan. */
+SL_API sl_status sl_plan_bytes(const sl_options *options, sl_planned_bytes *out_bytes);
+
 /* Runs one step and then `step_count` >= 1 measured ones, and tells where memory and time went, as
  * the JSON text of `sluice profile --json`: peaks in bytes, time of lanes and ops in ms, what
  * binds. Without data tokens are random. Nothing is saved or logged, and a checkpoint of "resume"

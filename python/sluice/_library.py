@@ -30,7 +30,7 @@ TEXT_SINK = ctypes.CFUNCTYPE(
     ctypes.c_void_p,  # bytes
     ctypes.c_uint64,  # byte_count
 )
-LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
 
 class StepResult(ctypes.Structure):
@@ -153,6 +153,18 @@ class AttentionSpec(ctypes.Structure):
     _fields_ = [("heads", ctypes.c_uint64), ("kv_heads", ctypes.c_uint64)]
 
 
+class PlannedBytes(ctypes.Structure):
+    """sl_planned_bytes"""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("peaks", ctypes.c_uint64 * 3),
+        ("live_peaks", ctypes.c_uint64 * 3),
+        ("budgets", ctypes.c_uint64 * 3),
+        ("kinds", ctypes.c_uint64 * 8 * 3),
+    ]
+
+
 class Event(ctypes.Structure):
     """sl_event"""
 
@@ -207,6 +219,8 @@ FUNCTIONS = {
     "sl_session_view": (STATUS, [HANDLE, TEXT, ctypes.c_int, ctypes.POINTER(TensorView)]),
     "sl_session_account": (STATUS, [HANDLE, ctypes.POINTER(TEXT)]),
     "sl_session_plan": (STATUS, [HANDLE, OUT_HANDLE]),
+    "sl_session_bytes": (STATUS, [HANDLE, ctypes.POINTER(PlannedBytes)]),
+    "sl_plan_bytes": (STATUS, [HANDLE, ctypes.POINTER(PlannedBytes)]),
     "sl_profile": (STATUS, [HANDLE, ctypes.c_uint32, OUT_HANDLE]),
     "sl_evaluate": (STATUS, [SETTINGS, OUT_HANDLE]),
     "sl_session_generate": (STATUS, [HANDLE, SETTINGS, TEXT, TEXT_SINK, ctypes.c_void_p]),
@@ -313,7 +327,7 @@ def take_json(text):
 
 
 @LOG
-def pass_line(level, line, user):
+def pass_line(user, level, line):
     """One line of the library's log; from any thread of the library."""
     del user
     is_warning = level == SL_LOG_WARNING

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from . import _library
 from ._errors import SL_ERROR_DATA, SL_ERROR_USAGE, Error, check, make_error
@@ -67,6 +67,37 @@ class Step(NamedTuple):
     peak_bytes: Tiers  # measured so far
     moved_bytes: Moves  # of this step
     is_skipped: bool  # gradients were not finite, and nothing was updated
+
+
+class PlannedBytes(NamedTuple):
+    """The bytes of a plan."""
+
+    peaks: Tiers  # what a session takes, to the byte
+    live_peaks: Tiers  # most bytes in use at one moment of it
+    budgets: Tiers  # what it may take; None: no limit
+    kinds: Dict[str, Tiers]  # of BYTE_KINDS, at the moment of a step with most bytes in use
+
+
+BYTE_KINDS = (
+    "parameters",
+    "gradients",
+    "masters",
+    "moment1",
+    "moment2",
+    "activations",
+    "workspace",
+    "staging",
+)
+
+
+def take_bytes(found):
+    limits = [None if budget == 2**64 - 1 else budget for budget in found.budgets]
+    return PlannedBytes(
+        Tiers(*found.peaks),
+        Tiers(*found.live_peaks),
+        Tiers(*limits),
+        {kind: Tiers(*(tier[i] for tier in found.kinds)) for i, kind in enumerate(BYTE_KINDS)},
+    )
 
 
 class Tensor(NamedTuple):
@@ -183,14 +214,27 @@ def profile(options=None, *, steps=3, build=None, **more):
     return take_account(library.sl_profile, {**(options or {}), **more}, build, steps)
 
 
+def plan_bytes(options=None, *, build=None, **more):
+    """The planned bytes of the session that these options would open, by tier and by what they are
+    for (PlannedBytes). As plan(), and as quick."""
+    found = _library.PlannedBytes(size=ctypes.sizeof(_library.PlannedBytes))
+    call(library.sl_plan_bytes, {**(options or {}), **more}, build, ctypes.byref(found))
+    return take_bytes(found)
+
+
 def take_account(function, options, build, *arguments):
     text = ctypes.c_void_p()
+    call(function, options, build, *arguments, ctypes.byref(text))
+    return take_json(text)
+
+
+def call(function, options, build, *arguments):
+    """A function of the library that takes options first."""
     built = Build(build) if build is not None else None
     with open_options(options) as handle:
         if built:
             library.sl_options_set_model(handle, built.callback, None)
-        check(function(handle, *arguments, ctypes.byref(text)))
-    return take_json(text)
+        check(function(handle, *arguments))
 
 
 # ---- sessions
@@ -479,6 +523,13 @@ class Session:
         text = ctypes.c_char_p()
         self._call(library.sl_session_account, ctypes.byref(text))
         return json.loads(text.value)
+
+    @property
+    def planned_bytes(self):
+        """The bytes of the session's plan, by tier and by what they are for (PlannedBytes)."""
+        found = _library.PlannedBytes(size=ctypes.sizeof(_library.PlannedBytes))
+        self._call(library.sl_session_bytes, ctypes.byref(found))
+        return take_bytes(found)
 
     @property
     def options(self):

@@ -1,11 +1,11 @@
-/* What plan, profile and eval find, as JSON text, without a session. */
+/* What plan, profile and eval find, as JSON text or bytes, without a session. */
 #include <stdlib.h>
 
+#include "base/sized.h"
 #include "files/json_file.h"
 #include "measure/measure.h"
 #include "options.h"
 #include "settings.h"
-#include "sluice/session.h"
 #include "train/evaluate/evaluation.h"
 #include "train/loading/loading.h"
 #include "train/plan_account.h"
@@ -18,16 +18,17 @@ typedef struct accounting {
     uint32_t step_count;
     sl_log_receiver log;
     const volatile sig_atomic_t *stop; /* of the options */
+    sl_planned_bytes *bytes;           /* of a plan, filled in; NULL: its text is asked for */
 } accounting;
 
-static sl_status run(const sl_options *options, uint32_t step_count,
+static sl_status run(const sl_options *options, const accounting *asked,
                      sl_status (*work)(accounting *self, char **out_text), char **out_text)
 {
     SL_TRY(sl_options_check(options));
     accounting *self = calloc(1, sizeof *self);
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");
-    self->step_count = step_count;
+    *self = *asked;
     self->log = options->log;
     self->stop = &options->stop;
     SL_LOG_ENTER(&self->log);
@@ -46,25 +47,58 @@ static sl_status run(const sl_options *options, uint32_t step_count,
 
 /* ---- a plan ---- */
 
+void sl_api_fill_bytes(const sl_blueprint *blueprint, sl_planned_bytes *out_bytes)
+{
+    const sl_plan *plan = blueprint->plans[0];
+    sl_planned_bytes bytes = {.size = out_bytes->size};
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        bytes.peaks[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+        bytes.live_peaks[tier] = sl_blueprint_live_peak_bytes(blueprint, (sl_tier)tier);
+        bytes.budgets[tier] = blueprint->budget_bytes[tier];
+        for (int kind = 0; kind < SL_BYTES_KIND_COUNT; kind++)
+            bytes.kinds[tier][kind] = plan->kind_bytes[tier][kind];
+    }
+    sl_sized_fill(&bytes, sizeof bytes, out_bytes);
+}
+
+_Static_assert((int)SL_BYTES_KIND_COUNT == (int)SL_MEMORY_KIND_COUNT &&
+                   (int)SL_BYTES_STAGING == (int)SL_MEMORY_STAGING &&
+                   (int)SL_BYTES_ACTIVATIONS == (int)SL_MEMORY_ACTIVATION,
+               "the public kinds are those of a plan, in their order");
+
+static sl_status format_plan(accounting *self, const sl_plan_stages *stages, char **out_text)
+{
+    json_t *object = NULL;
+    SL_TRY(sl_plan_account_format(&self->trainer, stages, true, &object));
+    return sl_api_format(object, out_text);
+}
+
 static sl_status plan(accounting *self, char **out_text)
 {
     sl_plan_stages stages = {0};
     sl_refusal refusal;
-    json_t *object = NULL;
     sl_ranks_listen(&self->trainer.ranks, self->stop);
     SL_TRY(sl_preparation_run(&self->config, SL_CONFIG_PLAN, &self->trainer));
     sl_status status = sl_plan_stages_draw(&self->trainer, &stages, &refusal);
-    if (status == SL_OK)
-        status = sl_plan_account_format(&self->trainer, &stages, true, &object);
-    if (status == SL_OK)
-        status = sl_api_format(object, out_text);
+    if (status == SL_OK && self->bytes)
+        sl_api_fill_bytes(stages.blueprint, self->bytes);
+    else if (status == SL_OK)
+        status = format_plan(self, &stages, out_text);
     sl_plan_stages_close(&stages);
     return status;
 }
 
 sl_status sl_session_plan(const sl_options *options, char **out_text)
 {
-    return run(options, 0, plan, out_text);
+    const accounting asked = {0};
+    return run(options, &asked, plan, out_text);
+}
+
+sl_status sl_plan_bytes(const sl_options *options, sl_planned_bytes *out_bytes)
+{
+    const accounting asked = {.bytes = out_bytes};
+    SL_TRY(sl_sized_check("sl_planned_bytes", out_bytes));
+    return run(options, &asked, plan, NULL);
 }
 
 /* ---- a profile ---- */
@@ -98,7 +132,8 @@ sl_status sl_profile(const sl_options *options, uint32_t step_count, char **out_
 {
     if (step_count == 0)
         SL_FAIL(SL_ERROR_USAGE, "a profile needs a step to measure");
-    return run(options, step_count, profile, out_text);
+    const accounting asked = {.step_count = step_count};
+    return run(options, &asked, profile, out_text);
 }
 
 /* ---- an evaluation ---- */

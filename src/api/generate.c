@@ -141,7 +141,8 @@ static sl_status generate(sl_session *session, sl_config *config, const char *pr
     const sl_model_directory source = {.open_io = &trainer->runtime->io,
                                        .open_tensors = session->tensors,
                                        .open_ranks = sl_ranks_others(&trainer->ranks.table),
-                                       .shape = trainer->shape};
+                                       .shape = trainer->shape,
+                                       .texts = trainer->texts};
     const sl_generate_args args = {.config = config,
                                    .ranks = &trainer->ranks,
                                    .prompt = prompt,

@@ -228,6 +228,14 @@ sl_status sl_session_account(sl_session *session, const char **out_text)
     return SL_OK;
 }
 
+sl_status sl_session_bytes(const sl_session *session, sl_planned_bytes *out_bytes)
+{
+    SL_TRY(sl_session_check(session));
+    SL_TRY(sl_sized_check("sl_planned_bytes", out_bytes));
+    sl_api_fill_bytes(session->trainer.runtime->blueprint, out_bytes);
+    return SL_OK;
+}
+
 uint64_t sl_session_step_count(const sl_session *session)
 {
     return session ? session->trainer.state.step : 0;

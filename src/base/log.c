@@ -43,8 +43,8 @@ void sl_log_write(sl_log_level level, const char *format, ...)
     sl_status_escape(raw, line, sizeof line);
     pthread_mutex_lock(&log_lock);
     if (entered && entered->callback)
-        entered->callback(level, line, entered->user);
+        entered->callback(entered->user, level, line);
     else if (log_callback)
-        log_callback(level, line, log_user);
+        log_callback(log_user, level, line);
     pthread_mutex_unlock(&log_lock);
 }

@@ -647,6 +647,7 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
                          .config_json = args->config_json,
                          .given_json = args->given_json,
                          .tokenizer = args->tokenizer,
+                         .texts = args->texts ? *args->texts : (sl_model_texts){0},
                          .gemm = args->gemm,
                          .algorithms = args->algorithms,
                          .data_fingerprint = args->data_fingerprint,

@@ -29,6 +29,7 @@
 #include "run_id.h"
 #include "save_lock.h"
 #include "tensors/tensor_io.h"
+#include "text/model_texts.h"
 #include "text/vocabulary.h"
 
 /* The counters of a run after step `step`: with the tensors, all that an exact resume needs. */
@@ -68,6 +69,7 @@ typedef struct sl_checkpoint_save_args {
     const char *given_json;          /* the options that were given, likewise; NULL: not kept */
     const char *tokenizer;           /* how text became the model's ids; NULL: not known */
     const sl_vocabulary *vocabulary; /* its files are kept too; NULL: it has none */
+    const sl_model_texts *texts;     /* NULL: none are known */
     const char *gemm;                /* which kernels and algorithms, for people; may be "" */
     const char *algorithms;          /* list of algorithms on a GPU (machine/algorithm_list.h);
                                         NULL: none */
@@ -147,6 +149,7 @@ typedef struct sl_checkpoint_info {
     const char *given_json; /* the options that were given; NULL: an older version saved it */
     const char *rules_json; /* see saved_rules.h; NULL: all are adamw and none */
     const char *tokenizer;  /* "byte" or a vocabulary's name; NULL: not known */
+    sl_model_texts texts;   /* NULL: not known, or an older version saved it */
     const char *gemm;
     const char *algorithms; /* NULL: another device, our own kernels, or an older version */
     const char *data_fingerprint;

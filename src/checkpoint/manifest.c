@@ -141,6 +141,14 @@ static const sl_field algorithms_fields[] = {
     {0},
 };
 
+/* Behind those, of a model of which such texts are known. */
+static const sl_field texts_fields[] = {
+    SL_FIELD("chat_template", sl_manifest, run.texts.chat, .flags = MAY_MISS),
+    SL_FIELD("generation_config", sl_manifest, run.texts.generation, .flags = MAY_MISS),
+    SL_FIELD("example_template", sl_manifest, run.texts.examples, .flags = MAY_MISS),
+    {0},
+};
+
 /* Behind those, of a run that has evaluated. */
 #define EVAL_FIELD(name, least)                                                                    \
     SL_FIELD(#name, sl_manifest, run.state.name, .low = (least), .flags = SL_FIELD_OPTIONAL)
@@ -165,6 +173,7 @@ void sl_manifest_free(sl_manifest *manifest)
     free((char *)manifest->run.given_json);
     free((char *)manifest->run.rules_json);
     free((char *)manifest->run.tokenizer);
+    sl_model_texts_free(&manifest->run.texts);
     free((char *)manifest->run.gemm);
     free((char *)manifest->run.algorithms);
     free((char *)manifest->run.data_fingerprint);
@@ -218,6 +227,11 @@ static sl_status write_lora(const sl_lora *lora, json_t *model)
     return SL_OK;
 }
 
+static bool has_texts(const sl_model_texts *texts)
+{
+    return texts->chat || texts->generation || texts->examples;
+}
+
 static sl_status write_fields(const sl_manifest *manifest, json_t *root)
 {
     header first = {.version = choose_version(manifest)};
@@ -229,6 +243,8 @@ static sl_status write_fields(const sl_manifest *manifest, json_t *root)
         SL_TRY(sl_fields_write(rules_fields, manifest, root));
     if (manifest->run.algorithms)
         SL_TRY(sl_fields_write(algorithms_fields, manifest, root));
+    if (has_texts(&manifest->run.texts))
+        SL_TRY(sl_fields_write(texts_fields, manifest, root));
     if (manifest->run.state.eval_count > 0)
         SL_TRY(sl_fields_write(eval_fields, manifest, root));
     json_t *model = json_object_get(root, "model");
@@ -312,6 +328,7 @@ static sl_status read_all(const char *path, const char *text, uint64_t bytes, co
     SL_TRY(sl_fields_read(path, root, fields, manifest));
     SL_TRY(sl_fields_read(path, root, rules_fields, manifest));
     SL_TRY(sl_fields_read(path, root, algorithms_fields, manifest));
+    SL_TRY(sl_fields_read(path, root, texts_fields, manifest));
     SL_TRY(sl_fields_read(path, root, eval_fields, manifest));
     if (sl_model_shape_is_llama(&manifest->run.shape))
         SL_TRY(sl_fields_read(path, json_object_get(root, "model"), llama_fields,

@@ -11,8 +11,10 @@
  * vocabulary is read too. Keys that came later: without "precision" a run was fp32; without "given"
  * it is not known which options of "config" were given; without "tokenizer" it was "byte" at
  * vocabulary 257, elsewhere it is not known; without "data_sample" the content of the data is not
- * known; without "lr_decay_lag" it is 1; without "run" the run has no id; without "block_xxh3_64"
- * the checksums of a file's blocks are made when the file is read and compared with its "xxh3_128".
+ * known; without "chat_template", "generation_config" and "example_template" such texts
+ * are not known; without "lr_decay_lag" it is 1; without "run" the run has no id; without
+ * "block_xxh3_64" the checksums of a file's blocks are made when the file is read and compared with
+ * its "xxh3_128".
  */
 #ifndef SL_CHECKPOINT_MANIFEST_H
 #define SL_CHECKPOINT_MANIFEST_H

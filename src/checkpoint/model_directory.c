@@ -27,7 +27,10 @@ static sl_status open_weights(const char *path, sl_model_directory *source)
     if (!source->directory)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
     source->path = source->directory;
-    return SL_OK;
+    const sl_status status = sl_model_texts_read(path, &source->texts);
+    if (status != SL_OK)
+        free(source->directory);
+    return status;
 }
 
 static sl_status open_checkpoint(const char *path, bool has_manifest, bool checks_all,
@@ -36,6 +39,7 @@ static sl_status open_checkpoint(const char *path, bool has_manifest, bool check
     SL_TRY(sl_checkpoint_open_parameters(path, has_manifest, checks_all, &source->checkpoint));
     source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
     source->tokenizer = sl_checkpoint_describe(source->checkpoint)->tokenizer;
+    source->texts = sl_checkpoint_describe(source->checkpoint)->texts; /* borrowed */
     source->path = sl_checkpoint_describe(source->checkpoint)->path;
     return SL_OK;
 }
@@ -105,6 +109,8 @@ sl_status sl_model_directory_add_adapter(sl_model_directory *source, const char 
 
 void sl_model_directory_close(sl_model_directory *source)
 {
+    if (source->directory)
+        sl_model_texts_free(&source->texts);
     free(source->directory);
     sl_checkpoint_close(source->checkpoint);
     sl_model_pieces_close(source->pieces);
@@ -185,6 +191,8 @@ static sl_status load_selected(const sl_model_directory *source, const sl_tensor
         status = are_adapters
                      ? sl_adapter_import(source->adapter, self.tensors, self.count, &selected)
                      : load_all(source, self.tensors, self.count, &selected);
+    if (status == SL_OK && !are_adapters && source->adapter)
+        status = sl_adapter_import_saved(source->adapter, self.tensors, self.count, &selected);
     free(self.tensors);
     free(self.places);
     return status;

@@ -17,6 +17,7 @@ typedef struct sl_model_directory {
     const sl_engine_ranks *open_ranks; /* that hold it together; NULL: this process alone does */
     sl_model_shape shape;
     const char *tokenizer;      /* of the checkpoint; NULL: not known, as of a Hugging Face model */
+    sl_model_texts texts;       /* of the directory, or the checkpoint's */
     struct sl_adapter *adapter; /* of LoRA, from a directory of PEFT's; else NULL */
     const char *path; /* of the checkpoint or model itself: a vocabulary may lie there; NULL: none
                          is open */

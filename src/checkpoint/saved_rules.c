@@ -1,13 +1,16 @@
 /* See saved_rules.h. */
 #include "saved_rules.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "files/files.h"
 #include "files/word_map.h"
 #include "foreign/weights.h"
+#include "manifest.h"
 
 static bool is_listed(sl_rule_id rule)
 {
@@ -73,5 +76,36 @@ sl_status sl_saved_rules_check(const char *path, const char *text, const sl_safe
     SL_TRY(text ? sl_word_map_parse(path, text, &saved) : sl_word_map_open(&saved));
     const sl_status status = compare_rules(path, saved, moments, list);
     sl_word_map_close(saved);
+    return status;
+}
+
+/* NULL where it is not there: all rules are without states then, or the file was removed. */
+static sl_status open_moments(const char *path, sl_safetensors **out_moments)
+{
+    const char *name = sl_manifest_file_name(SL_MANIFEST_MOMENT1);
+    int directory;
+    bool is_there;
+    *out_moments = NULL;
+    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &directory));
+    sl_status status = sl_files_exists(directory, path, name, &is_there);
+    if (status == SL_OK && is_there)
+        status = sl_safetensors_open(directory, path, name, SL_LINKS_REFUSE, out_moments);
+    close(directory);
+    return status;
+}
+
+sl_status sl_saved_rules_find_trained(const char *path, const char *text,
+                                      const sl_tensor_spec *tensors, uint32_t count,
+                                      bool *out_trained)
+{
+    sl_word_map *saved = NULL;
+    sl_safetensors *moments;
+    SL_TRY(open_moments(path, &moments));
+    const sl_status status =
+        text ? sl_word_map_parse(path, text, &saved) : sl_word_map_open(&saved);
+    for (uint32_t i = 0; status == SL_OK && i < count; i++)
+        out_trained[i] = strcmp(find_saved(saved, moments, tensors[i].name), "none") != 0;
+    sl_word_map_close(saved);
+    sl_safetensors_close(moments);
     return status;
 }

@@ -18,4 +18,11 @@ sl_status sl_saved_rules_format(const sl_full_tensors *list, char **out_text);
 sl_status sl_saved_rules_check(const char *path, const char *text, const sl_safetensors *moments,
                                const sl_full_tensors *list);
 
+/* Which of the tensors the run updated whose checkpoint is at `path`: out_trained is [count]. Reads
+ * the header of the file of first moments, if that is there. `text` may be NULL. SL_ERROR_DATA,
+ * SL_ERROR_IO. */
+sl_status sl_saved_rules_find_trained(const char *path, const char *text,
+                                      const sl_tensor_spec *tensors, uint32_t count,
+                                      bool *out_trained);
+
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "busy_line.h"
 #include "command.h"
 #include "config/shares.h"
 #include "report/page.h"
@@ -74,12 +75,13 @@ static sl_status set_item(sl_config *config, const char *item)
     return SL_OK;
 }
 
-/* Shares that were given beside --compare are for the items whose policies take them; those of the
- * item itself, set again once the policy is known, are refused if it does not. */
-static sl_status set_all(sl_config *config, const char *item)
+/* Shares that were given beside --compare are for the items whose policies take them: *out_dropped
+ * are the others. Those of the item itself, set again once the policy is known, are refused if it
+ * does not take them. */
+static sl_status set_all(sl_config *config, const char *item, uint32_t *out_dropped)
 {
     SL_TRY(set_item(config, item));
-    sl_shares_drop(config);
+    *out_dropped = sl_shares_drop(config);
     SL_TRY(set_item(config, item));
     const sl_status status = sl_shares_check(config);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "--compare %s", item);
@@ -132,7 +134,8 @@ static sl_status plan_item(const sl_trainer *trainer, compared *out)
     sl_trainer changed;
     sl_plan_stages stages = {0};
     sl_refusal refusal = {0};
-    SL_TRY(set_all(&config, out->name));
+    uint32_t dropped;
+    SL_TRY(set_all(&config, out->name, &dropped));
     sl_status status = sl_preparation_vary(trainer, &config, &changed);
     out->has_stages = config.pp > 1;
     if (status == SL_OK)
@@ -243,23 +246,34 @@ static sl_status name_items(const sl_config_list *list, compared *items)
     return SL_OK;
 }
 
-/* A plan that does not fit takes long, because the search then looks for what would fit. */
-static void show_current(const sl_config *config, const compared *items, uint32_t index,
-                         uint32_t count)
+/* Before the first plan, which may take long: refuses an item that means nothing, and warns of a
+ * share that no item takes. */
+static sl_status check_items(const sl_config *config, const compared *items, uint32_t count)
 {
-    char text[SETTING_BYTES + 64];
-    if (config->quiet || !sl_terminal_is_live(stderr))
-        return;
-    snprintf(text, sizeof text, "planning %s (%u of %u)", items[index].name, index + 1, count);
-    sl_terminal_draw(stderr, text);
+    uint32_t by_all = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        sl_config changed = *config; /* a copy that owns nothing */
+        uint32_t dropped;
+        SL_TRY(set_all(&changed, items[i].name, &dropped));
+        by_all &= dropped;
+    }
+    sl_shares_warn(by_all);
+    return SL_OK;
 }
 
-static void hide_current(const sl_config *config)
+/* A plan that does not fit takes long, because the search then looks for what would fit. */
+static sl_status plan_items(const sl_trainer *trainer, compared *items, uint32_t count)
 {
-    if (config->quiet || !sl_terminal_is_live(stderr))
-        return;
-    sl_terminal_draw(stderr, "");
-    sl_terminal_forget_line();
+    char text[SETTING_BYTES + 64] = "";
+    sl_busy_line line;
+    sl_status status = SL_OK;
+    sl_busy_line_begin(&line, trainer->config, text, stderr);
+    for (uint32_t i = 0; i < count && status == SL_OK; i++) {
+        snprintf(text, sizeof text, "planning %s (%u of %u)", items[i].name, i + 1, count);
+        status = plan_item(trainer, &items[i]);
+    }
+    sl_busy_line_end(&line);
+    return status;
 }
 
 sl_status sl_compare_print(const sl_trainer *trainer)
@@ -269,11 +283,10 @@ sl_status sl_compare_print(const sl_trainer *trainer)
     if (!items)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare %u plans", count);
     sl_status status = name_items(&trainer->config->compare, items);
-    for (uint32_t i = 0; i < count && status == SL_OK; i++) {
-        show_current(trainer->config, items, i, count);
-        status = plan_item(trainer, &items[i]);
-    }
-    hide_current(trainer->config);
+    if (status == SL_OK)
+        status = check_items(trainer->config, items, count);
+    if (status == SL_OK)
+        status = plan_items(trainer, items, count);
     if (status == SL_OK && trainer->config->json)
         status = print_json(items, count);
     else if (status == SL_OK)

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "busy_line.h"
 #include "command.h"
 #include "held_warnings.h"
 #include "meter.h"
-#include "opening_line.h"
 #include "rank.h"
 #include "terminal.h"
 #include "train/evaluate/evaluation.h"
@@ -18,7 +18,7 @@ static const char partial_note[] = "partial (stopped by a signal): ";
 
 typedef struct progress {
     const sl_config *config;
-    sl_opening_line opening;
+    sl_busy_line opening;
     sl_meter meter;
     bool is_any_done;
 } progress;
@@ -45,7 +45,7 @@ static void show_progress(void *user, const sl_eval_progress *passed)
     progress *self = user;
     char left[SL_METER_TIME_BYTES];
     if (passed->done == 0) { /* loading is over: rates are those of the work */
-        sl_opening_line_end(&self->opening);
+        sl_busy_line_end(&self->opening);
         self->meter = sl_meter_start(self->config, "evaluating", &stopping);
         return;
     }
@@ -100,9 +100,9 @@ static sl_status run(sl_config *config, const volatile sig_atomic_t *stop, sl_ra
     sl_evaluation evaluation;
     const sl_eval_watch watch = {.stop = stop, .passed = show_progress, .user = &self};
     SL_TRY(sl_loading_meet_ranks(config, SL_CONFIG_EVAL, stop, ranks));
-    sl_opening_line_begin(&self.opening, config, NULL);
+    sl_busy_line_begin_opening(&self.opening, config, NULL);
     const sl_status status = sl_evaluation_run(config, ranks, &watch, &evaluation);
-    sl_opening_line_end(&self.opening);
+    sl_busy_line_end(&self.opening);
     sl_terminal_end_line();
     SL_TRY(status);
     SL_TRY(sl_held_warnings_compare(ranks->world));

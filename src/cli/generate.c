@@ -9,14 +9,13 @@
 #include <unistd.h>
 
 #include "base/plural.h"
+#include "busy_line.h"
 #include "command.h"
 #include "held_warnings.h"
-#include "opening_line.h"
 #include "prompt.h"
 #include "rank.h"
 #include "signals.h"
 #include "terminal.h"
-#include "train/data/example_form.h"
 #include "train/loading/loading.h"
 
 /* What a sample said before its turn to be printed came. */
@@ -28,9 +27,9 @@ typedef struct waiting_text {
 
 typedef struct printer {
     const sl_config *config;
-    char *template_text;        /* of --template, or NULL */
-    const sl_prompt *given;     /* of the command line */
-    const sl_prompt *prompt;    /* still to be printed before a sample; NULL: it is not */
+    const sl_prompt *given; /* of the command line */
+    const char *prompt;     /* still to be printed before a sample; NULL: it is not */
+    uint64_t prompt_bytes;
     waiting_text *waiting;      /* [samples] */
     uint32_t current;           /* the sample that is printed as it comes */
     bool is_terminal, is_begun; /* of the current sample: something was printed */
@@ -73,7 +72,7 @@ static void begin_sample(printer *self)
     if (self->config->samples > 1)
         printf("=== sample %" PRIu32 " ===\n", self->current + 1);
     if (self->prompt)
-        print_text(self, self->prompt->text, self->prompt->bytes);
+        print_text(self, self->prompt, self->prompt_bytes);
 }
 
 static sl_status keep_text(waiting_text *waiting, const char *bytes, uint64_t byte_count)
@@ -138,7 +137,6 @@ static sl_status open_printer(const sl_config *config, const sl_prompt *prompt, 
 {
     self->given = prompt;
     self->is_terminal = isatty(STDOUT_FILENO) == 1;
-    self->prompt = config->quiet ? NULL : prompt;
     self->waiting = calloc(config->samples, sizeof *self->waiting);
     if (!self->waiting)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of samples");
@@ -150,7 +148,6 @@ static void close_printer(printer *self)
     for (uint64_t i = 0; self->waiting && i < self->config->samples; i++)
         free(self->waiting[i].bytes);
     free(self->waiting);
-    free(self->template_text);
 }
 
 /* ---- speed ---- */
@@ -196,13 +193,11 @@ static void restart_printer(printer *self)
     self->waiting[0].is_over = false;
 }
 
-static sl_status answer_line(sl_generator *generator, printer *self, sl_prompt *line)
+static sl_status answer_line(sl_generator *generator, printer *self, const sl_prompt *line)
 {
     restart_printer(self);
-    if (line->bytes > 0) {
-        SL_TRY(sl_prompt_put_into(self->template_text, line));
+    if (line->bytes > 0)
         SL_TRY(sl_generator_start(generator, line->text, line->bytes));
-    }
     sl_signals_watch(&stopping);
     return sl_generator_run(generator);
 }
@@ -261,11 +256,13 @@ static sl_status generate_texts(sl_config *config, sl_ranks *ranks,
                              .ranks = ranks};
     if (!sl_ranks_is_first(ranks))
         args.sink = (sl_generate_sink){drop_text, drop_end, NULL};
-    sl_opening_line line;
-    sl_opening_line_begin(&line, config, NULL);
+    sl_busy_line line;
+    sl_busy_line_begin_opening(&line, config, NULL);
     sl_status status = sl_generator_open(&args, &generator);
-    sl_opening_line_end(&line);
+    sl_busy_line_end(&line);
     SL_TRY(status);
+    if (!config->quiet)
+        self->prompt = sl_generator_prompt(generator, &self->prompt_bytes);
     sl_signals_watch(&stopping);
     status = run_texts(&args, generator, self);
     if (status == SL_OK)
@@ -280,10 +277,6 @@ static sl_status run(sl_config *config, const volatile sig_atomic_t *stop, sl_ra
     printer self = {.config = config};
     SL_TRY(sl_loading_meet_ranks(config, SL_CONFIG_GENERATE, stop, ranks));
     sl_status status = sl_prompt_read(config, ranks, &prompt);
-    if (status == SL_OK)
-        status = sl_examples_read_template(config, &self.template_text);
-    if (status == SL_OK && !config->interactive)
-        status = sl_prompt_put_into(self.template_text, &prompt);
     if (status == SL_OK)
         status = open_printer(config, &prompt, &self);
     if (status == SL_OK)

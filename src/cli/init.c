@@ -14,13 +14,13 @@
 #include "base/bits.h"
 #include "base/log.h"
 #include "base/plural.h"
+#include "busy_line.h"
 #include "command.h"
 #include "config/config_copy.h"
 #include "config/config_json.h"
 #include "config/fine_tuning.h"
 #include "files/output_file.h"
 #include "foreign/deepspeed/config_file.h"
-#include "opening_line.h"
 #include "recipe.h"
 #include "recipe_data.h"
 #include "search/search.h"
@@ -544,7 +544,7 @@ static sl_status make(const sl_config *config)
     const sl_recipe *recipe;
     json_t *values = NULL;
     sl_config merged = {0};
-    sl_opening_line line;
+    sl_busy_line line;
     fitted found;
     SL_TRY(sl_recipe_find(config->recipe, &recipe));
     snprintf(path, sizeof path, "%s.json", recipe->name);
@@ -554,10 +554,10 @@ static sl_status make(const sl_config *config)
     sl_status status = sl_config_init(&merged);
     if (status == SL_OK)
         status = merge(recipe, values, &merged);
-    sl_opening_line_begin_planning(&line, config);
+    sl_busy_line_begin(&line, config, "planning", NULL);
     if (status == SL_OK)
         status = fit(&merged, values, &found);
-    sl_opening_line_end(&line);
+    sl_busy_line_end(&line);
     if (status == SL_OK)
         status = write_configuration(recipe, &merged, &found, values, output);
     sl_config_clear(&merged);

@@ -104,7 +104,7 @@ sl_status sl_command_print_json(const json_t *object, int digits)
 
 /* ---- the first word ---- */
 
-static void print_remark(sl_log_level level, const char *line, void *user)
+static void print_remark(void *user, sl_log_level level, const char *line)
 {
     (void)user;
     if (level == SL_LOG_WARNING && (leave_warning(line) || sl_held_warnings_take(line)))
@@ -112,10 +112,10 @@ static void print_remark(sl_log_level level, const char *line, void *user)
     sl_terminal_say(level == SL_LOG_WARNING ? SL_TERMINAL_WARNING : SL_TERMINAL_PLAIN, "%s", line);
 }
 
-static void print_warning(sl_log_level level, const char *line, void *user)
+static void print_warning(void *user, sl_log_level level, const char *line)
 {
     if (level == SL_LOG_WARNING)
-        print_remark(level, line, user);
+        print_remark(user, level, line);
 }
 
 void sl_command_keep_notes(void)

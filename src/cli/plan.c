@@ -4,10 +4,10 @@
 
 #include "base/log.h"
 #include "base/plural.h"
+#include "busy_line.h"
 #include "command.h"
 #include "compare.h"
 #include "device/device.h"
-#include "opening_line.h"
 #include "plan_cluster.h"
 #include "plan_ranks.h"
 #include "report/explain.h"
@@ -268,10 +268,10 @@ static void report_overflow(const sl_trainer *trainer, const sl_refusal *refusal
 static sl_status draw_stages(sl_config *config, sl_trainer *trainer, sl_plan_stages *stages)
 {
     sl_refusal refusal;
-    sl_opening_line line;
-    sl_opening_line_begin_planning(&line, config);
+    sl_busy_line line;
+    sl_busy_line_begin(&line, config, "planning", NULL);
     sl_status status = sl_plan_stages_draw(trainer, stages, &refusal);
-    sl_opening_line_end(&line);
+    sl_busy_line_end(&line);
     if (status == SL_ERROR_FIT && config->report)
         report_overflow(trainer, &refusal);
     if (status == SL_ERROR_FIT && config->json)

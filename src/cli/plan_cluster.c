@@ -9,12 +9,12 @@
 
 #include "base/log.h"
 #include "base/plural.h"
+#include "busy_line.h"
 #include "cluster/job_rules.h"
 #include "cluster/rank_counts.h"
 #include "comm/comm.h"
 #include "command.h"
 #include "config/lora.h"
-#include "opening_line.h"
 #include "report/cluster_page.h"
 #include "report/page.h"
 #include "run_config.h"
@@ -575,12 +575,12 @@ static sl_status find(sl_cluster_question *question, result *out)
 
 static sl_status answer(const sl_config *config, sl_cluster_question *question, result *out)
 {
-    sl_opening_line line;
-    sl_opening_line_begin_planning(&line, config);
+    sl_busy_line line;
+    sl_busy_line_begin(&line, config, "planning", NULL);
     sl_status status = find(question, out);
     if (status == SL_ERROR_FIT)
         status = refuse(question, &out->answer);
-    sl_opening_line_end(&line);
+    sl_busy_line_end(&line);
     if (status == SL_OK)
         status = tell(config, question, out);
     if (status == SL_OK && config->write_config)

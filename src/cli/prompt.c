@@ -12,7 +12,6 @@
 #include "base/stop.h"
 #include "comm/environment.h"
 #include "files/files.h"
-#include "text/example.h"
 
 enum { FIRST_CAPACITY = 1 << 12 };
 
@@ -237,22 +236,6 @@ sl_status sl_prompt_read_line(sl_ranks *ranks, const volatile sig_atomic_t *stop
     if (status != SL_OK)
         sl_prompt_close(out_prompt);
     return status;
-}
-
-sl_status sl_prompt_put_into(const char *template_text, sl_prompt *prompt)
-{
-    sl_example example;
-    if (!template_text)
-        return SL_OK;
-    const sl_status status = sl_example_make_prompt(template_text, prompt->text ? prompt->text : "",
-                                                    prompt->bytes, &example);
-    if (status == SL_OK) {
-        sl_prompt_close(prompt);
-        *prompt = (sl_prompt){example.text, example.bytes};
-        example.text = NULL;
-    }
-    sl_example_free(&example);
-    return status == SL_OK ? SL_OK : sl_status_prefix(status, "--template");
 }
 
 void sl_prompt_close(sl_prompt *prompt)

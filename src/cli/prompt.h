@@ -39,9 +39,6 @@ sl_status sl_prompt_read_line(sl_ranks *ranks, const volatile sig_atomic_t *stop
 /* Whether standard input is a terminal; on a rank, the launcher's counts too. */
 bool sl_prompt_is_typed(void);
 
-/* Puts the prompt into a template (sl_example_make_prompt); NULL: it stays as it is. */
-sl_status sl_prompt_put_into(const char *template_text, sl_prompt *prompt);
-
 /* Of a zeroed one too. */
 void sl_prompt_close(sl_prompt *prompt);
 

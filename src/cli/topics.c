@@ -83,6 +83,23 @@ static const char *const data_lines[] = {
     "out/first",
     NULL};
 
+static const sl_topic_row tuning_rows[] = {
+    {"--init DIR", "the model: a checkpoint, or a directory of Hugging Face"},
+    {"--prompt-key K --response-key K", "what of each JSON object is the prompt, and what is to be "
+                                        "learned"},
+    {"--messages-key K", "in place of both: what holds the messages of a conversation"},
+    {"--template FILE", "how prompt and response, or a message, are written as text; the "
+                        "checkpoint keeps it for generate and eval"},
+    {"--seq N", "room for the longest example: the rest of a row is padding"},
+    {"--lora-rank R", "train adapters (LoRA) alone, with --lr 2e-4; for all weights 1e-5"},
+    {"--epochs N", "in place of --steps"},
+    {0}};
+
+static const char *const tuning_lines[] = {
+    "sluice train --init hf-qwen --data pairs.jsonl --prompt-key question --response-key answer "
+    "--seq 512 --epochs 3 --lora-rank 16 --lr 2e-4 --save tuned",
+    "sluice generate tuned --prompt 'Is it deep?'", NULL};
+
 static const sl_topic_row checkpoint_rows[] = {
     {"--save DIR", "where they go: DIR/step-00001000 and so on, each whole or not there"},
     {"--save-every N", "after every N steps, and after the last one"},
@@ -212,6 +229,14 @@ static const sl_topic topics[] = {
                "documents into training, validation and test.",
      .lines = data_lines,
      .page = "docs/text.md"},
+    {.name = "fine-tuning",
+     .summary = "from a model and examples to a model that answers",
+     .text = "Examples are JSON objects (JSON lines, or one array), each with a prompt and a "
+             "response or with a list of messages. The loss is over what the model is to say.",
+     .rows = tuning_rows,
+     .remark = "sluice init has recipes of whole configurations.",
+     .lines = tuning_lines,
+     .page = "docs/fine-tuning.md"},
     {.name = "models",
      .summary = "the names that --model takes, and their sizes",
      .print = print_models},

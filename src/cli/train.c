@@ -7,12 +7,12 @@
 
 #include "base/plural.h"
 #include "base/workers.h"
+#include "busy_line.h"
 #include "command.h"
 #include "first_use.h"
 #include "held_warnings.h"
 #include "live_report.h"
 #include "measure/cores.h"
-#include "opening_line.h"
 #include "progress.h"
 #include "rank.h"
 #include "signals.h"
@@ -190,7 +190,7 @@ static void print_paths(const sl_config *config)
 static void print_next(const sl_trainer *trainer, const sl_end_report *end)
 {
     const sl_config *config = trainer->config;
-    char save[PATH_MAX], template_file[PATH_MAX], start[32] = "", more[40] = "";
+    char save[PATH_MAX], start[32] = "", more[40] = "";
     if (!config->save || trainer->saved_step != end->step)
         return;
     sl_command_quote(config->save, save, sizeof save);
@@ -203,10 +203,7 @@ static void print_next(const sl_trainer *trainer, const sl_end_report *end)
     printf("go on   sluice %strain --resume --save %s", start, save);
     print_paths(config);
     printf("%s\n", more);
-    if (config->template_file)
-        sl_command_quote(config->template_file, template_file, sizeof template_file);
-    printf("sample  sluice generate %s%s%s --prompt TEXT\n", save,
-           config->template_file ? " --template " : "", config->template_file ? template_file : "");
+    printf("sample  sluice generate %s --prompt TEXT\n", save);
 }
 
 /* `waited`: the share of the time that the run's threads waited for a processor. */
@@ -299,10 +296,10 @@ static sl_status train(sl_config *config, const volatile sig_atomic_t *stop, sl_
 {
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_meet_ranks(trainer, config, stop));
-    sl_opening_line line;
-    sl_opening_line_begin(&line, config, stdout);
+    sl_busy_line line;
+    sl_busy_line_begin_opening(&line, config, stdout);
     const sl_status status = sl_opening_run(config, trainer, &within);
-    sl_opening_line_end(&line);
+    sl_busy_line_end(&line);
     SL_TRY(status);
     if (!config->quiet)
         print_plan(trainer, trainer->runtime->blueprint);
@@ -333,11 +330,11 @@ const sl_command_entry sl_command_train = {
     .options = SL_CONFIG_TRAIN,
     .task = SL_COMMAND_TRAIN,
     .name = "train",
-    .summary = "pretrain or continue",
+    .summary = "pretrain, fine-tune or continue",
     .doc = "Trains a model on --data: from random numbers, from a checkpoint or Hugging Face "
-           "directory (--init), or on from where a run ended (--resume). Plans the whole step "
-           "first and refuses what does not fit, with what would. With --save a signal ends the "
-           "run after its step, saved; a second one at once.",
+           "directory (--init; on examples: sluice help fine-tuning), or on from where a run ended "
+           "(--resume). Plans the step first and refuses what does not fit. With --save a "
+           "signal ends the run after its step, saved; a second one at once.",
     .page = "docs/checkpoints.md",
     .checks_options = true,
     .takes_ranks = true,

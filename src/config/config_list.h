@@ -83,9 +83,12 @@
     X(TEXT, messages_key, "messages-key", "", "KEY", 0, 0, TE, DATA, 0,                            \
       "to fine-tune on conversations: what holds the list of messages, each with role and "        \
       "content")                                                                                   \
-    X(TEXT, template_file, "template", "", "FILE", 0, 0, TGE, DATA, 0,                             \
+    X(TEXT, template_file, "template", "", "none|FILE", 0, 0, TGE, DATA, 0,                        \
       "how an example is written: a text with the marks {prompt} and {response}, or, for each "    \
-      "message, {role} and {content} (a line of each); of generate: what a prompt is put into")    \
+      "message, {role} and {content} (train: a line of each; eval: the checkpoint's). Of "         \
+      "generate: what a prompt is put into (the checkpoint's); none: it stays as it is")           \
+    X(TEXT, system, "system", "", "TEXT", 0, 0, G, DATA, G,                                        \
+      "a message of the role system in front of the prompt, for a template of messages")           \
     X(CHOICE, loss, "loss", "response", "response|all", 0, 0, TE, DATA, 0,                         \
       "of examples: the loss is the mean over responses and the ends of text behind them, or "     \
       "over all tokens")                                                                           \
@@ -93,9 +96,9 @@
       "of examples: whole examples share a row while they fit, or each has a row of its own")      \
     X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, TEK, DATA, K,               \
       "what is a document in plain text")                                                          \
-    X(COUNT, end_of_text, "end-of-text", "auto", "ID", 0, 1e8, TEK, DATA, 0,                       \
+    X(COUNT, end_of_text, "end-of-text", "auto", "ID", 0, 1e8, TGE | K, DATA, 0,                   \
       "the id behind each document (the tokenizer's); files of tokens without an index say by "    \
-      "it alone where documents end")                                                              \
+      "it alone where documents end; of generate: it ends a text, too")                            \
     X(TEXT, cache_dir, "cache-dir", "", "DIR", 0, 0, TE, DATA, 0,                                  \
       "where the ids of text are kept for the next run (sluice in $XDG_CACHE_HOME or ~/.cache)")   \
     X(SWITCH, clean, "clean", "false", NULL, 0, 0, K, DATA, K,                                     \
@@ -108,8 +111,9 @@
       "where rows start: anywhere, one behind the other, or so in a new order each epoch, in "     \
       "which every row comes once")                                                                \
     X(CHOICE, documents, "documents", "join", "join|reset", 0, 0, TE, DATA, 0,                     \
-      "what a token sees of its row: all before it, or (reset) its own document alone, with "      \
-      "positions from 0; a document begins behind each end of text")                               \
+      "what a token sees where several documents (or examples) share a row: join, all that is "    \
+      "before it in the row; reset, its own document alone, with positions counted from 0. A "     \
+      "document begins behind each end of text")                                                   \
     X(TEXT, split, "split", "", "A,B,C", 0, 0, TE, DATA, TE,                                       \
       "shares of the documents of --data for training, validation and test, such as 98,1,1 (all "  \
       "for training): in order; validation is at --eval-every and the end, test at the end")       \
@@ -253,7 +257,8 @@
     X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEDB, MEMORY, TGEDB | I,                    \
       "where the disk tier lives; several share the work")                                         \
     X(CHOICE, precision, "precision", "auto", "fp32|bf16|fp16|auto", 0, 0, TGE, MEMORY, TGE,       \
-      "compute type (bf16 on a GPU, else fp32); master weights and moments are fp32")              \
+      "compute type (bf16 on a GPU, else fp32); masters, the fp32 numbers behind it that updates " \
+      "change, and moments are fp32")                                                              \
     X(CHOICE, recompute, "recompute", "auto", "none|selective|full|auto", 0, 0, T, MEMORY, T,      \
       "activations computed again in the backward pass")                                           \
     X(SIZE, disk_endurance, "disk-endurance", "0", "SIZE", 0, 0, T, MEMORY, 0,                     \

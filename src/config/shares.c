@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "base/log.h"
 #include "base/status.h"
 
 /* A share of something away from the device, and the policies that let the user set it. */
@@ -39,6 +40,8 @@ static const share shares[][2] = {
 
 #undef SHARE
 
+enum { SHARE_COUNT = 2 * sizeof shares / sizeof shares[0] };
+
 static double read_share(const sl_config *config, const share *of)
 {
     return *(const double *)((const char *)config + of->offset);
@@ -54,13 +57,26 @@ static sl_status check_share(const sl_config *config, const share *of)
     return SL_OK;
 }
 
-void sl_shares_drop(sl_config *config)
+uint32_t sl_shares_drop(sl_config *config)
 {
-    for (size_t i = 0; i < 2 * sizeof shares / sizeof shares[0]; i++) {
+    uint32_t dropped = 0;
+    for (uint32_t i = 0; i < SHARE_COUNT; i++) {
         const share *of = &shares[i / 2][i % 2];
-        if (!(1u << config->policy & of->policies))
-            *(double *)((char *)config + of->offset) = 0;
+        if (1u << config->policy & of->policies)
+            continue;
+        dropped |= read_share(config, of) > 0 ? 1u << i : 0;
+        *(double *)((char *)config + of->offset) = 0;
     }
+    return dropped;
+}
+
+void sl_shares_warn(uint32_t dropped)
+{
+    for (uint32_t i = 0; i < SHARE_COUNT; i++)
+        if (dropped & 1u << i)
+            sl_log_write(SL_LOG_WARNING,
+                         "%s is for --policy %s, and no plan of --compare has it: it has no effect",
+                         shares[i / 2][i % 2].name, shares[i / 2][i % 2].policy_names);
 }
 
 sl_status sl_shares_check(const sl_config *config)

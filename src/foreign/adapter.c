@@ -15,13 +15,14 @@
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
-static const char NAME_START[] = "base_model.model.";
-
 struct sl_adapter {
     char *path;
     const sl_model_names *names;
     sl_safetensors *file;
     sl_lora lora;
+    bool is_tied;                              /* the model's head reads the table of ids */
+    uint32_t saved_count;                      /* tensors that were trained whole */
+    const sl_safetensors_tensor *table, *head; /* of them those of a tied model, or NULL */
 };
 
 /* ---- adapter_config.json ---- */
@@ -57,7 +58,6 @@ static sl_status refuse_more(const char *path, const json_t *root)
                                        "use_bdlora",
                                        "bias",
                                        "lora_bias",
-                                       "modules_to_save",
                                        "rank_pattern",
                                        "alpha_pattern",
                                        "layer_replication",
@@ -86,7 +86,7 @@ static sl_status refuse_other_base(const char *path, const json_t *root)
     return SL_OK;
 }
 
-static sl_status read_root(const char *path, const json_t *root, sl_lora *lora)
+static sl_status read_root(const char *path, const json_t *root, sl_adapter *adapter)
 {
     config read;
     SL_TRY(sl_fields_read(path, root, config_fields, &read));
@@ -95,12 +95,12 @@ static sl_status read_root(const char *path, const json_t *root, sl_lora *lora)
                 sl_files_show(path).text, read.type);
     SL_TRY(refuse_more(path, root));
     SL_TRY(refuse_other_base(path, root));
-    lora->rank = read.rank;
-    lora->alpha = read.alpha;
+    adapter->lora.rank = read.rank;
+    adapter->lora.alpha = read.alpha;
     return SL_OK;
 }
 
-static sl_status read_config(int directory, const char *directory_path, sl_lora *lora)
+static sl_status read_config(int directory, const char *directory_path, sl_adapter *adapter)
 {
     json_t *root = NULL;
     char *path = NULL;
@@ -108,7 +108,7 @@ static sl_status read_config(int directory, const char *directory_path, sl_lora 
         sl_json_file_read(directory, directory_path, SL_ADAPTER_CONFIG, CONFIG_BYTES_MAX, &root));
     sl_status status = sl_files_join_path(directory_path, SL_ADAPTER_CONFIG, &path);
     if (status == SL_OK)
-        status = read_root(path, root, lora);
+        status = read_root(path, root, adapter);
     free(path);
     json_decref(root);
     return status;
@@ -121,9 +121,9 @@ static sl_status read_config(int directory, const char *directory_path, sl_lora 
 static bool find_layer(const sl_model_names *names, const char *name, const char *ending,
                        size_t capacity, char *out_layer)
 {
-    const size_t start = sizeof NAME_START - 1, prefix = strlen(names->prefix);
+    const size_t start = sizeof SL_ADAPTER_NAME_START - 1, prefix = strlen(names->prefix);
     const size_t length = strlen(name), end = strlen(ending);
-    if (length <= start + prefix + end + 1 || strncmp(name, NAME_START, start) != 0 ||
+    if (length <= start + prefix + end + 1 || strncmp(name, SL_ADAPTER_NAME_START, start) != 0 ||
         strncmp(name + start, names->prefix, prefix) != 0 ||
         strcmp(name + length - end, ending) != 0 || name[length - end - 1] != '.')
         return false;
@@ -157,6 +157,70 @@ static sl_status add_target(const sl_adapter *adapter, const char *target, sl_lo
     return SL_OK;
 }
 
+/* ---- what was trained whole ---- */
+
+static const char head_name[] = "lm_head.weight";
+
+/* Our name of a tensor of the model, or NULL. */
+static const char *find_model_name(const sl_model_names *names, const char *name)
+{
+    const size_t start = sizeof SL_ADAPTER_NAME_START - 1, prefix = strlen(names->prefix);
+    if (strncmp(name, SL_ADAPTER_NAME_START, start) != 0)
+        return NULL;
+    const char *rest = name + start;
+    return strncmp(rest, names->prefix, prefix) == 0 ? rest + prefix : rest;
+}
+
+/* True if the tensor is a norm, a table or a head that was trained whole. */
+static bool take_saved(sl_adapter *adapter, const sl_safetensors_tensor *tensor)
+{
+    const char *name = find_model_name(adapter->names, tensor->name);
+    if (!name)
+        return false;
+    const bool is_head = adapter->is_tied && strcmp(name, head_name) == 0;
+    const sl_tensor_kind *kind = is_head ? NULL : sl_model_tensors_named(adapter->names, name);
+    if (!is_head && (!kind || kind->is_linear))
+        return false;
+    if (is_head)
+        adapter->head = tensor;
+    else if (adapter->is_tied && kind->rows == SL_SIZE_VOCAB)
+        adapter->table = tensor;
+    adapter->saved_count++;
+    return true;
+}
+
+static sl_status compare_head(const sl_adapter *adapter, bool *out_is_same)
+{
+    enum { BLOCK = 2048 };
+    float table[BLOCK], head[BLOCK];
+    const uint64_t count = adapter->table->element_count;
+    *out_is_same = count == adapter->head->element_count;
+    for (uint64_t done = 0; *out_is_same && done < count; done += BLOCK) {
+        const uint64_t part = count - done < BLOCK ? count - done : BLOCK;
+        SL_TRY(sl_safetensors_read(adapter->file, adapter->table, done, part, table));
+        SL_TRY(sl_safetensors_read(adapter->file, adapter->head, done, part, head));
+        *out_is_same = memcmp(table, head, part * sizeof *table) == 0;
+    }
+    return SL_OK;
+}
+
+/* PEFT may train a table and leave the head as it was, or train both apart: then the model is tied
+ * no more. */
+static sl_status check_tie(const sl_adapter *adapter)
+{
+    bool is_same = !adapter->table && !adapter->head;
+    if (adapter->table && adapter->head)
+        SL_TRY(compare_head(adapter, &is_same));
+    if (!is_same)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: the head of this model reads its table of ids, and here they differ: adapters "
+                "are read that have both and equal (ensure_weight_tying in PEFT's LoraConfig)",
+                sl_files_show(adapter->file->file.path).text);
+    return SL_OK;
+}
+
+/* ---- opening ---- */
+
 /* Targets, from the names of all tensors. */
 static sl_status list_targets(sl_adapter *adapter)
 {
@@ -166,6 +230,8 @@ static sl_status list_targets(sl_adapter *adapter)
         const bool is_adapter = find_layer(adapter->names, name, SL_LORA_A, sizeof layer, layer) ||
                                 find_layer(adapter->names, name, SL_LORA_B, sizeof layer, layer);
         const char *target = is_adapter ? skip_block(adapter->names, layer) : NULL;
+        if (!is_adapter && take_saved(adapter, &adapter->file->tensors[i]))
+            continue;
         if (target == NULL)
             SL_FAIL(SL_ERROR_DATA,
                     "%s: tensor \"%s\" is no adapter of a linear layer in a block of a %s",
@@ -173,10 +239,10 @@ static sl_status list_targets(sl_adapter *adapter)
                     adapter->names->title);
         SL_TRY(add_target(adapter, target, &adapter->lora));
     }
-    if (adapter->file->tensor_count == 0)
+    if (adapter->file->tensor_count == adapter->saved_count)
         SL_FAIL(SL_ERROR_DATA, "%s: holds no adapters",
                 sl_files_show(adapter->file->file.path).text);
-    return SL_OK;
+    return check_tie(adapter);
 }
 
 bool sl_adapter_find_layer(const sl_model_shape *shape, const sl_foreign_tensor *tensor,
@@ -187,9 +253,9 @@ bool sl_adapter_find_layer(const sl_model_shape *shape, const sl_foreign_tensor 
     if (!tensor->is_linear || !sl_model_tensors_is_of_layer(tensor) || shape->lora.rank == 0)
         return false;
     snprintf(out_layer->name, sizeof out_layer->name, "%.*s", (int)(end - name.text), name.text);
-    snprintf(out_layer->a, sizeof out_layer->a, "%s%s%s." SL_LORA_A, NAME_START,
+    snprintf(out_layer->a, sizeof out_layer->a, "%s%s%s." SL_LORA_A, SL_ADAPTER_NAME_START,
              tensor->names->prefix, out_layer->name);
-    snprintf(out_layer->b, sizeof out_layer->b, "%s%s%s." SL_LORA_B, NAME_START,
+    snprintf(out_layer->b, sizeof out_layer->b, "%s%s%s." SL_LORA_B, SL_ADAPTER_NAME_START,
              tensor->names->prefix, out_layer->name);
     return sl_lora_adapts(&shape->lora, out_layer->name);
 }
@@ -200,7 +266,7 @@ static sl_status open_files(sl_adapter *adapter)
 {
     int directory;
     SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, adapter->path, SL_LINKS_FOLLOW, &directory));
-    sl_status status = read_config(directory, adapter->path, &adapter->lora);
+    sl_status status = read_config(directory, adapter->path, adapter);
     if (status == SL_OK)
         status = sl_safetensors_open(directory, adapter->path, SL_ADAPTER_WEIGHTS, SL_LINKS_FOLLOW,
                                      &adapter->file);
@@ -222,6 +288,7 @@ sl_status sl_adapter_open(const char *directory, const sl_model_shape *shape,
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to open adapters");
     }
     adapter->names = names;
+    adapter->is_tied = !shape->is_untied;
     sl_status status = open_files(adapter);
     if (status == SL_OK)
         status = list_targets(adapter);
@@ -278,7 +345,8 @@ static sl_status find_source(const sl_adapter *adapter, const sl_full_tensor *fu
                              sl_weights_tensor *out)
 {
     char name[SL_ADAPTER_NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s%s", NAME_START, adapter->names->prefix, full->name);
+    snprintf(name, sizeof name, "%s%s%s", SL_ADAPTER_NAME_START, adapter->names->prefix,
+             full->name);
     return sl_adapter_find(adapter, name, full->shape[1], full->shape[0], out);
 }
 
@@ -310,10 +378,10 @@ static sl_status check_tensors(const sl_adapter *adapter, const sl_full_tensors 
         if (from.tensor->element_count > *out_largest)
             *out_largest = from.tensor->element_count;
     }
-    if (list->count != adapter->file->tensor_count)
-        SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but the model has %u adapters",
-                sl_files_show(adapter->file->file.path).text, adapter->file->tensor_count,
-                list->count);
+    const uint32_t count = adapter->file->tensor_count - adapter->saved_count;
+    if (list->count != count)
+        SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors of adapters, but the model has %u",
+                sl_files_show(adapter->file->file.path).text, count, list->count);
     return SL_OK;
 }
 
@@ -337,6 +405,44 @@ sl_status sl_adapter_import(const sl_adapter *adapter, const sl_tensor_spec *ten
     sl_full_tensors *list;
     SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
     const sl_status status = import_all(adapter, list, io);
+    sl_full_tensors_close(list);
+    return status;
+}
+
+/* ---- tensors that were trained whole ---- */
+
+bool sl_adapter_find_saved(const sl_adapter *adapter, const char *name,
+                           sl_weights_tensor *out_tensor)
+{
+    char stored[SL_ADAPTER_NAME_BYTES];
+    const sl_weights_name whole = sl_weights_whole_name(adapter->names, name);
+    snprintf(stored, sizeof stored, SL_ADAPTER_NAME_START "%s", whole.text);
+    *out_tensor = (sl_weights_tensor){adapter->file, sl_safetensors_find(adapter->file, stored)};
+    return out_tensor->tensor != NULL;
+}
+
+static sl_status import_saved(const sl_adapter *adapter, const sl_full_tensors *list,
+                              const sl_tensor_io *io)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_full_tensor *full = &list->items[i];
+        sl_weights_tensor from;
+        if (!sl_adapter_find_saved(adapter, full->name, &from))
+            continue;
+        SL_TRY(sl_full_tensors_check(full, from.file, from.tensor));
+        SL_TRY(sl_full_tensors_load(list, full, from.file, from.tensor, SL_GROUP_PARAM, io));
+    }
+    return SL_OK;
+}
+
+sl_status sl_adapter_import_saved(const sl_adapter *adapter, const sl_tensor_spec *tensors,
+                                  uint32_t tensor_count, const sl_tensor_io *io)
+{
+    sl_full_tensors *list;
+    if (adapter->saved_count == 0)
+        return SL_OK;
+    SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
+    const sl_status status = import_saved(adapter, list, io);
     sl_full_tensors_close(list);
     return status;
 }
@@ -383,18 +489,20 @@ static json_t *list_modules(const sl_model_shape *shape)
     return list;
 }
 
-sl_status sl_adapter_format_config(const sl_model_shape *shape, const char *base, double dropout,
+sl_status sl_adapter_format_config(const sl_model_shape *shape, const sl_adapter_facts *facts,
                                    char **out_text)
 {
     const sl_model_names *names = sl_model_names_of(shape);
     json_t *modules = list_modules(shape);
     json_t *root =
         json_pack("{s:s, s:s, s:s?, s:I, s:f, s:f, s:o, s:b, s:s, s:b, s:b}", "peft_type", "LORA",
-                  "task_type", "CAUSAL_LM", "base_model_name_or_path", base, "r",
+                  "task_type", "CAUSAL_LM", "base_model_name_or_path", facts->base, "r",
                   (json_int_t)shape->lora.rank, "lora_alpha", shape->lora.alpha, "lora_dropout",
-                  dropout, "target_modules", modules, "fan_in_fan_out", !names->is_out_in, "bias",
-                  "none", "init_lora_weights", 1, "inference_mode", 1);
-    char *text = root ? sl_json_file_dump(root, JSON_INDENT(2)) : NULL;
+                  facts->dropout, "target_modules", modules, "fan_in_fan_out", !names->is_out_in,
+                  "bias", "none", "init_lora_weights", 1, "inference_mode", 1);
+    const bool is_whole = root && (json_array_size(facts->saved) == 0 ||
+                                   json_object_set(root, "modules_to_save", facts->saved) == 0);
+    char *text = is_whole ? sl_json_file_dump(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for an " SL_ADAPTER_CONFIG);

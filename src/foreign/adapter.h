@@ -5,9 +5,10 @@
  * and
  * ".lora_A.weight" [rank, in] or ".lora_B.weight" [out, rank]: both are laid across here, whichever
  * way round the model has its linear weights. Which layers have adapters is taken from the names of
- * the tensors, so target_modules may be anything; every block has the same ones. A key of
- * adapter_config.json that asks for what is not computed here (DoRA, rsLoRA, biases, other ranks by
- * layer) is refused by name.
+ * the tensors, so target_modules may be anything; every block has the same ones. Norms, tables and
+ * heads that were trained whole beside them (modules_to_save) stand there under their names in the
+ * whole model. A key of adapter_config.json that asks for what is not computed here (DoRA, rsLoRA,
+ * biases, other ranks by layer) is refused by name.
  */
 #ifndef SL_FOREIGN_ADAPTER_H
 #define SL_FOREIGN_ADAPTER_H
@@ -18,6 +19,7 @@
 
 #define SL_ADAPTER_CONFIG "adapter_config.json"
 #define SL_ADAPTER_WEIGHTS "adapter_model.safetensors"
+#define SL_ADAPTER_NAME_START "base_model.model."
 
 typedef struct sl_adapter sl_adapter;
 
@@ -41,6 +43,16 @@ const char *sl_adapter_path(const sl_adapter *adapter);
 sl_status sl_adapter_import(const sl_adapter *adapter, const sl_tensor_spec *tensors,
                             uint32_t tensor_count, const sl_tensor_io *io);
 
+/* A tensor of the model, by our name, that was trained whole; false: the file has none. */
+bool sl_adapter_find_saved(const sl_adapter *adapter, const char *name,
+                           sl_weights_tensor *out_tensor);
+
+/* Writes all of these over those of the base, through `io->write`; `tensors` are the model's
+ * without its adapters, or those that a rank has. SL_ERROR_DATA: one has another shape.
+ * SL_ERROR_IO. */
+sl_status sl_adapter_import_saved(const sl_adapter *adapter, const sl_tensor_spec *tensors,
+                                  uint32_t tensor_count, const sl_tensor_io *io);
+
 /* The layer that an adapter stands beside, as "layers.0.self_attn.q_proj", and its two tensors as
  * PEFT names them. */
 enum { SL_ADAPTER_NAME_BYTES = 128 };
@@ -59,9 +71,15 @@ bool sl_adapter_find_layer(const sl_model_shape *shape, const sl_foreign_tensor 
 sl_status sl_adapter_find(const sl_adapter *adapter, const char *name, uint64_t rows,
                           uint64_t columns, sl_weights_tensor *out_tensor);
 
-/* The text of an adapter_config.json, with the path of the base model; release it with free().
- * SL_ERROR_SYSTEM: no memory. */
-sl_status sl_adapter_format_config(const sl_model_shape *shape, const char *base, double dropout,
+/* What an adapter_config.json says beside the shape; all borrowed. */
+typedef struct sl_adapter_facts {
+    const char *base; /* the path of the base model; NULL: it has none */
+    double dropout;
+    json_t *saved; /* a list of the modules that were trained whole; it may be empty */
+} sl_adapter_facts;
+
+/* The text of an adapter_config.json; release it with free(). SL_ERROR_SYSTEM: no memory. */
+sl_status sl_adapter_format_config(const sl_model_shape *shape, const sl_adapter_facts *facts,
                                    char **out_text);
 
 #endif

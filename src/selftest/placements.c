@@ -20,7 +20,7 @@ static sl_status give_rows(void *user, uint64_t first_row, uint32_t row_count, u
 }
 
 /* The training is no run: what it notes and warns of is no news. */
-static void drop_line(sl_log_level level, const char *line, void *user)
+static void drop_line(void *user, sl_log_level level, const char *line)
 {
     (void)level, (void)line, (void)user;
 }

@@ -96,7 +96,8 @@ static sl_status visit_example(const walk *self, const sl_piece *piece, sl_corpu
                              .example = &example,
                              .is_json = true,
                              .ends_document = true,
-                             .end_counts = example.end_counts};
+                             .end_counts = example.end_counts,
+                             .leaves_input = example.leaves_input};
     if (status == SL_OK)
         status = self->visitor->visit(self->visitor->user, part);
     part->text = NULL;

@@ -25,7 +25,8 @@ typedef struct sl_corpus_part {
     sl_hash_value hash;
     const sl_example *example; /* when visited, of examples: whose text it is; else NULL */
     bool is_json, is_empty, ends_document;
-    bool end_counts; /* of an example: its end of text has a part in the loss */
+    bool end_counts;   /* of an example: its end of text has a part in the loss */
+    bool leaves_input; /* likewise: see sl_example */
 } sl_corpus_part;
 
 typedef struct sl_corpus_visitor {

@@ -65,17 +65,19 @@ void sl_example_free(sl_example *example)
 
 /* ---- the template ---- */
 
-enum { CONTEXT, ANSWER, MARK_COUNT }; /* a mark of what stands before, and of what may count */
+/* A mark of what stands before, and of what may count; then one that may be missing. */
+enum { CONTEXT, ANSWER, NEEDED_COUNT, INPUT = NEEDED_COUNT, MARK_COUNT };
 
-static const char *const example_marks[MARK_COUNT] = {"{prompt}", "{response}"};
-static const char *const message_marks[MARK_COUNT] = {"{role}", "{content}"};
+static const char input_key[] = "input";
+static const char *const example_marks[MARK_COUNT] = {"{prompt}", "{response}", "{input}"};
+static const char *const message_marks[MARK_COUNT] = {"{role}", "{content}", NULL};
 
 static const char *const *find_marks(const sl_example_form *form)
 {
     return form->messages_key ? message_marks : example_marks;
 }
 
-static const char *find_template(const sl_example_form *form)
+const char *sl_example_template(const sl_example_form *form)
 {
     if (form->template_text)
         return form->template_text;
@@ -86,7 +88,7 @@ static const char *find_template(const sl_example_form *form)
 static int find_mark(const char *const *marks, const char *at)
 {
     for (int mark = 0; mark < MARK_COUNT; mark++)
-        if (strncmp(at, marks[mark], strlen(marks[mark])) == 0)
+        if (marks[mark] && strncmp(at, marks[mark], strlen(marks[mark])) == 0)
             return mark;
     return MARK_COUNT;
 }
@@ -103,8 +105,8 @@ sl_status sl_example_check_form(const sl_example_form *form)
 {
     const char *const *marks = find_marks(form);
     const char *const *others = form->messages_key ? example_marks : message_marks;
-    const char *text = find_template(form);
-    for (int mark = 0; mark < MARK_COUNT; mark++) {
+    const char *text = sl_example_template(form);
+    for (int mark = 0; mark < NEEDED_COUNT; mark++) {
         const uint32_t count = count_marks(text, marks[mark]);
         if (count == 0)
             SL_FAIL(SL_ERROR_USAGE, "the template has no mark %s", marks[mark]);
@@ -121,7 +123,7 @@ sl_status sl_example_check_form(const sl_example_form *form)
 typedef struct filling {
     piece of[MARK_COUNT];
     bool ends_at_answer; /* nothing of the template follows its text, */
-    bool keeps_space;    /* except the white space at the end of a given template */
+    bool keeps_space;    /* except the white space at the end of the template */
 } filling;
 
 /* The white space at the end of `rest`. */
@@ -136,7 +138,7 @@ static piece find_end_space(const char *rest)
 static sl_status fill_template(const sl_example_form *form, const filling *with, sl_example *to)
 {
     const char *const *marks = find_marks(form);
-    const char *at = find_template(form), *literal = at;
+    const char *at = sl_example_template(form), *literal = at;
     while (*at) {
         const int mark = find_mark(marks, at);
         if (mark == MARK_COUNT) {
@@ -171,35 +173,60 @@ static sl_status read_text(const json_t *object, const char *key, const char *op
     return SL_OK;
 }
 
+/* Left out where the template has no mark for it, or an option has named its key. */
+static sl_status read_input(const sl_example_form *form, const json_t *object, sl_example *to,
+                            piece *out)
+{
+    const json_t *value = json_object_get(object, input_key);
+    const bool is_named =
+        strcmp(form->prompt_key, input_key) == 0 || strcmp(form->response_key, input_key) == 0;
+    if (strstr(sl_example_template(form), example_marks[INPUT]))
+        return value && !json_is_null(value) ? read_text(object, input_key, NULL, out) : SL_OK;
+    to->leaves_input = !is_named && json_string_length(value) > 0;
+    return SL_OK;
+}
+
 static sl_status make_pair(const sl_example_form *form, const json_t *object, sl_example *to)
 {
     filling with = {.of = {[ANSWER] = {.counts = true}}};
     SL_TRY(read_text(object, form->prompt_key, "--prompt-key", &with.of[CONTEXT]));
     SL_TRY(read_text(object, form->response_key, "--response-key", &with.of[ANSWER]));
+    SL_TRY(read_input(form, object, to, &with.of[INPUT]));
     to->end_counts = true;
     return fill_template(form, &with, to);
 }
 
-static bool is_assistant(const piece *role)
+static bool is_role(const piece *role, const char *name)
 {
-    static const char name[] = "assistant";
-    return role->bytes == sizeof name - 1 && memcmp(role->text, name, role->bytes) == 0;
+    return role->bytes == strlen(name) && memcmp(role->text, name, role->bytes) == 0;
+}
+
+/* ShareGPT has other words for the keys, and for two roles. */
+static sl_status read_message(const json_t *message, piece *role, piece *content)
+{
+    static const char *const roles[][2] = {{"human", "user"}, {"gpt", "assistant"}};
+    const bool is_other = !json_object_get(message, "role") && json_object_get(message, "from");
+    SL_TRY(read_text(message, is_other ? "from" : "role", NULL, role));
+    for (int i = 0; is_other && i < 2; i++)
+        if (is_role(role, roles[i][0]))
+            *role = make_piece(roles[i][1]);
+    return read_text(message, is_other ? "value" : "content", NULL, content);
 }
 
 static sl_status add_message(const sl_example_form *form, const json_t *message, bool is_last,
-                             sl_example *to)
+                             sl_example *to, bool *has_answer)
 {
     filling with = {0};
     piece *content = &with.of[ANSWER];
     if (!json_is_object(message))
         SL_FAIL(SL_ERROR_DATA, "has a message that is no object");
-    SL_TRY(read_text(message, "role", NULL, &with.of[CONTEXT]));
-    SL_TRY(read_text(message, "content", NULL, content));
-    with.ends_at_answer = is_assistant(&with.of[CONTEXT]);
-    with.keeps_space = form->template_text && !is_last;
+    SL_TRY(read_message(message, &with.of[CONTEXT], content));
+    with.ends_at_answer = is_role(&with.of[CONTEXT], "assistant");
+    with.keeps_space = !is_last;
     content->counts = with.ends_at_answer;
     content->ends = with.ends_at_answer && !is_last; /* behind the last one is the example's end */
     to->end_counts = content->counts;
+    *has_answer = *has_answer || with.ends_at_answer;
     return fill_template(form, &with, to);
 }
 
@@ -212,12 +239,8 @@ static sl_status make_conversation(const sl_example_form *form, const json_t *ob
     if (!json_is_array(messages) || count == 0)
         SL_FAIL(SL_ERROR_DATA, "has no list of messages under the key \"%s\"",
                 sl_files_show(form->messages_key).text);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *message = json_array_get(messages, i);
-        const char *role = json_string_value(json_object_get(message, "role"));
-        SL_TRY(add_message(form, message, i + 1 == count, to));
-        has_answer = has_answer || strcmp(role, "assistant") == 0;
-    }
+    for (size_t i = 0; i < count; i++)
+        SL_TRY(add_message(form, json_array_get(messages, i), i + 1 == count, to, &has_answer));
     if (!has_answer)
         SL_FAIL(SL_ERROR_DATA, "has no message of the role \"assistant\"");
     return SL_OK;
@@ -239,25 +262,44 @@ sl_status sl_example_make(const sl_example_form *form, const json_t *object,
 
 /* ---- a prompt ---- */
 
-static sl_status fill_prompt(const sl_example_form *form, const piece *prompt, sl_example *to)
+bool sl_example_is_of_messages(const char *template_text)
 {
-    filling with = {.of = {[CONTEXT] = *prompt}, .ends_at_answer = true};
-    SL_TRY(sl_example_check_form(form));
-    if (form->messages_key) {
-        const filling said = {.of = {[CONTEXT] = make_piece("user"), [ANSWER] = *prompt}};
-        SL_TRY(fill_template(form, &said, to));
-        with.of[CONTEXT] = make_piece("assistant");
-    }
+    return strstr(template_text, message_marks[ANSWER]) != NULL;
+}
+
+static sl_status say(const sl_example_form *form, const char *role, const piece *content,
+                     sl_example *to)
+{
+    const filling with = {.of = {[CONTEXT] = make_piece(role), [ANSWER] = *content}};
     return fill_template(form, &with, to);
 }
 
-sl_status sl_example_make_prompt(const char *template_text, const char *prompt, uint64_t bytes,
-                                 sl_example *out_example)
+static sl_status fill_messages(const sl_example_form *form, const sl_example_prompt *prompt,
+                               sl_example *to)
 {
-    const bool is_of_messages = strstr(template_text, message_marks[ANSWER]) != NULL;
+    const filling answer = {.of = {[CONTEXT] = make_piece("assistant")}, .ends_at_answer = true};
+    const piece said = {.text = prompt->text, .bytes = prompt->bytes};
+    if (prompt->system) {
+        const piece system = make_piece(prompt->system);
+        SL_TRY(say(form, "system", &system, to));
+    }
+    SL_TRY(say(form, "user", &said, to));
+    return fill_template(form, &answer, to);
+}
+
+sl_status sl_example_make_prompt(const sl_example_prompt *prompt, sl_example *out_example)
+{
+    const bool is_of_messages = sl_example_is_of_messages(prompt->template_text);
     const sl_example_form form = {.messages_key = is_of_messages ? "" : NULL,
-                                  .template_text = template_text};
-    const piece said = {.text = prompt, .bytes = bytes};
+                                  .template_text = prompt->template_text};
+    const filling with = {.of = {[CONTEXT] = {.text = prompt->text, .bytes = prompt->bytes}},
+                          .ends_at_answer = true};
     *out_example = (sl_example){0};
-    return fill_prompt(&form, &said, out_example);
+    SL_TRY(sl_example_check_form(&form));
+    if (is_of_messages)
+        return fill_messages(&form, prompt, out_example);
+    if (prompt->system)
+        SL_FAIL(SL_ERROR_USAGE, "a system message needs a template of messages, with the marks "
+                                "{role} and {content}");
+    return fill_template(&form, &with, out_example);
 }

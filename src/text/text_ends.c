@@ -33,11 +33,14 @@ static sl_status add_end(const char *path, const json_t *value, uint32_t vocab, 
     return SL_OK;
 }
 
-static sl_status take_ends(const char *path, const json_t *value, uint32_t vocab,
-                           sl_text_ends *ends)
+sl_status sl_text_ends_take(const char *path, const json_t *object, uint32_t vocab,
+                            sl_text_ends *ends)
 {
+    const json_t *value = json_object_get(object, SL_TEXT_ENDS_KEY);
     size_t index;
     json_t *each;
+    if (!value || json_is_null(value))
+        return SL_OK;
     if (!json_is_array(value))
         return add_end(path, value, vocab, ends);
     json_array_foreach(value, index, each) SL_TRY(add_end(path, each, vocab, ends));
@@ -52,9 +55,9 @@ static sl_status read_file(const char *path, uint32_t vocab, sl_text_ends *ends,
     if (!*out_says)
         return SL_OK;
     SL_TRY(sl_json_file_read(AT_FDCWD, NULL, path, FILE_BYTES_MAX, &root));
-    const json_t *value = json_object_get(root, "eos_token_id");
+    const json_t *value = json_object_get(root, SL_TEXT_ENDS_KEY);
     *out_says = value && !json_is_null(value);
-    sl_status status = *out_says ? take_ends(path, value, vocab, ends) : SL_OK;
+    sl_status status = sl_text_ends_take(path, root, vocab, ends);
     json_decref(root);
     return status;
 }

@@ -26,7 +26,7 @@ enum { BLOCK_BYTES = 1 << 20, SUMS_BYTES = 256, MAKE_TRIES = 16 };
 
 /* Changes when the ids or the layout of an entry do. */
 static const char cache_version[] = "sluice token cache 1";
-static const char example_version[] = "examples 2"; /* likewise, of examples */
+static const char example_version[] = "examples 3"; /* likewise, of examples */
 
 /* ---- hashes ---- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "bpe.h"
 #include "corpus.h"
 #include "files/files.h"
@@ -71,6 +72,7 @@ typedef struct encoding {
     uint64_t document_ids, document_bytes;
     sl_hash_stream *document_hash; /* of its text so far; NULL: of JSON lines */
     bool end_is_marked;            /* of the example that is written, its end of text */
+    uint64_t left_input_count;     /* examples whose "input" is left out */
     sl_hash_value whole_hash;      /* of a document that came as one part */
     seen seen;
 } encoding;
@@ -192,6 +194,7 @@ static sl_status write_part(void *user, const sl_corpus_part *part)
     self->document_bytes += part->bytes;
     self->report->text_bytes += part->bytes;
     self->end_is_marked = self->args->documents.form && (!part->end_counts || part->id_count == 0);
+    self->left_input_count += part->leaves_input;
     SL_TRY(hash_part(self, part));
     return part->ends_document ? end_document(self) : SL_OK;
 }
@@ -235,6 +238,16 @@ static void close_encoding(encoding *self)
     free(self);
 }
 
+static void warn_of_inputs(const encoding *self)
+{
+    if (self->left_input_count > 0)
+        sl_log_write(SL_LOG_WARNING,
+                     "%llu example%s a text under \"input\", which is left out: a --template with "
+                     "the mark {input} takes it",
+                     (unsigned long long)self->left_input_count,
+                     self->left_input_count == 1 ? " has" : "s have");
+}
+
 static sl_status run_encoding(encoding *self, const sl_token_writer_args *output,
                               sl_workers *workers)
 {
@@ -257,6 +270,7 @@ static sl_status run_encoding(encoding *self, const sl_token_writer_args *output
                 self->args->documents.path_count > 1 ? " and the files behind it" : "");
     SL_TRY(show_progress(self, self->report->file_bytes, self->report->file_bytes));
     SL_TRY(note_writing(self, sl_token_writer_finish(self->writer)));
+    warn_of_inputs(self);
     self->report->files = sl_token_writer_file_count(self->writer);
     return SL_OK;
 }

@@ -133,7 +133,7 @@ static sl_status find_recorded(sl_trainer *trainer, sl_layout_choice *choice)
 
 /* ---- the search ---- */
 
-static void drop_line(sl_log_level level, const char *line, void *user)
+static void drop_line(void *user, sl_log_level level, const char *line)
 {
     (void)level;
     (void)line;

@@ -139,7 +139,7 @@ static sl_status note_followers(sl_trainer *trainer)
 static sl_status open_data(sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
-    SL_TRY(sl_examples_open(config, &trainer->examples));
+    SL_TRY(sl_examples_open(config, NULL, &trainer->examples));
     const sl_example_form *form = sl_examples_form(&trainer->examples);
     SL_TRY(sl_data_files_open(&config->data, form, &trainer->files, &trainer->tokens));
     return sl_data_files_open(&config->eval_data, form, &trainer->eval_files,
@@ -421,6 +421,37 @@ static sl_status find_end_of_text(sl_trainer *trainer)
             trainer->end_of_text, trainer->shape.vocab);
 }
 
+/* Ids that end a text beside the vocabulary's end: the base's, and what --end-of-text names. */
+static sl_status keep_ends(sl_trainer *trainer)
+{
+    const sl_model_directory *source = &trainer->source;
+    const uint32_t vocab = trainer->shape.vocab, end = (uint32_t)trainer->end_of_text;
+    const bool is_given = trainer->config->end_of_text != SL_CONFIG_UNSET;
+    sl_text_ends ends = {0};
+    if (source->directory)
+        SL_TRY(sl_text_ends_read(source->directory, vocab, &ends));
+    else
+        SL_TRY(sl_model_texts_find_ends(&trainer->texts, "the checkpoint", vocab, &ends));
+    if (is_given && !sl_text_ends_has(&ends, end) && ends.count < SL_TEXT_ENDS_MAX)
+        ends.ids[ends.count++] = end;
+    return is_given || (source->directory && ends.count > 0)
+               ? sl_model_texts_set_ends(&trainer->texts, &ends)
+               : SL_OK;
+}
+
+/* What a checkpoint keeps beside weights and vocabulary. */
+static sl_status keep_texts(sl_trainer *trainer)
+{
+    const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
+    const sl_example_form *form = sl_examples_form(&trainer->examples);
+    SL_TRY(sl_model_texts_copy(checkpoint ? &sl_checkpoint_describe(checkpoint)->texts
+                                          : &trainer->source.texts,
+                               &trainer->texts));
+    if (form)
+        SL_TRY(sl_model_texts_set_examples(&trainer->texts, sl_example_template(form)));
+    return keep_ends(trainer);
+}
+
 /* From here on the data are ids. Of text that a plan never reads, its identity was enough; it reads
  * that of which it evaluates a share. */
 static sl_status encode_text(sl_trainer *trainer)
@@ -523,8 +554,8 @@ static sl_status settle_length(sl_trainer *trainer)
 static sl_status open_samples(sl_trainer *trainer)
 {
     return trainer->config->sample_every > 0
-               ? sl_samples_open(trainer->config, trainer->vocabulary, trainer->shape.vocab,
-                                 &trainer->samples)
+               ? sl_samples_open(trainer->config, trainer->texts.examples, trainer->vocabulary,
+                                 trainer->shape.vocab, &trainer->samples)
                : SL_OK;
 }
 
@@ -617,7 +648,8 @@ static const struct step {
     {take_state, ALL},               /* counters and seed of the checkpoint */
     {resolve_tokenizer, ALL},        /* drops a vocabulary that the shape has too few ids for */
     {find_end_of_text, ALL},         /* of the vocabulary that is left */
-    {open_samples, SL_CONFIG_TRAIN}, /* of the vocabulary and its end of text */
+    {keep_texts, SL_CONFIG_TRAIN},   /* of the base, and of this end of text */
+    {open_samples, SL_CONFIG_TRAIN}, /* of the vocabulary, its end of text and the template */
     {identify_data, ALL},            /* as files: a checkpoint knows the text, not its ids */
     {list_inputs, ALL},              /* likewise, for other ranks */
     {check_data, ALL},               /* are they the checkpoint's? */

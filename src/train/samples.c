@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/stop.h"
+#include "text/example.h"
 #include "text/utf8.h"
 #include "train/generate/logits.h"
 #include "train/generate/sampler.h"
@@ -81,30 +82,48 @@ static sl_status find_vocabulary(sl_samples *self, const sl_vocabulary *vocabula
     return SL_OK;
 }
 
-static sl_status open_samples(sl_samples *self, const sl_vocabulary *vocabulary, uint32_t vocab)
+/* An empty prompt is the end of a text before, as of generate. */
+static sl_status set_prompt(sl_samples *self, const char *template_text, uint32_t vocab)
+{
+    const char *said = self->config->sample_prompt ? self->config->sample_prompt : "";
+    const sl_example_prompt prompt = {
+        .template_text = template_text, .text = said, .bytes = strlen(said)};
+    sl_example asked = {0};
+    const bool is_put = template_text && prompt.bytes > 0;
+    sl_status status = is_put ? sl_example_make_prompt(&prompt, &asked) : SL_OK;
+    const char *read = asked.text ? asked.text : said;
+    const uint64_t bytes = asked.text ? asked.bytes : prompt.bytes;
+    if (status == SL_OK)
+        status = clean_text(read, bytes, &self->prompt);
+    if (status == SL_OK)
+        status =
+            sl_prompt_encode(self->vocabulary, vocab, "--sample-prompt", read, bytes, &self->ids);
+    sl_example_free(&asked);
+    self->prompt_count = self->ids.count;
+    return status;
+}
+
+static sl_status open_samples(sl_samples *self, const char *template_text,
+                              const sl_vocabulary *vocabulary, uint32_t vocab)
 {
     const sl_sampler plain = {.vocab = vocab, .temperature = 1, .top_p = 1};
-    const char *prompt = self->config->sample_prompt ? self->config->sample_prompt : "";
     SL_TRY(find_vocabulary(self, vocabulary));
     SL_TRY(sl_sampler_open(&plain, &self->sampler));
     self->logits = calloc(vocab, sizeof *self->logits);
     if (!self->logits)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the logits of %u ids", vocab);
-    SL_TRY(clean_text(prompt, strlen(prompt), &self->prompt));
-    SL_TRY(sl_prompt_encode(self->vocabulary, vocab, "--sample-prompt", prompt, strlen(prompt),
-                            &self->ids));
-    self->prompt_count = self->ids.count;
+    SL_TRY(set_prompt(self, template_text, vocab));
     return sl_ids_reserve(&self->ids, self->config->sample_tokens);
 }
 
-sl_status sl_samples_open(const sl_config *config, const sl_vocabulary *vocabulary, uint32_t vocab,
-                          sl_samples **out_samples)
+sl_status sl_samples_open(const sl_config *config, const char *template_text,
+                          const sl_vocabulary *vocabulary, uint32_t vocab, sl_samples **out_samples)
 {
     sl_samples *self = calloc(1, sizeof *self);
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for samples");
     self->config = config;
-    const sl_status status = open_samples(self, vocabulary, vocab);
+    const sl_status status = open_samples(self, template_text, vocabulary, vocab);
     if (status != SL_OK) {
         sl_samples_close(self);
         return status;

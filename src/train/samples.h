@@ -18,9 +18,11 @@
 
 typedef struct sl_samples sl_samples;
 
-/* Of the --sample options, for a model of `vocab` ids. `vocabulary` is borrowed; NULL: text is
- * bytes, or is not known. SL_ERROR_USAGE: it is not known, or the prompt does not fit it. */
-sl_status sl_samples_open(const sl_config *config, const sl_vocabulary *vocabulary, uint32_t vocab,
+/* Of the --sample options, for a model of `vocab` ids. A prompt is put into `template_text`, unless
+ * that is NULL (sl_example_make_prompt). `vocabulary` is borrowed; NULL: text is bytes, or is not
+ * known. SL_ERROR_USAGE: it is not known, or the prompt does not fit it. */
+sl_status sl_samples_open(const sl_config *config, const char *template_text,
+                          const sl_vocabulary *vocabulary, uint32_t vocab,
                           sl_samples **out_samples);
 void sl_samples_close(sl_samples *samples); /* NULL is fine */
 

@@ -97,6 +97,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
                                      .keeps_best = trainer->config->keep_best,
                                      .shape = &trainer->shape,
                                      .vocabulary = trainer->vocabulary,
+                                     .texts = &trainer->texts,
                                      .tensors = runtime->tensors,
                                      .tensor_count = runtime->tensor_count,
                                      .has_state = runtime->has_state,
@@ -290,6 +291,7 @@ static void close_files(sl_trainer *trainer)
     sl_steps_forget(&trainer->known_steps);
     sl_common_inputs_free(&trainer->beginning);
     sl_examples_close(&trainer->examples);
+    sl_model_texts_free(&trainer->texts);
     sl_samples_close(trainer->samples);
     free(trainer->algorithms);
     free(trainer->given_json);

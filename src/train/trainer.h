@@ -60,6 +60,8 @@ typedef struct sl_trainer {
     sl_data_files files, eval_files; /* of which they are */
     sl_examples examples;
     sl_vocabulary *vocabulary;      /* NULL: text is bytes, or how it becomes ids is not known */
+    sl_model_texts texts;           /* for checkpoints, owned: what is known of the base, and the
+                                       template of the examples */
     sl_origin origin;               /* of the files of tokens among the data */
     sl_resume resume;               /* what was found under --save */
     char *algorithms;               /* owned list of algorithms (session/algorithms.h), or NULL */

@@ -22,7 +22,7 @@ typedef struct heard {
     char line[LINE_BYTES];
 } heard;
 
-static void hear(sl_log_level level, const char *line, void *user)
+static void hear(void *user, sl_log_level level, const char *line)
 {
     heard *self = user;
     self->count++;

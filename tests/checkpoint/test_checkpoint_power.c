@@ -648,7 +648,7 @@ static void protocol_when_broken_then_found_out(void **state)
     }
 }
 
-static void keep_quiet(sl_log_level level, const char *line, void *user)
+static void keep_quiet(void *user, sl_log_level level, const char *line)
 {
     (void)level, (void)line, (void)user;
 }

@@ -263,6 +263,7 @@ static void run_when_it_starts_then_says_what_became_of_examples(void **state)
     (void)state;
     assert_code(sluice("train %s --epochs 2", common), 0);
     assert_has(complaint, "24 examples in ");
+    assert_has(complaint, "; the longest has ");
     assert_has(complaint, "1 of 24 examples are longer than a row and are cut; 0 of them");
     assert_has(complaint, "--epochs 2 is ");
     assert_code(sluice("train %s --tokens 400 --log-json tokens.json", common), 0);
@@ -405,6 +406,59 @@ static void template_when_its_line_ends_in_two_bytes_then_both_are_dropped(void 
     assert_same_steps("end0.json", "end2.json", 1, 2);
 }
 
+static double tuned_loss(const char *options)
+{
+    assert_code(sluice("eval kept --data examples.json --json " KEYS "%s", options), 0);
+    return read_figure("loss");
+}
+
+/* A model is asked as its examples were written, without being told so again. */
+static void checkpoint_when_tuned_then_keeps_the_template(void **state)
+{
+    (void)state;
+    write_file("template", "Q: {prompt}\nA: {response}\n");
+    assert_code(sluice("train %s --quiet --steps 2 --template template --save kept", common), 0);
+    assert_code(sluice("generate kept --prompt hi --tokens 2"), 0);
+    assert_memory_equal(output, "Q: hi\nA: ", 9);
+    assert_code(sluice("generate kept --prompt hi --tokens 2 --template none"), 0);
+    assert_memory_equal(output, "hi", 2);
+    assert_code(sluice("generate kept --tokens 2"), 0);
+    assert_null(strstr(output, "Q: "));
+    assert_code(sluice("generate kept --prompt hi --tokens 2 --system brief"), 64);
+    assert_has(complaint, "a system message needs a template of messages");
+    const double known = tuned_loss("");
+    assert_true(tuned_loss("--template template") == known);
+    assert_true(fabs(tuned_loss("--template none") / known - 1) > 1e-6);
+    write_file("template", "{role}> {content}.\n\n");
+    assert_code(sluice("generate kept --prompt hi --tokens 2 --template template --system brief"),
+                0);
+    assert_memory_equal(output, "system> brief.\nuser> hi.\nassistant> ", 36);
+}
+
+/* What another program said of a model, and where a text ends, outlives the model's directory. */
+static void checkpoint_when_its_base_is_gone_then_its_texts_are_written_again(void **state)
+{
+    (void)state;
+    assert_code(sluice("train %s --quiet --steps 1 --end-of-text 10 --save first", common), 0);
+    assert_code(sluice("convert --from first --to hf --quiet"), 0);
+    assert_int_equal(system("tr -d ' \\n' <hf/generation_config.json | "
+                            "grep -qF '\"eos_token_id\":[256,10]'"),
+                     0);
+    write_file("hf/chat_template.jinja", "{{ messages }}");
+    write_file("hf/generation_config.json", "{\"top_k\": 7, \"eos_token_id\": [9, 10]}");
+    assert_code(sluice("train " TINY "--data text --quiet --init hf --steps 1 --save second"), 0);
+    assert_int_equal(system("rm -rf hf"), 0);
+    assert_code(sluice("train " TINY "--data text --quiet --init second --steps 1 --save third"),
+                0);
+    assert_code(sluice("convert --from third --to again --quiet"), 0);
+    assert_int_equal(system("grep -qF '{{ messages }}' again/chat_template.jinja && "
+                            "tr -d ' \\n' <again/generation_config.json | "
+                            "grep -qF '{\"top_k\":7,\"eos_token_id\":[256,9,10]'"),
+                     0);
+    assert_code(sluice("convert --from third --to again --quiet --overwrite"), 0);
+    assert_code(sluice("generate third --prompt a --tokens 1 --end-of-text 300"), 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +476,8 @@ int main(void)
         cmocka_unit_test(step_when_a_rank_counts_nothing_then_is_that_of_the_others),
         cmocka_unit_test(step_when_nothing_counts_then_the_loss_scale_stays),
         cmocka_unit_test(options_when_they_contradict_then_refused),
+        cmocka_unit_test(checkpoint_when_tuned_then_keeps_the_template),
+        cmocka_unit_test(checkpoint_when_its_base_is_gone_then_its_texts_are_written_again),
         cmocka_unit_test(template_when_its_line_ends_in_two_bytes_then_both_are_dropped),
     };
     return cmocka_run_group_tests(tests, set_up_examples, tear_down);

@@ -175,17 +175,49 @@ static void convert_then_another_reader_has_the_same_function(void **state)
     assert_only_differ("model", "back/step-00000000", "whole/step-00000006", "", keep);
 }
 
-static void peft_when_norms_were_trained_too_then_a_warning_says_what_is_left_out(void **state)
+/* Modules of PEFT that are trained whole: of rules with two states, with one and without. */
+static void peft_when_norms_and_tables_were_trained_too_then_has_them(void **state)
 {
     (void)state;
-    static const char left_out[] = "other tensors than adapters were trained";
-    shell("rm -rf peft normed");
-    assert_code(sluice("convert --from whole --to peft --format peft"), 0);
-    assert_null(strstr(complaint, left_out));
-    assert_code(sluice("train " RUN LORA "--rule '*ln_1*=adamw' --init start --steps 1 --save "
-                       "normed"),
+    shell("rm -rf normed normed-peft normed-again normed-merged normed-other");
+    assert_code(sluice("train " RUN LORA
+                       "--rule 'h.1.ln_1*=adamw' 'ln_f.weight=lion' wte.weight=sgd "
+                       "--init start --steps 2 --save normed"),
                 0);
     assert_code(sluice("convert --from normed --to normed-peft --format peft"), 0);
+    assert_string_equal(complaint, "");
+    shell("grep -A5 modules_to_save normed-peft/adapter_config.json | tr -d ' \\n' | grep -qF "
+          "'[\"transformer.wte\",\"lm_head\",\"transformer.h.1.ln_1\",\"transformer.ln_f\"]'");
+    const double own = eval_loss("normed");
+    assert_true(eval_loss("start --adapter normed-peft") == own);
+    assert_true(fabs(eval_loss("start --adapter peft") / own - 1) > 1e-4);
+    assert_code(sluice("convert --from normed --to normed-merged --merge --quiet"), 0);
+    assert_code(sluice("convert --from start --adapter normed-peft --to normed-other --merge "
+                       "--quiet"),
+                0);
+    shell("cmp normed-merged/model.safetensors normed-other/model.safetensors >&2");
+    assert_code(
+        sluice("convert --from start --adapter normed-peft --to normed-again --format peft"), 0);
+    shell("cmp normed-peft/adapter_model.safetensors normed-again/adapter_model.safetensors >&2");
+    shell("n=$(od -An -tu8 -N8 normed-again/adapter_model.safetensors) && printf x | "
+          "dd of=normed-again/adapter_model.safetensors bs=1 seek=$((n + 8)) conv=notrunc "
+          "status=none"); /* of the head, the first in order */
+    assert_code(sluice("eval start --adapter normed-again --data text"), 65);
+    assert_has(complaint, "the head of this model reads its table of ids, and here they differ");
+}
+
+/* A linear layer of a block is what PEFT wraps: it cannot be saved whole beside its adapters. */
+static void peft_when_linears_were_trained_too_then_a_warning_says_what_is_left_out(void **state)
+{
+    (void)state;
+    static const char left_out[] = "linear layers were trained beside the adapters";
+    shell("rm -rf peft linears linears-peft");
+    assert_code(sluice("convert --from whole --to peft --format peft"), 0);
+    assert_null(strstr(complaint, left_out));
+    assert_code(sluice("train " RUN LORA "--rule '*c_fc.weight=lion' --init start --steps 1 --save "
+                       "linears"),
+                0);
+    assert_code(sluice("convert --from linears --to linears-peft --format peft"), 0);
     assert_has(complaint, left_out);
 }
 
@@ -279,7 +311,8 @@ int main(void)
         cmocka_unit_test(dropout_when_given_then_drops_in_training_the_same_on_ranks),
         cmocka_unit_test(resume_then_goes_on_bit_for_bit),
         cmocka_unit_test(convert_then_another_reader_has_the_same_function),
-        cmocka_unit_test(peft_when_norms_were_trained_too_then_a_warning_says_what_is_left_out),
+        cmocka_unit_test(peft_when_norms_and_tables_were_trained_too_then_has_them),
+        cmocka_unit_test(peft_when_linears_were_trained_too_then_a_warning_says_what_is_left_out),
         cmocka_unit_test(peft_when_a_directory_asks_for_more_then_is_refused),
         cmocka_unit_test(options_when_they_cannot_be_then_are_refused),
         cmocka_unit_test(train_when_on_two_ranks_then_is_as_on_one),

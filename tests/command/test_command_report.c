@@ -459,6 +459,8 @@ static void plans_when_compared_with_shares_then_those_of_their_policies_count(v
     json_decref(root);
     assert_int_equal(sluice("plan " TINY "--disk-dir . --compare host+nvme-params=1"), 64);
     assert_int_equal(sluice("plan " TINY "--compare nvme --nvme-params 1"), 64);
+    assert_int_equal(sluice("plan " TINY "--disk-dir . --nvme-params 1 --compare host,device"), 0);
+    assert_one_complaint("--nvme-params is for --policy static or nvme, and no plan of --compare");
 }
 
 static void plans_when_none_fits_then_each_says_what_would(void **state)

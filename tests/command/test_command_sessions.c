@@ -68,6 +68,28 @@ static json_t *parse(const char *text)
     return object;
 }
 
+/* Bytes as numbers are those of the text; of the options alone, they are the same. */
+static void compare_bytes(const sl_session *session, const sl_options *options, json_t *account)
+{
+    static const char *const tiers[] = {"device", "host", "disk"};
+    static const char *const kinds[] = {"param",   "grad",       "master",    "moment1",
+                                        "moment2", "activation", "workspace", "staging"};
+    sl_planned_bytes bytes = {.size = sizeof bytes}, of_options = bytes;
+    must(sl_session_bytes(session, &bytes));
+    must(sl_plan_bytes(options, &of_options));
+    assert_memory_equal(&bytes, &of_options, sizeof bytes);
+    for (int tier = 0; tier < 3; tier++) {
+        json_t *of_tier = json_object_get(json_object_get(account, "tiers"), tiers[tier]);
+        assert_int_equal(bytes.peaks[tier],
+                         json_integer_value(json_object_get(of_tier, "peak_bytes")));
+        for (int kind = 0; kind < SL_BYTES_KIND_COUNT; kind++)
+            assert_int_equal(bytes.kinds[tier][kind],
+                             json_integer_value(json_object_get(of_tier, kinds[kind])));
+    }
+    assert_true(bytes.peaks[0] > 0 && bytes.kinds[1][SL_BYTES_MOMENT2] > 0);
+    assert_int_equal(bytes.budgets[0], 64 << 20);
+}
+
 /* The plan of the session, of its options before it was opened, and of the command. */
 static void compare_plan(sl_session *session, const sl_options *options)
 {
@@ -81,6 +103,7 @@ static void compare_plan(sl_session *session, const sl_options *options)
                 0);
     json_t *of_session = parse(account), *of_options = parse(planned), *of_command = parse(output);
     assert_true(json_equal(of_session, of_options));
+    compare_bytes(session, options, of_session);
     const char *const keys[] = {"tiers", "moved_bytes_per_step", "predicted_step_ms", "choice"};
     uint32_t compared = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -614,7 +637,7 @@ typedef struct notes {
     char text[TEXT_BYTES];
 } notes;
 
-static void note_line(sl_log_level level, const char *line, void *user)
+static void note_line(void *user, sl_log_level level, const char *line)
 {
     notes *self = user;
     (void)level;

@@ -129,7 +129,7 @@ typedef struct remarks {
     char first[256];
 } remarks;
 
-static void note_remark(sl_log_level level, const char *line, void *user)
+static void note_remark(void *user, sl_log_level level, const char *line)
 {
     remarks *seen = user;
     if (level == SL_LOG_WARNING && seen->count++ == 0)

@@ -18,7 +18,7 @@ static sl_exchange_proof_args args;
 static sl_status statuses[RANKS_MAX];
 static char messages[RANKS_MAX][SL_STATUS_MESSAGE_BYTES];
 
-static void keep_line(sl_log_level level, const char *line, void *user)
+static void keep_line(void *user, sl_log_level level, const char *line)
 {
     const size_t length = strlen(lines);
     (void)user;

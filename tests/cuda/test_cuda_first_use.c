@@ -26,7 +26,7 @@ enum { LINES_BYTES = 1 << 14 };
 static scratch_path home;
 static char lines[LINES_BYTES];
 
-static void keep_line(sl_log_level level, const char *line, void *user)
+static void keep_line(void *user, sl_log_level level, const char *line)
 {
     const size_t length = strlen(lines);
     (void)user;

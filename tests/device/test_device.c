@@ -210,7 +210,7 @@ static void guards_when_touched_fault(void **state)
     }
 }
 
-static void count_warning(sl_log_level level, const char *line, void *user)
+static void count_warning(void *user, sl_log_level level, const char *line)
 {
     if (level == SL_LOG_WARNING && strstr(line, "memlock"))
         ++*(int *)user;

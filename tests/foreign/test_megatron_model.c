@@ -505,7 +505,7 @@ static void piece_when_a_bit_is_flipped_then_refused_or_the_same(void **state)
 
 static int unchecked_remarks;
 
-static void count_remark(sl_log_level level, const char *line, void *user)
+static void count_remark(void *user, sl_log_level level, const char *line)
 {
     (void)user;
     unchecked_remarks +=

@@ -61,7 +61,7 @@ static bool is_printable(const char *text)
     return true;
 }
 
-static void check_remark(sl_log_level level, const char *line, void *user)
+static void check_remark(void *user, sl_log_level level, const char *line)
 {
     (void)level, (void)user;
     FUZZ_NEED(is_printable(line));

@@ -174,6 +174,13 @@ class Beside(InFolder):
         planned = run_command("plan", options, "--json")
         with sluice.Session(tiny(), rows=give_rows) as session:
             self.assertEqual(session.account["tiers"], json.loads(planned)["tiers"])
+            planned = session.planned_bytes
+            tiers = session.account["tiers"]
+            self.assertEqual(planned.peaks, tuple(tier["peak_bytes"] for tier in tiers.values()))
+            self.assertEqual(
+                planned.kinds["activations"], tuple(tier["activation"] for tier in tiers.values())
+            )
+            self.assertEqual(sluice.plan_bytes(tiny()), planned)
             peak = session.step().peak_bytes
             self.assertEqual(peak.device, session.account["tiers"]["device"]["peak_bytes"])
 

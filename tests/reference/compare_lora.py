@@ -10,6 +10,7 @@ usage: compare_lora.py --sluice PROGRAM
               of every tensor, and `sluice eval --adapter` has the loss that PEFT computes
   frozen      30 steps over a base in codes of 8 bits (--frozen-type int8): the losses are within 1e-5 of torch's
               over weights that were rounded by the formula of docs/numbers.md
+  saved       the same of norms, tables and heads that were trained beside the adapters: PEFT's modules_to_save
   merged      what `sluice convert --merge` writes gives the logits of base and adapters in PEFT
 
 Both sides train in float32, so their losses drift apart by roundings. Leaves with 77 where torch,
@@ -34,6 +35,9 @@ except ImportError as error:
 
 import tensor_file
 
+# What is trained beside the adapters.
+SAVED = {"GPT2": ["*ln_*=adamw", "wte.weight=lion"], "Qwen3": ["*norm*=adamw", "embed_tokens.weight=sgd"],
+         "Llama": ["norm.weight=adamw", "embed_tokens.weight=lion", "lm_head.weight=adamw"]}
 LIMIT = 1e-5
 STEPS, ACCUMULATE, BATCH, SEQ, IDS = 30, 2, 2, 32, 300
 LR, DECAY, CLIP, BETAS = 1e-2, 0.1, 1.0, (0.9, 0.95)
@@ -45,7 +49,8 @@ CASES = [
     ("llama-all", "Llama", {"hidden_size": 40, "intermediate_size": 72, "num_hidden_layers": 3,
                             "num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 8}, "all-linear", 3, 3),
     ("qwen3", "Qwen3", {"hidden_size": 40, "intermediate_size": 72, "num_hidden_layers": 2, "num_attention_heads": 6,
-                        "num_key_value_heads": 2, "head_dim": 16}, ["q_proj", "k_proj", "o_proj", "down_proj"], 2, 5),
+                        "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": True},
+     ["q_proj", "k_proj", "o_proj", "down_proj"], 2, 5),
     ("gpt2", "GPT2", {"n_embd": 48, "n_layer": 2, "n_head": 4, "resid_pdrop": 0, "embd_pdrop": 0,
                       "attn_pdrop": 0}, ["c_attn"], 4, 16),
     ("gpt2-all", "GPT2", {"n_embd": 48, "n_layer": 2, "n_head": 4, "resid_pdrop": 0, "embd_pdrop": 0,
@@ -187,17 +192,24 @@ def compare_start(program, base, targets, rank):
             fail(f"{name} does not begin as zeros")
 
 
+def own_name(name, kept):
+    """Of a tensor that PEFT has; a tied head is the table."""
+    own = name.removeprefix("base_model.model.").removeprefix("transformer.").removeprefix("model.")
+    table = "wte.weight" if "wte.weight" in kept else "embed_tokens.weight"
+    return table if own == "lm_head.weight" and own not in kept else own
+
+
 def compare_files(program, base, saved, tokens):
     """PEFT's model of what was trained here."""
     sluice(program, "convert", "--from", saved, "--to", f"{saved}-peft", "--format", "peft", "--quiet")
     kept = tensor_file.read(glob.glob(f"{saved}/step-*/model.safetensors")[0])
     written = tensor_file.read(f"{saved}-peft/adapter_model.safetensors")
-    kept = {name.removeprefix("transformer."): values for name, values in kept.items() if "lora_" in name}
-    if len(kept) != len(written):
-        fail(f"{saved}: {len(kept)} adapters, {len(written)} written")
+    kept = {name.removeprefix("transformer."): values for name, values in kept.items()}
+    if sum("lora_" in name for name in kept) != sum("lora_" in name for name in written):
+        fail(f"{saved}: {len(kept)} tensors, {len(written)} written")
     for name, values in written.items():
-        ours = kept[name.removeprefix("base_model.model.").removeprefix("transformer.").removeprefix("model.")]
-        if not np.array_equal(np.asarray(values).T, ours):
+        ours = kept[own_name(name, kept)]
+        if not np.array_equal(np.asarray(values).T if "lora_" in name else values, ours):
             fail(f"{name} changed")
     model = peft.PeftModel.from_pretrained(load_base(base), f"{saved}-peft").eval()
     loaded = peft.get_peft_model_state_dict(model)
@@ -212,6 +224,17 @@ def compare_files(program, base, saved, tokens):
     if not abs(ours / theirs - 1) <= LIMIT or abs(plain / theirs - 1) <= 100 * LIMIT:
         fail(f"{saved}: an evaluation has {ours}, PEFT {theirs}, without adapters {plain}")
     return model
+
+
+def compare_saved(program, kind, base, adapters, tokens):
+    run_sluice(program, "--init", base, "--adapter", adapters, "--steps", "5", "--rule", *SAVED[kind],
+               "--save", f"{base}-more")
+    model = compare_files(program, base, f"{base}-more", tokens)
+    saved = [name for name in peft.get_peft_model_state_dict(model) if "lora_" not in name]
+    print(f"  {len(saved)} tensors saved beside the adapters")
+    if not saved:
+        fail(f"{base}: no tensor is saved beside the adapters")
+    compare_merged(program, base, f"{base}-more", model, tokens)
 
 
 def compare_merged(program, base, saved, model, tokens):
@@ -250,6 +273,7 @@ def main():
             compare_start(program, name, targets, rank)
             model = compare_files(program, name, f"{name}-saved", tokens)
             compare_merged(program, name, f"{name}-saved", model, tokens)
+            compare_saved(program, kind, name, f"{name}-adapters", tokens)
     print(f"{len(CASES)} models: adapters are those of PEFT {peft.__version__}")
 
 

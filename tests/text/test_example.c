@@ -120,7 +120,10 @@ static void messages_when_read_then_the_assistant_counts(void **state)
         "\"content\": \"y\"}]}";
     sl_example_form form = messages;
     expect(*state, "m.jsonl", lines, &form,
-           "user: a\nassistant: [b|]user: c\nassistant: [d|]assistant: [x|]user: y\n|");
+           "user: a\nassistant: [b|]\nuser: c\nassistant: [d|]assistant: [x|]\nuser: y\n|");
+    form.template_text = SL_EXAMPLE_MESSAGE_TEMPLATE; /* given: the same */
+    expect(*state, "m.jsonl", lines, &form,
+           "user: a\nassistant: [b|]\nuser: c\nassistant: [d|]assistant: [x|]\nuser: y\n|");
     form.template_text = "<{role}>{content}</>";
     expect(*state, "m.jsonl", lines, &form,
            "<user>a</><assistant>[b|]<user>c</><assistant>[d|]<assistant>[x|]<user>y</>|");
@@ -128,6 +131,58 @@ static void messages_when_read_then_the_assistant_counts(void **state)
     expect(*state, "m.jsonl", lines, &form,
            "<user>a</>\n<assistant>[b|]\n<user>c</>\n<assistant>[d|]"
            "<assistant>[x|]\n<user>y</>\n|");
+}
+
+static void messages_when_sharegpt_wrote_them_then_are_the_same(void **state)
+{
+    static const char line[] = "{\"c\": [{\"from\": \"system\", \"value\": \"s\"}, {\"from\": "
+                               "\"human\", \"value\": \"a\"}, "
+                               "{\"from\": \"gpt\", \"value\": \"b\"}]}";
+    const sl_example_form form = {.messages_key = "c"};
+    expect(*state, "s.jsonl", line, &form, "system: s\nuser: a\nassistant: [b|]");
+    refuse(*state, "{\"c\": [{\"from\": \"gpt\"}]}", &form, "line 1: has no key \"value\"");
+}
+
+/* Alpaca's third key. */
+static void pairs_when_they_have_an_input_then_its_mark_takes_it(void **state)
+{
+    static const char lines[] = "{\"p\": \"1\", \"input\": \"i\", \"r\": \"2\"}\n"
+                                "{\"p\": \"3\", \"input\": \"\", \"r\": \"4\"}\n"
+                                "{\"p\": \"5\", \"r\": \"6\"}";
+    sl_example_form form = pairs;
+    remarks[0] = '\0';
+    expect(*state, "i.jsonl", lines, &form, "1\n[2|]3\n[4|]5\n[6|]");
+    assert_memory_equal(remarks, "1 example has a text under \"input\"", 34);
+    remarks[0] = '\0';
+    form.template_text = "{prompt}/{input}>{response}";
+    expect(*state, "i.jsonl", lines, &form, "1/i>[2|]3/>[4|]5/>[6|]");
+    refuse(*state, "{\"p\": \"1\", \"input\": 7, \"r\": \"2\"}", &form,
+           "under the key \"input\" stands no text");
+    form = (sl_example_form){.prompt_key = "input", .response_key = "r"};
+    expect(*state, "i.jsonl", "{\"input\": \"i\", \"r\": \"2\"}", &form, "i\n[2|]");
+    assert_string_equal(remarks, "");
+}
+
+static void expect_prompt(const char *template_text, const char *system, const char *expected)
+{
+    sl_example example;
+    const sl_example_prompt prompt = {template_text, system, "hi", 2};
+    must(sl_example_make_prompt(&prompt, &example));
+    assert_int_equal(example.bytes, strlen(expected));
+    assert_memory_equal(example.text, expected, example.bytes);
+    sl_example_free(&example);
+}
+
+static void prompts_when_put_into_a_template_then_end_where_the_answer_begins(void **state)
+{
+    (void)state;
+    sl_example example;
+    const sl_example_prompt without_roles = {"{prompt}{response}", "s", "hi", 2};
+    expect_prompt("Q: {prompt}{input}\nA: {response}.", NULL, "Q: hi\nA: ");
+    expect_prompt("<{role}>{content}</>\n", NULL, "<user>hi</>\n<assistant>");
+    expect_prompt("<{role}>{content}</>\n", "s", "<system>s</>\n<user>hi</>\n<assistant>");
+    assert_int_equal(sl_example_make_prompt(&without_roles, &example), SL_ERROR_USAGE);
+    sl_example_free(&example);
 }
 
 /* The first token of an example has nothing before it, and never counts. */
@@ -257,6 +312,9 @@ int main(void)
         cmocka_unit_test(pairs_when_read_then_responses_count),
         cmocka_unit_test(pairs_when_a_template_is_given_then_only_its_response_counts),
         cmocka_unit_test(messages_when_read_then_the_assistant_counts),
+        cmocka_unit_test(messages_when_sharegpt_wrote_them_then_are_the_same),
+        cmocka_unit_test(pairs_when_they_have_an_input_then_its_mark_takes_it),
+        cmocka_unit_test(prompts_when_put_into_a_template_then_end_where_the_answer_begins),
         cmocka_unit_test(
             examples_when_the_response_comes_first_then_its_first_token_does_not_count),
         cmocka_unit_test(examples_when_wrong_then_are_refused_where_they_stand),
@@ -265,5 +323,5 @@ int main(void)
         cmocka_unit_test(texts_when_they_name_added_tokens_then_become_their_ids),
         cmocka_unit_test(arrays_when_elements_are_long_then_come_whole),
     };
-    return cmocka_run_group_tests(tests, open_scratch, close_scratch);
+    return cmocka_run_group_tests(tests, open_scratch_and_log, close_scratch_and_log);
 }

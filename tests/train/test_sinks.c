@@ -721,7 +721,7 @@ static sl_status count_eval(void *self, const sl_eval_report *report)
 
 static const sl_sink_ops fake_ops = {.step = count_step, .eval = count_eval};
 
-static void count_remark(sl_log_level level, const char *line, void *user)
+static void count_remark(void *user, sl_log_level level, const char *line)
 {
     assert_int_equal(level, SL_LOG_WARNING);
     assert_non_null(strstr(line, "exit code 74"));

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "layer_adapter.h"
 #include "target.h"
 #include "tensors/elements.h"
 
@@ -352,7 +351,7 @@ sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_rep
                             .parameter_count = sl_model_shape_parameters(&args->reader->shape),
                             .bytes = target.total_bytes};
     if (target.peft) {
-        out_report->tensor_count = sl_layer_adapter_specify(&args->reader->shape, NULL);
+        out_report->tensor_count = target.tensor_count;
         out_report->parameter_count = target.parameter_count;
         snprintf(out_report->base, sizeof out_report->base, "%s", target.base);
     }

@@ -2,9 +2,9 @@
  * into a file or directory of another format, within SL_CONVERT_MEMORY_BYTES of memory and what the
  * names and the vocabulary take, whatever the size of the model.
  *
- *   HF       a Hugging Face directory: config.json, generation_config.json,
- *            model.safetensors, or its shards with an index, and with a vocabulary vocab.json,
- *            merges.txt, tokenizer_config.json and special_tokens_map.json
+ *   HF       a Hugging Face directory: config.json, generation_config.json, a chat template if one
+ *            is known, model.safetensors, or its shards with an index, and with a vocabulary
+ *            vocab.json, merges.txt, tokenizer_config.json and special_tokens_map.json
  *   GGUF     one file for llama.cpp and ggml; vectors, norms and positions stay fp32, and in q8_0 a
  *            tensor whose rows are not whole blocks is fp16, as llama.cpp's own converter has it
  *   LLMC     llm.c's model in fp32 or bf16; with a vocabulary its tokenizer beside it,

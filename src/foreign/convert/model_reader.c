@@ -142,6 +142,29 @@ sl_layer_adapter sl_model_reader_adapter(const sl_model_reader *reader)
                               .checkpoint = reader->found ? reader->found[0].file : NULL};
 }
 
+/* What was trained whole beside adapters stands in the place of the base's. */
+static sl_status find_saved(sl_model_reader *reader)
+{
+    const uint32_t count = sl_model_tensors_count(&reader->shape);
+    for (uint32_t i = 0; i < count; i++) {
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(&reader->shape, i);
+        const sl_foreign_tensor_name name = sl_model_tensors_name(&tensor);
+        sl_weights_tensor saved;
+        if (!sl_adapter_find_saved(reader->source.adapter, name.text, &saved))
+            continue;
+        const sl_full_tensor wanted = {.name = name.text,
+                                       .dim_count = tensor.dim_count,
+                                       .shape = {tensor.rows, tensor.columns}};
+        if (!reader->found)
+            SL_FAIL(SL_ERROR_USAGE,
+                    "--adapter: adapters of pieces are read if nothing else was trained: make a "
+                    "Hugging Face directory of the pieces first");
+        SL_TRY(sl_full_tensors_check(&wanted, saved.file, saved.tensor));
+        reader->found[i] = saved;
+    }
+    return SL_OK;
+}
+
 sl_status sl_model_reader_add_adapter(sl_model_reader *reader, const char *path)
 {
     if (path != NULL && reader->llmc)
@@ -149,6 +172,8 @@ sl_status sl_model_reader_add_adapter(sl_model_reader *reader, const char *path)
     if (path != NULL)
         SL_TRY(sl_model_directory_add_adapter(&reader->source, path));
     reader->shape.lora = reader->source.shape.lora;
+    if (path != NULL)
+        SL_TRY(find_saved(reader));
     if (reader->shape.lora.rank == 0)
         return SL_OK;
     reader->adapter = calloc(1, sizeof *reader->adapter);

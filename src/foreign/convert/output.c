@@ -22,17 +22,12 @@
 
 static bool is_of_model(const char *name)
 {
-    static const char *const names[] = {"config.json",
-                                        SL_ADAPTER_CONFIG,
-                                        SL_ADAPTER_WEIGHTS,
-                                        "generation_config.json",
-                                        "tokenizer_config.json",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "tokenizer.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "model.safetensors.index.json",
+    static const char *const names[] = {"config.json",         SL_ADAPTER_CONFIG,
+                                        SL_ADAPTER_WEIGHTS,    "generation_config.json",
+                                        "chat_template.jinja", "tokenizer_config.json",
+                                        "vocab.json",          "merges.txt",
+                                        "tokenizer.json",      "special_tokens_map.json",
+                                        "added_tokens.json",   "model.safetensors.index.json",
                                         SL_MEGATRON_TRACKER};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)

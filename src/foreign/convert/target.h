@@ -40,7 +40,8 @@ typedef struct sl_target {
     uint64_t pushed_bytes;
     struct sl_megatron_pieces *pieces;
     struct sl_peft_tensors *peft;
-    uint64_t parameter_count;         /* of PEFT; else 0: those of the model */
+    uint32_t tensor_count;            /* of PEFT; else 0: those of the model */
+    uint64_t parameter_count;         /* likewise */
     char base[SL_CONVERT_BASE_BYTES]; /* of PEFT; see sl_convert_report */
 } sl_target;
 

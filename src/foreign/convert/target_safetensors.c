@@ -12,7 +12,7 @@
 #include "foreign/model_files.h"
 #include "foreign/weights.h"
 #include "target.h"
-#include "text/text_ends.h"
+#include "text/model_texts.h"
 
 static const char weights_name[] = "model.safetensors";
 static const char index_name[] = "model.safetensors.index.json";
@@ -259,6 +259,31 @@ static sl_status write_index(sl_target *target)
     return write_json(target, index_name, root);
 }
 
+/* The settings of the base model, if they are known, with all ids that end a text. */
+static sl_status write_generation(sl_target *target, uint32_t end)
+{
+    const sl_model_reader *reader = target->args->reader;
+    const sl_model_directory *source = &reader->source;
+    sl_model_texts texts = {0};
+    sl_text_ends ends = {1, {end}};
+    if (source->directory)
+        SL_TRY(sl_text_ends_read(source->directory, reader->shape.vocab, &ends));
+    else
+        SL_TRY(sl_model_texts_find_ends(&source->texts, reader->path, reader->shape.vocab, &ends));
+    json_t *root = NULL;
+    sl_status status = sl_model_texts_copy(&source->texts, &texts);
+    if (status == SL_OK)
+        status = sl_model_texts_set_ends(&texts, &ends);
+    if (status == SL_OK)
+        status =
+            sl_json_file_parse(reader->path, texts.generation, strlen(texts.generation), &root);
+    sl_model_texts_free(&texts);
+    SL_TRY(status);
+    if (sl_model_names_of(&reader->shape)->has_start && !json_object_get(root, "bos_token_id"))
+        json_object_set_new(root, "bos_token_id", json_integer(end));
+    return write_json(target, SL_MODEL_TEXTS_GENERATION_FILE, root);
+}
+
 static sl_status write_configs(sl_target *target)
 {
     static const char *const dtypes[] = {"float32", "bfloat16", "float16"};
@@ -269,13 +294,7 @@ static sl_status write_configs(sl_target *target)
     sl_status status = write_text(target, "config.json", text);
     free(text);
     SL_TRY(status);
-    sl_text_ends ends = {1, {end}};
-    if (reader->source.directory)
-        SL_TRY(sl_text_ends_read(reader->source.directory, reader->shape.vocab, &ends));
-    json_t *generation = json_pack("{s:o}", "eos_token_id", sl_text_ends_pack(&ends));
-    if (sl_model_names_of(&reader->shape)->has_start)
-        json_object_set_new(generation, "bos_token_id", json_integer(end));
-    return write_json(target, "generation_config.json", generation);
+    return write_generation(target, end);
 }
 
 /* A vocabulary without an end of text has no special token: null keeps readers from adding one. */
@@ -378,6 +397,9 @@ static sl_status finish_hf(sl_target *target)
     SL_TRY(finish_weights(target));
     SL_TRY(write_index(target));
     SL_TRY(write_configs(target));
+    if (target->args->reader->source.texts.chat)
+        SL_TRY(
+            write_text(target, SL_MODEL_TEXTS_CHAT_FILE, target->args->reader->source.texts.chat));
     if (!target->args->vocabulary)
         return SL_OK;
     SL_TRY(write_vocabulary(target));

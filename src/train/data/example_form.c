@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,13 +12,18 @@
 #include "base/plural.h"
 #include "files/files.h"
 
+bool sl_examples_has_file(const sl_config *config)
+{
+    return config->template_file && strcmp(config->template_file, "none") != 0;
+}
+
 sl_status sl_examples_read_template(const sl_config *config, char **out_text)
 {
     enum { TEMPLATE_BYTES_MAX = 1 << 20 };
     const char *path = config->template_file;
     sl_file file;
     *out_text = NULL;
-    if (!path)
+    if (!sl_examples_has_file(config))
         return SL_OK;
     SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
     const uint64_t bytes = file.bytes;
@@ -34,19 +40,31 @@ sl_status sl_examples_read_template(const sl_config *config, char **out_text)
     return SL_OK;
 }
 
-sl_status sl_examples_open(const sl_config *config, sl_examples *out_examples)
+/* "none" asks for the default. */
+static sl_status find_template(const sl_config *config, const char *known, char **out_text)
+{
+    if (config->template_file || !known ||
+        sl_example_is_of_messages(known) != (config->messages_key != NULL))
+        return sl_examples_read_template(config, out_text);
+    *out_text = strdup(known);
+    if (!*out_text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a template");
+    return SL_OK;
+}
+
+sl_status sl_examples_open(const sl_config *config, const char *known, sl_examples *out_examples)
 {
     *out_examples = (sl_examples){0};
     if (!sl_config_has_examples(config))
         return SL_OK;
-    SL_TRY(sl_examples_read_template(config, &out_examples->template_text));
+    SL_TRY(find_template(config, known, &out_examples->template_text));
     out_examples->form = (sl_example_form){.prompt_key = config->prompt_key,
                                            .response_key = config->response_key,
                                            .messages_key = config->messages_key,
                                            .template_text = out_examples->template_text,
                                            .counts_all = config->loss == SL_CONFIG_LOSS_ALL};
     const sl_status status = sl_example_check_form(&out_examples->form);
-    return status == SL_OK || !config->template_file
+    return status == SL_OK || !sl_examples_has_file(config)
                ? status
                : sl_status_prefix(status, "--template %s",
                                   sl_files_show(config->template_file).text);
@@ -64,6 +82,22 @@ const sl_example_form *sl_examples_form(const sl_examples *examples)
     return form->prompt_key || form->messages_key ? form : NULL;
 }
 
+typedef struct suggestion {
+    char text[48];
+} suggestion;
+
+/* Rows that are much longer than each example, and half empty. */
+static suggestion suggest_length(uint64_t seq, uint64_t longest, double padding)
+{
+    static const double padding_min = 0.25;
+    enum { UNIT = 64 };
+    const uint64_t enough = (longest + UNIT - 1) / UNIT * UNIT;
+    suggestion made = {""};
+    if (padding >= padding_min && seq >= 2 * enough)
+        snprintf(made.text, sizeof made.text, ": --seq %" PRIu64 " would hold it", enough);
+    return made;
+}
+
 void sl_examples_tell(const sl_data_loader *loader, const char *what)
 {
     sl_example_rows sum = {0};
@@ -76,14 +110,17 @@ void sl_examples_tell(const sl_data_loader *loader, const char *what)
         sum.token_count += rows->token_count;
         sum.cut_count += rows->cut_count;
         sum.dropped_count += rows->dropped_count;
+        if (rows->longest > sum.longest)
+            sum.longest = rows->longest;
     }
+    const double padding =
+        1 - fmin(1, (double)sum.token_count / ((double)sum.row_count * (loader->seq + 1.0)));
     sl_log_write(SL_LOG_NOTE,
                  "%s: %" PRIu64 " example%s in %" PRIu64 " row%s of %u tokens, %.0f%% of which are "
-                 "padding",
+                 "padding; the longest has %" PRIu64 " token%s%s",
                  what, sum.example_count, sl_plural(sum.example_count), sum.row_count,
-                 sl_plural(sum.row_count), loader->seq,
-                 100 * (1 - fmin(1, (double)sum.token_count /
-                                        ((double)sum.row_count * (loader->seq + 1.0)))));
+                 sl_plural(sum.row_count), loader->seq, 100 * padding, sum.longest,
+                 sl_plural(sum.longest), suggest_length(loader->seq, sum.longest, padding).text);
     if (sum.cut_count > 0)
         sl_log_write(SL_LOG_WARNING,
                      "%" PRIu64 " of %" PRIu64

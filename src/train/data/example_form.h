@@ -9,16 +9,21 @@
 /* Zeros: the data are no examples. */
 typedef struct sl_examples {
     sl_example_form form;
-    char *template_text; /* of --template, or NULL; owned */
+    char *template_text; /* of --template, or of the model; NULL: the default; owned */
 } sl_examples;
 
-/* The text of --template, or NULL where none is given; release with free(). An editor's line end
+/* Whether --template names a file. */
+bool sl_examples_has_file(const sl_config *config);
+
+/* The text of --template, or NULL where no file is named; release with free(). An editor's line end
  * behind it is not of it. SL_ERROR_DATA: it is no text. SL_ERROR_MISSING, SL_ERROR_IO. */
 sl_status sl_examples_read_template(const sl_config *config, char **out_text);
 
-/* Reads --template. On failure too the caller closes `out_examples`. SL_ERROR_USAGE: the template
- * lacks a mark. SL_ERROR_DATA: it is no text. SL_ERROR_MISSING, SL_ERROR_IO. */
-sl_status sl_examples_open(const sl_config *config, sl_examples *out_examples);
+/* Reads --template; where none is given, takes `known`, the template of the model's own examples,
+ * if it is of the same form (NULL: none is known). On failure too the caller closes `out_examples`.
+ * SL_ERROR_USAGE: the template lacks a mark. SL_ERROR_DATA: it is no text. SL_ERROR_MISSING,
+ * SL_ERROR_IO. */
+sl_status sl_examples_open(const sl_config *config, const char *known, sl_examples *out_examples);
 void sl_examples_close(sl_examples *examples);
 
 /* The form; NULL: the data are no examples. */

@@ -63,6 +63,8 @@ static sl_status take_example(making *self, uint64_t first, uint64_t count)
     const bool is_cut = count > most;
     const sl_example_place place = {first, (uint32_t)(is_cut ? most : count)};
     bool is_kept = true;
+    if (count > self->to->longest)
+        self->to->longest = count;
     if (is_cut)
         SL_TRY(find_counted(self, &place, &is_kept));
     self->to->cut_count += is_cut;

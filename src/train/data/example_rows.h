@@ -21,6 +21,7 @@ typedef struct sl_example_rows {
     uint64_t cut_count;     /* examples that were longer than a row */
     uint64_t dropped_count; /* of them those that had nothing left to learn; they are in no row */
     uint64_t token_count;   /* that rows hold, without padding */
+    uint64_t longest;       /* tokens of the longest example, before it was cut */
 } sl_example_rows;
 
 typedef struct sl_example_rows_args {

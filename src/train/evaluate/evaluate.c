@@ -295,7 +295,7 @@ sl_status sl_evaluate_run(const sl_eval_model *model, sl_eval_report *out_report
     sl_eval_data data = {.end_of_text = -1};
     sl_data_files files = {0};
     sl_examples examples;
-    sl_status status = sl_examples_open(config, &examples);
+    sl_status status = sl_examples_open(config, model->source->texts.examples, &examples);
     if (status == SL_OK && examples.template_text)
         status = sl_loading_compare_bytes(model->ranks, "--template", examples.template_text,
                                           strlen(examples.template_text));

@@ -9,8 +9,10 @@
 #include "decoder.h"
 #include "held_text.h"
 #include "sampler.h"
+#include "text/example.h"
 #include "text/text_ends.h"
 #include "token_text.h"
+#include "train/data/example_form.h"
 #include "train/loading/loading.h"
 
 static const double nanosecond = 1e-9;
@@ -28,9 +30,11 @@ struct sl_generator {
     sl_text_ends ends; /* the vocabulary's, and those of a Hugging Face model */
     sl_decoder *decoder;
     sl_sampler sampler;
-    sl_ids prompt;
-    sample *samples; /* [sample_count] */
-    int32_t *drawn;  /* [sample_count] */
+    char *template_text; /* of --template; NULL: the model's, if it has one */
+    sl_example asked;    /* the prompt in its template */
+    sl_ids prompt;       /* its ids */
+    sample *samples;     /* [sample_count] */
+    int32_t *drawn;      /* [sample_count] */
     uint32_t sample_count;
     uint64_t draw_count; /* of each sample, of all texts */
     sl_generate_times times;
@@ -38,10 +42,51 @@ struct sl_generator {
 
 /* ---- the prompt ---- */
 
-static sl_status encode_prompt(sl_generator *self, const char *text, uint64_t bytes)
+/* NULL: a prompt stays as it is. */
+static const char *find_template(const sl_generator *self, uint64_t prompt_bytes)
 {
-    return sl_prompt_encode(self->vocabulary, self->source.shape.vocab, "--prompt", text, bytes,
+    const sl_config *config = self->args.config;
+    const bool is_asked = prompt_bytes > 0;
+    if (self->template_text)
+        return is_asked || !config->interactive ? self->template_text : NULL;
+    return is_asked && !config->template_file ? self->source.texts.examples : NULL;
+}
+
+static sl_status put_into_template(sl_generator *self, const char *text, uint64_t bytes)
+{
+    const sl_config *config = self->args.config;
+    const sl_example_prompt prompt = {.template_text = find_template(self, bytes),
+                                      .system = config->system,
+                                      .text = text,
+                                      .bytes = bytes};
+    sl_example_free(&self->asked);
+    if (prompt.template_text) {
+        const sl_status status = sl_example_make_prompt(&prompt, &self->asked);
+        return status == SL_OK ? SL_OK : sl_status_prefix(status, "--template");
+    }
+    if (config->system && bytes > 0)
+        SL_FAIL(SL_ERROR_USAGE, "--system needs a template of messages, and none is known of this "
+                                "model: give one by --template");
+    self->asked.text = malloc(bytes + 1);
+    if (!self->asked.text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a prompt");
+    memcpy(self->asked.text, text, bytes);
+    self->asked.bytes = bytes;
+    return SL_OK;
+}
+
+static sl_status set_prompt(sl_generator *self, const char *text, uint64_t bytes)
+{
+    SL_TRY(put_into_template(self, text, bytes));
+    return sl_prompt_encode(self->vocabulary, self->source.shape.vocab, "--prompt",
+                            self->asked.text ? self->asked.text : "", self->asked.bytes,
                             &self->prompt);
+}
+
+const char *sl_generator_prompt(const sl_generator *generator, uint64_t *out_bytes)
+{
+    *out_bytes = generator->asked.bytes;
+    return generator->asked.text;
 }
 
 static void warn_of_length(const sl_generator *self)
@@ -80,7 +125,7 @@ static void start_samples(sl_generator *self)
 
 sl_status sl_generator_start(sl_generator *generator, const char *prompt, uint64_t prompt_bytes)
 {
-    SL_TRY(encode_prompt(generator, prompt, prompt_bytes));
+    SL_TRY(set_prompt(generator, prompt, prompt_bytes));
     warn_of_length(generator);
     start_samples(generator);
     return SL_OK;
@@ -129,14 +174,24 @@ static sl_status open_source(sl_generator *self)
     return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 
+/* The vocabulary's, the one of --end-of-text, and those of the model. */
 static sl_status find_ends(sl_generator *self)
 {
+    const sl_config *config = self->args.config;
+    const sl_model_directory *source = &self->source;
+    const uint32_t vocab = source->shape.vocab;
     const int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
     if (end != SL_VOCABULARY_NONE)
         self->ends = (sl_text_ends){1, {(uint32_t)end}};
-    if (!self->source.directory)
-        return SL_OK;
-    return sl_text_ends_read(self->source.directory, self->source.shape.vocab, &self->ends);
+    if (config->end_of_text != SL_CONFIG_UNSET && config->end_of_text >= vocab)
+        SL_FAIL(SL_ERROR_USAGE, "--end-of-text %llu is not below the %u ids of the model",
+                (unsigned long long)config->end_of_text, vocab);
+    if (config->end_of_text != SL_CONFIG_UNSET)
+        self->ends.ids[self->ends.count++] = (uint32_t)config->end_of_text;
+    if (source->directory)
+        return sl_text_ends_read(source->directory, vocab, &self->ends);
+    return sl_model_texts_find_ends(&source->texts, source->path ? source->path : "the model",
+                                    vocab, &self->ends);
 }
 
 /* Ranks may have files of their own: they have to be the same. */
@@ -146,7 +201,7 @@ static sl_status compare_inputs(const sl_generator *self)
     const sl_common_inputs_args inputs = {
         .vocabulary = self->vocabulary, .source = &self->source, .source_option = "--checkpoint"};
     SL_TRY(sl_loading_compare(args->ranks, &inputs));
-    return sl_loading_compare_bytes(args->ranks, "the prompt", args->prompt, args->prompt_bytes);
+    return sl_loading_compare_bytes(args->ranks, "the prompt", self->asked.text, self->asked.bytes);
 }
 
 static sl_status open_generator(sl_generator *self)
@@ -155,8 +210,9 @@ static sl_status open_generator(sl_generator *self)
     SL_TRY(open_source(self));
     SL_TRY(find_ends(self));
     SL_TRY(open_samples(self));
+    SL_TRY(sl_examples_read_template(args->config, &self->template_text));
+    SL_TRY(set_prompt(self, args->prompt, args->prompt_bytes));
     SL_TRY(compare_inputs(self));
-    SL_TRY(encode_prompt(self, args->prompt, args->prompt_bytes));
     const sl_decoder_args decoder = {.config = args->config,
                                      .source = &self->source,
                                      .ranks = args->ranks,
@@ -210,6 +266,8 @@ void sl_generator_close(sl_generator *generator)
     free(generator->samples);
     free(generator->drawn);
     sl_sampler_close(&generator->sampler);
+    free(generator->template_text);
+    sl_example_free(&generator->asked);
     sl_ids_free(&generator->prompt);
     sl_decoder_close(generator->decoder);
     if (generator->vocabulary != generator->args.vocabulary)

@@ -32,9 +32,11 @@ typedef struct sl_generate_args {
 typedef struct sl_generator sl_generator;
 
 /* Opens checkpoint, tokenizer and engine, and starts with the prompt; an empty one is the end of a
- * text before. Warns where the prompt is longer than the context. SL_ERROR_USAGE: the prompt is
- * beyond the vocabulary, or the model's tokenizer is not known. SL_ERROR_FIT. Of a checkpoint that
- * is damaged an older one is opened (sl_loading_run). */
+ * text before. A prompt is put into the template (sl_example_make_prompt) of --template, or into
+ * that of the examples on which the model was tuned; an empty one only into a given template. Warns
+ * where the prompt is longer than the context. SL_ERROR_USAGE: the prompt is beyond the vocabulary,
+ * the model's tokenizer is not known, or --system and no template of messages. SL_ERROR_FIT. Of a
+ * checkpoint that is damaged an older one is opened (sl_loading_run). */
 sl_status sl_generator_open(const sl_generate_args *args, sl_generator **out_generator);
 
 /* NULL is fine. */
@@ -42,6 +44,9 @@ void sl_generator_close(sl_generator *generator);
 
 /* Starts another text; of an interactive run alone. */
 sl_status sl_generator_start(sl_generator *generator, const char *prompt, uint64_t prompt_bytes);
+
+/* The text that the model goes on from: the prompt, in its template. Valid until the next start. */
+const char *sl_generator_prompt(const sl_generator *generator, uint64_t *out_bytes);
 
 /* Goes on with every sample for --tokens, or until an end of text, a text of --stop, or *stop. Ids
  * that the tokenizer does not know are written as "<id>". */

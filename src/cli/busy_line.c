@@ -1,6 +1,6 @@
-/* All long work of the opening gives signs of life (base/heartbeat.h). Each of them may draw the
- * line anew, so the line needs no thread. */
-#include "opening_line.h"
+/* All long work gives signs of life (base/heartbeat.h). Each of them may draw the line anew, so the
+ * line needs no thread. */
+#include "busy_line.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "files/files.h"
 #include "terminal.h"
 
-static const double silent_seconds = 1, pause_seconds = 0.5;
+static const double silent_seconds = 1, pause_seconds = 0.5, plain_pause_seconds = 10;
 
 static double read_seconds(void)
 {
@@ -27,7 +27,7 @@ static const char *find_source(const sl_config *config)
     return config->init && strcmp(config->init, "scratch") != 0 ? config->init : NULL;
 }
 
-static void tell(sl_opening_line *self)
+static void tell(sl_busy_line *self)
 {
     self->is_told = true; /* looking for a checkpoint gives signs of life too */
     const char *source = find_source(self->config);
@@ -38,49 +38,53 @@ static void tell(sl_opening_line *self)
     fflush(self->plain);
 }
 
-static void draw(sl_opening_line *self, double now)
+static void draw(sl_busy_line *self, double now)
 {
-    char text[96];
+    char text[SL_BUSY_LINE_BYTES];
     snprintf(text, sizeof text, "%s  %.0f s", self->what, now - self->started);
-    sl_terminal_draw(stderr, text);
+    if (self->plain)
+        sl_terminal_print(self->plain, 2, "%s", text);
+    else
+        sl_terminal_draw(stderr, text);
     self->shown = now;
-    self->is_shown = true;
+    self->is_shown = !self->plain;
 }
 
 static sl_status show(void *user)
 {
-    sl_opening_line *self = user;
+    sl_busy_line *self = user;
     const double now = read_seconds();
+    const double pause = self->plain ? plain_pause_seconds : pause_seconds;
     const bool is_long = now - self->started >= silent_seconds;
-    if (is_long && self->plain && !self->is_told)
+    if (is_long && self->is_opening && self->plain && !self->is_told)
         tell(self);
-    else if (is_long && !self->plain && now - self->shown >= pause_seconds)
+    else if (is_long && !self->is_told && now - self->shown >= pause)
         draw(self, now);
     return self->before.listener ? self->before.listener(self->before.user) : SL_OK;
 }
 
-static void begin(sl_opening_line *self, const sl_config *config, const char *what, FILE *plain)
+void sl_busy_line_begin(sl_busy_line *self, const sl_config *config, const char *what, FILE *plain)
 {
     const bool is_live = sl_terminal_is_live(stderr);
-    *self = (sl_opening_line){
-        .what = what, .config = config, .plain = is_live ? NULL : plain, .started = read_seconds()};
+    const double now = read_seconds();
+    *self = (sl_busy_line){.what = what,
+                           .config = config,
+                           .plain = is_live ? NULL : plain,
+                           .started = now,
+                           .shown = is_live ? 0 : now};
     if (config->quiet || (!is_live && !plain))
         return;
     self->before = sl_heartbeat_listen((sl_heartbeat){show, self});
     self->listens = true;
 }
 
-void sl_opening_line_begin(sl_opening_line *self, const sl_config *config, FILE *plain)
+void sl_busy_line_begin_opening(sl_busy_line *self, const sl_config *config, FILE *plain)
 {
-    begin(self, config, "opening (plan, memory, first values)", plain);
+    sl_busy_line_begin(self, config, "opening (plan, memory, first values)", plain);
+    self->is_opening = true;
 }
 
-void sl_opening_line_begin_planning(sl_opening_line *self, const sl_config *config)
-{
-    begin(self, config, "planning", NULL);
-}
-
-void sl_opening_line_end(sl_opening_line *self)
+void sl_busy_line_end(sl_busy_line *self)
 {
     if (self->listens)
         (void)sl_heartbeat_listen(self->before);
