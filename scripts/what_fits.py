@@ -336,10 +336,10 @@ def replay(sluice, line):
 
 
 def sample_of(lines, is_full):
-    """Each GPU with each third model, shifted from GPU to GPU, so that each model comes up too."""
+    """Each GPU with each fifth model, shifted from GPU to GPU, so that each model comes up too."""
     order = list(MODELS)
     return [it for it in lines if is_full or it["host_gb"] != DOES_NOT_FIT and
-            (MACHINES.index(it["gpu"]) + order.index(it["model"])) % 3 == 0]
+            (MACHINES.index(it["gpu"]) + order.index(it["model"])) % 5 == 0]
 
 
 def check(sluice, page, jobs):

@@ -50,11 +50,13 @@ static void check_bits(uint32_t stages, int way, const char *schedule)
                       open_with(1, 1, stages, stage_ways[way], schedule), 2, what);
 }
 
-/* Quick: three of them, each policy and both orders among them. */
+/* Quick: three of them, each policy and both orders among them. Under sanitizers the run on the
+ * host is the one that is trained below. */
 static bool is_chosen(uint32_t stages, int way, int schedule)
 {
     return is_full() || (stages == 2 && way == 0 && schedule == 1) ||
-           (stages == 2 && way == 1 && schedule == 0) || (stages == 3 && way == 2 && schedule == 0);
+           (SANITIZER_SHARE == 1 && stages == 2 && way == 1 && schedule == 0) ||
+           (stages == 3 && way == 2 && schedule == 0);
 }
 
 static void steps_when_layers_are_on_gpus_then_have_the_bits_of_one(void **state)
@@ -184,7 +186,7 @@ static void runs_when_trained_in_stages_leave_the_checkpoint_of_one(void **state
     if (one.status != SL_OK)
         fail_msg("%s", one.message);
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
-        if (i > 1 && !is_full())
+        if (i >= (SANITIZER_SHARE > 1 ? 1 : 2) && !is_full())
             break;
         assert_true(train_stages(runs[i].stages, &runs[i].settings) == one.last_loss);
         compare_checkpoints(runs[i].what);

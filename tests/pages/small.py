@@ -18,12 +18,14 @@ SHAPE = ["--layers", "4", "--width", "32", "--heads", "4", "--context", "32"]
 AT_MOST = {"--layers": 4, "--width": 32, "--heads": 4, "--context": 32, "--seq": 32, "--steps": 2,
            "--save-every": 1, "--eval-every": 1, "--eval-iters": 2, "--micro-batch": 4,
            "--overlap": 8, "--tokens": 8, "--learn": 300, "--profile-steps": 1}
+# What a file of settings says is not seen here; a model that is trained by one has these.
+OF_CONFIG = [["--width", "32"], ["--context", "32"], ["--seq", "32"]]
 # Likewise of plan with --cluster, which searches thousands of layouts; an odd vocabulary is slow to share.
 AT_MOST_CLUSTER = {"--layers": 8, "--width": 256, "--heads": 8, "--context": 256, "--vocab": 5120,
                    "--ranks": 16, "--global-batch": 16}
-# In the place of a value that the page has and that matches.
+# In the place of a value that the page has and that matches. "product" alone stays: --match takes rows of it.
 VALUE = {"--device": (r"cuda(:\d+)?", "cpu"),
-         "--only": (r"((gemm|adamw|op|memory|copy|comm|disk|numa),?)+", "comm")}
+         "--only": (r"((gemm|adamw|op|memory|copy|comm|disk|numa|product,attention),?)+", "comm")}
 # What a command gets that does not say it.
 LENGTHS = {"--epochs"} # in place of --steps
 ADDED = {"train": {"--steps": "2"}, "profile": {"--profile-steps": "1"}, "generate": {"--tokens": "8"},
@@ -89,6 +91,8 @@ def reduce_command(words):
         groups = [reduce_number(group, AT_MOST_CLUSTER) for group in groups]
     if command in COMPUTING:
         groups = [reduce_group(group) for group in groups]
+    if command == "train" and "--config" in names and not names & {"--init", "--model"}:
+        groups += OF_CONFIG
     for name, value in ADDED.get(command, {}).items():
         if name not in names and not (name == "--steps" and names & LENGTHS):
             groups.append([name, value])

@@ -18,6 +18,11 @@
 
 enum { SEEDS = 30, SEEDS_FULL = 2000 };
 
+static uint64_t seed_count(uint64_t quick, uint64_t full)
+{
+    return getenv("SL_TEST_FULL") ? full : sanitizer_share(quick);
+}
+
 typedef struct fixture {
     plan_case c;
     sl_plan *plan;
@@ -172,7 +177,7 @@ static void check_residency(const fixture *self)
 static void bytes_when_added_up_then_are_the_plan_s(void **state)
 {
     (void)state;
-    uint64_t count = getenv("SL_TEST_FULL") ? SEEDS_FULL : sanitizer_share(SEEDS), planned = 0;
+    uint64_t count = seed_count(SEEDS, SEEDS_FULL), planned = 0;
     for (uint64_t seed = 1; seed <= count; seed++) {
         fixture self;
         if (open_case(&self, seed, 0)) {
@@ -262,7 +267,7 @@ static void time_when_added_up_then_is_the_simulation_s(void **state)
 {
     (void)state;
     const uint32_t micro_batches[] = {1, 2, 7, 600};
-    for (uint64_t seed = 1; seed <= 20; seed++) {
+    for (uint64_t seed = 1; seed <= seed_count(20, 20); seed++) {
         fixture self;
         if (open_case(&self, seed, micro_batches[seed % 4])) {
             check_time(&self);
@@ -275,7 +280,7 @@ static void time_when_added_up_then_is_the_simulation_s(void **state)
 static void account_when_there_are_more_micro_batches_then_is_no_larger(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 6; seed++) {
+    for (uint64_t seed = 1; seed <= seed_count(6, 6); seed++) {
         fixture few, many;
         if (open_case(&few, seed, 12) && open_case(&many, seed, 4096)) {
             assert_in_range(many.account->span_count, 1, 2 * few.account->span_count);
