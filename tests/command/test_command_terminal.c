@@ -541,5 +541,6 @@ int main(void)
         cmocka_unit_test(report_when_a_file_may_not_grow_says_why),
         cmocka_unit_test(doctor_when_a_toolkit_is_there_does_not_say_that_it_is_not),
     };
+    setenv("XDG_CONFIG_HOME", "/nonexistent", 1); /* no profile that this machine may have */
     return cmocka_run_group_tests(tests, set_up_model, tear_down);
 }
