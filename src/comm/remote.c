@@ -254,7 +254,7 @@ static sl_status share_identities(sl_messages *messages, identity *table, sl_mes
     const uint32_t rank = sl_messages_rank(messages), size = sl_messages_size(messages);
     for (uint32_t i = 0; i < 2 * size; i++) {
         const bool is_send = i < size;
-        const uint32_t peer = i % size;
+        const uint32_t peer = is_send ? i : i - size;
         all[i] = (sl_message){.is_send = is_send,
                               .peer = peer,
                               .tag = TAG_START,

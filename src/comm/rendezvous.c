@@ -10,9 +10,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -120,10 +120,15 @@ static bool send_file(int socket, int file)
 static bool read_name(const struct sockaddr_un *mine, const struct sockaddr_un *theirs,
                       uint32_t *out_rank, uint32_t *out_size)
 {
-    const char *base = mine->sun_path + 1, *name = theirs->sun_path + 1;
-    char end;
-    return strncmp(name, base, strlen(base)) == 0 &&
-           sscanf(name + strlen(base), "-%" SCNu32 "-%" SCNu32 "%c", out_rank, out_size, &end) == 2;
+    const char *base = mine->sun_path + 1, *ending = theirs->sun_path + 1 + strlen(base);
+    char *end;
+    if (strncmp(theirs->sun_path + 1, base, strlen(base)) != 0 || *ending != '-')
+        return false;
+    *out_rank = (uint32_t)strtoul(ending + 1, &end, 10);
+    if (*end != '-')
+        return false;
+    *out_size = (uint32_t)strtoul(end + 1, &end, 10);
+    return *end == '\0';
 }
 
 typedef struct reception {
