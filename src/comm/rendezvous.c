@@ -82,14 +82,12 @@ static sl_status open_socket(const struct sockaddr_un *address, socklen_t bytes,
 static bool wait_readable(int socket, uint64_t deadline_ns)
 {
     struct pollfd it = {.fd = socket, .events = POLLIN};
-    for (;;) {
-        uint64_t now = sl_clock_now_ns();
-        if (now >= deadline_ns)
-            return false;
-        uint64_t left_ms = (deadline_ns - now) / 1000000 + 1;
+    for (uint64_t now = sl_clock_now_ns(); now < deadline_ns; now = sl_clock_now_ns()) {
+        const uint64_t left_ms = (deadline_ns - now) / 1000000 + 1;
         if (poll(&it, 1, left_ms < 1000 ? (int)left_ms : 1000) > 0)
             return true;
     }
+    return false;
 }
 
 static bool is_same_user(int socket)

@@ -177,18 +177,10 @@ SL_INLINE void sum_all(const sl_wire_sum_args *args)
 
 #if defined(__x86_64__)
 #define SL_AVX2 __attribute__((target("avx2")))
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
+#define SL_HAS_AVX2 __builtin_cpu_supports("avx2")
 #else
 #define SL_AVX2
-
-static bool has_avx2(void)
-{
-    return false;
-}
+#define SL_HAS_AVX2 0
 #endif
 
 SL_AVX2 static void convert_by_avx2(sl_comm_type from_type, sl_comm_type to_type, uint64_t count,
@@ -205,7 +197,7 @@ SL_AVX2 static void sum_by_avx2(const sl_wire_sum_args *args)
 void sl_wire_convert(sl_comm_type from_type, sl_comm_type to_type, uint64_t count, const void *from,
                      void *to)
 {
-    if (has_avx2())
+    if (SL_HAS_AVX2)
         convert_by_avx2(from_type, to_type, count, from, to);
     else
         convert(from_type, to_type, count, from, to);
@@ -213,7 +205,7 @@ void sl_wire_convert(sl_comm_type from_type, sl_comm_type to_type, uint64_t coun
 
 void sl_wire_sum(const sl_wire_sum_args *args)
 {
-    if (has_avx2())
+    if (SL_HAS_AVX2)
         sum_by_avx2(args);
     else
         sum_all(args);
