@@ -4,12 +4,11 @@
  * abandoned may still be about to read or write through one of the duplicates. So their numbers
  * stay in use until the last thread has left: on abandonment they are redirected to /dev/null, and
  * no file that is opened later can get one of these numbers. */
-#define _GNU_SOURCE /* pthread_setname_np, pwritev2 */
+#define _GNU_SOURCE /* pwritev2 */
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "transport.h"
 
 enum { THREADS_MAX = 8 };
@@ -142,17 +142,11 @@ static sl_status queue_requests(sl_transport *transport, sl_transport_request *c
 }
 
 /* The time `wait_ms` from now, by work_done's clock. */
-static struct timespec find_deadline(uint32_t wait_ms)
-{
-    uint64_t ns = sl_clock_now_ns() + wait_ms * UINT64_C(1000000);
-    return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-}
-
 static sl_status wait_for_requests(sl_transport *transport, sl_transport_request **out_requests,
                                    uint32_t most, uint32_t *out_count)
 {
     uint32_t count = 0;
-    struct timespec end = find_deadline(transport->wait_ms);
+    const struct timespec end = sl_clock_time_in(transport->wait_ms * UINT64_C(1000000));
     int error = 0;
     pthread_mutex_lock(&transport->lock);
     while (transport->done.count == 0 && error != ETIMEDOUT)
@@ -202,30 +196,22 @@ static void close_threads(sl_transport *transport)
         free_transport(transport);
 }
 
-/* The threads block all signals: the control thread handles them. */
 static sl_status start_threads(sl_transport *transport, uint32_t count)
 {
     int error = 0;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (transport->thread_count < count && error == 0) {
-        pthread_t *thread = &transport->threads[transport->thread_count];
-        error = pthread_create(thread, NULL, serve_requests, transport);
-        if (error != 0)
-            break;
         char name[16];
         snprintf(name, sizeof name, "sl-disk-%u", transport->thread_count % 1000);
-        pthread_setname_np(*thread, name);
-        transport->thread_count++;
+        error = sl_thread_start(&transport->threads[transport->thread_count], name, serve_requests,
+                                transport);
+        transport->thread_count += error == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (transport->thread_count == 0)
         SL_FAIL(SL_ERROR_SYSTEM, "cannot start a thread for the disk tier: %s", strerror(error));
     return SL_OK;
 }
 
-/* Uses the monotonic clock, as find_deadline does. */
+/* Uses the clock of sl_clock_time_in. */
 static int open_timed(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;

@@ -30,7 +30,7 @@ sl_status sl_array_grow(void **items, uint64_t count, uint32_t *capacity, uint64
     if (count < *capacity)
         return SL_OK;
     if (count > INT32_MAX)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %s", what);
+        SL_FAIL(SL_ERROR_SYSTEM, "more than 2^31 items: %s", what);
     SL_TRY(
         sl_array_reserve(items, sl_bits_max(count + 1, FIRST_CAPACITY), &larger, item_bytes, what));
     *capacity = (uint32_t)larger;

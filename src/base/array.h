@@ -1,6 +1,6 @@
 /* Arrays that grow as they are filled. `items` is the address of a pointer to items of
- * `item_bytes`, which its owner frees. SL_ERROR_SYSTEM: "no memory for WHAT"; then nothing has
- * changed. */
+ * `item_bytes`, which its owner frees. SL_ERROR_SYSTEM: "no memory for WHAT", or there are too
+ * many; then nothing has changed. */
 #ifndef SL_BASE_ARRAY_H
 #define SL_BASE_ARRAY_H
 

@@ -22,7 +22,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +30,7 @@
 #include "bits.h"
 #include "clock.h"
 #include "log.h"
+#include "thread.h"
 
 enum { THREAD_NAME_BYTES = 16, ITEM_ALIGNMENT = 64 };
 
@@ -81,15 +81,11 @@ struct sl_mark {
 sl_status sl_queue_sleep(const sl_queue_observer *observer, pthread_cond_t *condition,
                          pthread_mutex_t *lock)
 {
-    struct timespec end;
     if (!observer->blocked) {
         pthread_cond_wait(condition, lock);
         return SL_OK;
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += SL_QUEUE_ASK_MS * 1000000L;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    const struct timespec end = sl_clock_time_in(SL_QUEUE_ASK_MS * UINT64_C(1000000));
     if (pthread_cond_timedwait(condition, lock, &end) != ETIMEDOUT)
         return SL_OK;
     pthread_mutex_unlock(lock);
@@ -251,7 +247,6 @@ static void run_wait(sl_queue *queue, queue_item *item)
 static void *run_items(void *argument)
 {
     sl_queue *queue = argument;
-    pthread_setname_np(pthread_self(), queue->name);
     (void)sl_log_enter(queue->log);
     for (;;) {
         queue_item *item = wait_for_item(queue);
@@ -267,15 +262,10 @@ static void *run_items(void *argument)
     }
 }
 
-/* The queue's thread blocks all signals: the control thread handles them. */
 static sl_status start_thread(sl_queue *queue)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     queue->log = sl_log_entered();
-    int error = pthread_create(&queue->thread, NULL, run_items, queue);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = sl_thread_start(&queue->thread, queue->name, run_items, queue);
     if (error)
         SL_FAIL(SL_ERROR_SYSTEM, "cannot start the thread of queue %s: %s", queue->name,
                 strerror(error));

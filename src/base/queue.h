@@ -90,7 +90,7 @@ void sl_queue_close(sl_queue *queue);
 sl_status sl_queue_sleep(const sl_queue_observer *observer, pthread_cond_t *condition,
                          pthread_mutex_t *lock);
 
-/* Initialises a condition for sl_queue_sleep. */
+/* Initialises a condition whose time is that of sl_clock_time_in. */
 void sl_queue_init_condition(pthread_cond_t *condition);
 
 sl_status sl_mark_open(sl_mark **out_mark);

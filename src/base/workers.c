@@ -10,14 +10,13 @@
  * again; the waker changes the word and then checks for sleepers. Both use sequentially consistent
  * operations, so one of the two always sees the other.
  */
-#define _GNU_SOURCE /* sched_getaffinity, pthread_setname_np */
+#define _GNU_SOURCE /* sched_getaffinity */
 
 #include "workers.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,6 +25,7 @@
 
 #include "limits.h"
 #include "log.h"
+#include "thread.h"
 
 /* A ticket lock: callers run their jobs in the order in which they came. With a plain mutex a lane
  * that calls again at once overtakes sleeping callers, and another lane could starve. */
@@ -248,23 +248,17 @@ uint32_t sl_workers_count(const sl_workers *workers)
     return workers->worker_count;
 }
 
-/* Starts one helper with all signals blocked: the control thread handles them. */
 static sl_status start_helper(sl_workers *pool, uint32_t index)
 {
     worker *self = &pool->helpers[pool->thread_count];
     self->pool = pool;
     self->index = index;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&self->thread, NULL, run_helper, self);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    char name[16];
+    snprintf(name, sizeof name, "sl-worker-%u", index % 10000);
+    const int error = sl_thread_start(&self->thread, name, run_helper, self);
     if (error != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "cannot start compute worker %u of %u: %s", index + 1,
                 pool->worker_count, strerror(error));
-    char name[16];
-    snprintf(name, sizeof name, "sl-worker-%u", index % 10000);
-    pthread_setname_np(self->thread, name);
     pool->thread_count++;
     return SL_OK;
 }

@@ -111,13 +111,6 @@ static void add_cases(bool is_quick, exchanges *it)
                                     .bytes = round_bytes(case_bytes[size], rank_count)};
 }
 
-static void keep_longest(void *sum, const void *other)
-{
-    double *longest = sum;
-    const double seconds = *(const double *)other;
-    *longest = seconds > *longest ? seconds : *longest;
-}
-
 /* Times some calls, which all ranks begin together. */
 static sl_status time_calls(const exchange *it, sl_status (*call)(const exchange *it),
                             sl_samples *samples)
@@ -129,7 +122,7 @@ static sl_status time_calls(const exchange *it, sl_status (*call)(const exchange
     for (uint64_t i = 0; i < count; i++)
         SL_TRY(call(it));
     double seconds = 1e-9 * (double)(sl_clock_now_ns() - start_ns) / (double)count;
-    SL_TRY(sl_comm_merge(it->world, sizeof seconds, &seconds, keep_longest));
+    SL_TRY(sl_comm_find_longest(it->world, &seconds));
     sl_samples_add(samples, seconds);
     return SL_OK;
 }

@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,8 +79,8 @@ typedef struct board_entry {
 typedef struct board_head {
     uint64_t magic, bytes; /* all before `arrived` is the same in the boards of a file */
     uint32_t rank_count, world_size;
-    _Atomic uint32_t arrived, arrived_sleepers; /* changes whenever a rank joins */
-    _Atomic uint64_t used;                      /* bytes given out, behind the world's window */
+    sl_board_bell arrived; /* rings whenever a rank joins */
+    _Atomic uint64_t used; /* bytes given out, behind the world's window */
     _Atomic uint64_t progress;
     _Atomic uint32_t verdict;
     int32_t verdict_status;
@@ -91,18 +92,8 @@ typedef struct board_mapping {
     board_head *head;
     uint64_t start, bytes; /* in the file */
     int file;
-    _Atomic uint32_t view_count;
+    _Atomic uint32_t user_count;
 } board_mapping;
-
-struct sl_board {
-    board_mapping *mapping;
-    board_head *head;
-    uint32_t local_index, rank_count;
-    _Atomic uint64_t timeout_ns, heartbeat_ns; /* other threads read them, too */
-    _Atomic uint32_t sleep_count;              /* threads in sl_board_sleep */
-    uint32_t spins;
-    bool has_entered, is_of_processes;
-};
 
 /* ---- making ---- */
 
@@ -194,23 +185,18 @@ static sl_status map_board(int file, uint32_t index, board_mapping **out_mapping
         SL_FAIL(SL_ERROR_SYSTEM, "cannot map the ranks' shared memory: %s", strerror(error));
     }
     mapping->head = memory;
+    mapping->user_count = 1;
     *out_mapping = mapping;
     return SL_OK;
 }
 
 static void release_mapping(board_mapping *mapping)
 {
-    if (atomic_fetch_sub(&mapping->view_count, 1) > 1)
+    if (atomic_fetch_sub(&mapping->user_count, 1) > 1)
         return;
     munmap(mapping->head, mapping->bytes);
     close(mapping->file);
     free(mapping);
-}
-
-static void unmap_board(board_mapping *mapping)
-{
-    atomic_store(&mapping->view_count, 1);
-    release_mapping(mapping);
 }
 
 /* A waiting thread spins for long only if each rank has two cores: one for it, one for the rank's
@@ -230,9 +216,9 @@ static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_boar
     board->rank_count = mapping->head->rank_count;
     board->local_index = local_index;
     board->spins = choose_spins(sl_workers_usable_cpu_count(), board->rank_count);
-    sl_board_set_timeout(board, DEFAULT_TIMEOUT_S);
-    sl_board_set_heartbeat(board, DEFAULT_HEARTBEAT_S);
-    atomic_fetch_add(&mapping->view_count, 1);
+    board->timeout_s = DEFAULT_TIMEOUT_S;
+    board->heartbeat_s = DEFAULT_HEARTBEAT_S;
+    atomic_fetch_add(&mapping->user_count, 1);
     *out_board = board;
     return SL_OK;
 }
@@ -273,7 +259,7 @@ static sl_status find_board(int file, uint32_t local_index, bool is_of_processes
                                 first->head->rank_count);
     else if (is_of_processes)
         status = take_next(file, first, local_index, out_index);
-    unmap_board(first);
+    release_mapping(first);
     return status;
 }
 
@@ -285,13 +271,11 @@ sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl
     SL_TRY(find_board(file, local_index, is_of_processes, &index));
     SL_TRY(map_board(file, index, &mapping));
     const sl_status status = open_view(mapping, local_index, &board);
-    if (status != SL_OK) {
-        unmap_board(mapping);
-        return status;
-    }
-    board->is_of_processes = is_of_processes;
+    release_mapping(mapping);
+    SL_TRY(status);
     if (is_of_processes)
         board->spins = choose_spins(count_cores(), board->rank_count);
+    board->is_of_processes = is_of_processes;
     *out_board = board;
     return SL_OK;
 }
@@ -333,16 +317,6 @@ void sl_board_close(sl_board *board)
         give_back(board);
     release_mapping(board->mapping);
     free(board);
-}
-
-uint32_t sl_board_rank_count(const sl_board *board)
-{
-    return board->rank_count;
-}
-
-uint32_t sl_board_local_index(const sl_board *board)
-{
-    return board->local_index;
 }
 
 /* ---- memory ---- */
@@ -421,15 +395,16 @@ static const char *describe_process(int32_t process)
     return end && strncmp(end, ") T", 3) == 0 ? ", stopped by a signal" : "";
 }
 
-void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_text,
-                       uint64_t capacity)
+sl_board_name sl_board_describe(const sl_board *board, uint32_t local_index)
 {
     const board_entry *entry = &board->head->entries[local_index];
     char process[64] = "", what[OP_BYTES + 48] = "", op[OP_BYTES];
     uint64_t step;
+    sl_board_name name;
     if (atomic_load(&entry->state) < RANK_HERE) {
-        snprintf(out_text, capacity, "rank %u of this machine, which never started", local_index);
-        return;
+        snprintf(name.text, sizeof name.text, "rank %u of this machine, which never started",
+                 local_index);
+        return name;
     }
     read_post(entry, &step, op);
     if (*op)
@@ -437,7 +412,8 @@ void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_te
     if (board->is_of_processes)
         snprintf(process, sizeof process, " (process %d%s)", entry->process,
                  describe_process(entry->process));
-    snprintf(out_text, capacity, "rank %u%s%s", entry->world_rank, process, what);
+    snprintf(name.text, sizeof name.text, "rank %u%s%s", entry->world_rank, process, what);
+    return name;
 }
 
 /* ---- progress ---- */
@@ -453,12 +429,6 @@ void sl_board_advance(sl_board *board)
 {
     const uint64_t number = atomic_fetch_add(&board->head->progress, 1) + 1;
     raise_to(&board->head->entries[board->local_index].progress, number);
-}
-
-void sl_board_follow(sl_board *board, uint64_t progress)
-{
-    raise_to(&board->head->progress, progress);
-    raise_to(&board->head->entries[board->local_index].progress, progress);
 }
 
 uint64_t sl_board_progress(const sl_board *board)
@@ -497,19 +467,25 @@ sl_board_rank sl_board_read_rank(const sl_board *board, uint32_t local_index)
 
 /* ---- ending ---- */
 
-static void give_verdict(board_head *head, sl_status status, const char *text)
+void sl_board_end(sl_board *board, sl_status status, const char *format, ...)
 {
+    board_head *head = board->head;
     uint32_t none = VERDICT_NONE;
+    va_list arguments;
     if (!atomic_compare_exchange_strong(&head->verdict, &none, VERDICT_WRITING))
         return;
     head->verdict_status = status;
-    snprintf(head->verdict_text, REASON_BYTES, "%s", text);
+    va_start(arguments, format);
+    vsnprintf(head->verdict_text, REASON_BYTES, format, arguments);
+    va_end(arguments);
     atomic_store(&head->verdict, VERDICT_GIVEN);
 }
 
-void sl_board_end(sl_board *board, sl_status status, const char *text)
+void sl_board_end_quiet(sl_board *board, const char *who)
 {
-    give_verdict(board->head, status, text);
+    sl_board_end(board, SL_ERROR_RANK,
+                 "%s has given no sign of life for %.3g s (--heartbeat-timeout)", who,
+                 board->heartbeat_s);
 }
 
 /* A verdict that is being written is waited for, a tenth of a second at most: its writer may have
@@ -538,46 +514,24 @@ sl_status sl_board_poll(const sl_board *board)
 
 /* ---- waiting ---- */
 
-void sl_board_set_timeout(sl_board *board, double seconds)
-{
-    atomic_store(&board->timeout_ns, (uint64_t)(seconds * 1e9));
-}
-
-double sl_board_timeout(const sl_board *board)
-{
-    return (double)atomic_load(&board->timeout_ns) * 1e-9;
-}
-
-void sl_board_set_heartbeat(sl_board *board, double seconds)
-{
-    atomic_store(&board->heartbeat_ns, (uint64_t)(seconds * 1e9));
-}
-
-double sl_board_heartbeat(const sl_board *board)
-{
-    return (double)atomic_load(&board->heartbeat_ns) * 1e-9;
-}
-
 sl_status sl_board_end_wait(sl_board *board, const sl_board_wait *wait, const char *who,
                             bool has_left)
 {
-    char mine[256], text[REASON_BYTES];
-    sl_board_describe(board, board->local_index, mine, sizeof mine);
+    const sl_board_name mine = sl_board_describe(board, board->local_index);
     if (has_left)
-        snprintf(text, sizeof text, "%s has ended, but is needed by %s of %s in %s", who, wait->op,
-                 wait->comm, mine);
+        sl_board_end(board, SL_ERROR_RANK, "%s has ended, but is needed by %s of %s in %s", who,
+                     wait->op, wait->comm, mine.text);
     else
-        snprintf(
-            text, sizeof text,
-            "%s did not come to %s of %s within %.0f s (--rank-timeout); it was waited for by %s",
-            who, wait->op, wait->comm, sl_board_timeout(board), mine);
-    sl_board_end(board, SL_ERROR_RANK, text);
+        sl_board_end(board, SL_ERROR_RANK,
+                     "%s did not come to %s of %s within %.0f s (--rank-timeout); it was waited "
+                     "for by %s",
+                     who, wait->op, wait->comm, board->timeout_s, mine.text);
     return sl_board_poll(board);
 }
 
 static bool has_changed(const sl_board_wait *wait)
 {
-    return atomic_load(wait->word) != wait->seen;
+    return atomic_load(&wait->bell->word) != wait->seen;
 }
 
 void sl_board_heed(sl_board *board, sl_board_patience *patience, uint64_t progress)
@@ -586,13 +540,13 @@ void sl_board_heed(sl_board *board, sl_board_patience *patience, uint64_t progre
         return;
     patience->progress = progress;
     patience->waited_ns = 0;
-    sl_board_follow(board, progress);
+    raise_to(&board->head->progress, progress);
+    raise_to(&board->head->entries[board->local_index].progress, progress);
 }
 
 /* Fails if waiting on has no sense. */
 static sl_status check_wait(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait)
 {
-    char who[256];
     uint64_t now = sl_clock_now_ns();
     uint64_t passed = patience->last_ns ? now - patience->last_ns : 0;
     patience->last_ns = now;
@@ -604,11 +558,11 @@ static sl_status check_wait(sl_board *board, sl_board_patience *patience, const 
     sl_board_heed(board, patience, atomic_load(&awaited->progress));
     /* Who has left came before: its state is looked at first. */
     bool has_left = atomic_load(&awaited->state) == RANK_LEFT;
-    bool is_over = has_left || patience->waited_ns > atomic_load(&board->timeout_ns);
+    bool is_over = has_left || 1e-9 * (double)patience->waited_ns > board->timeout_s;
     if (!is_over || has_changed(wait))
         return SL_OK;
-    sl_board_describe(board, wait->local_index, who, sizeof who);
-    return sl_board_end_wait(board, wait, who, has_left);
+    return sl_board_end_wait(board, wait, sl_board_describe(board, wait->local_index).text,
+                             has_left);
 }
 
 static void pause_briefly(void)
@@ -624,28 +578,29 @@ sl_status sl_board_sleep(sl_board *board, sl_board_patience *patience, const sl_
     while (patience->spins < board->spins) {
         patience->spins++;
         pause_briefly();
-        if (atomic_load_explicit(wait->word, memory_order_acquire) != wait->seen)
+        if (atomic_load_explicit(&wait->bell->word, memory_order_acquire) != wait->seen)
             return SL_OK;
     }
     SL_TRY(sl_board_poll(board));
     if (patience->last_ns == 0)
         patience->last_ns = sl_clock_now_ns();
     atomic_fetch_add(&board->sleep_count, 1);
-    atomic_fetch_add(wait->sleepers, 1);
+    atomic_fetch_add(&wait->bell->sleepers, 1);
     bool is_late = false;
     if (!has_changed(wait))
-        is_late = syscall(SYS_futex, wait->word, FUTEX_WAIT, wait->seen, &tick, NULL, 0) != 0 &&
-                  errno == ETIMEDOUT;
-    atomic_fetch_sub(wait->sleepers, 1);
+        is_late =
+            syscall(SYS_futex, &wait->bell->word, FUTEX_WAIT, wait->seen, &tick, NULL, 0) != 0 &&
+            errno == ETIMEDOUT;
+    atomic_fetch_sub(&wait->bell->sleepers, 1);
     atomic_fetch_sub(&board->sleep_count, 1);
     return is_late ? check_wait(board, patience, wait) : SL_OK;
 }
 
-void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
+void sl_board_ring(sl_board_bell *bell)
 {
-    atomic_fetch_add(word, 1);
-    if (atomic_load(sleepers) > 0)
-        syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    atomic_fetch_add(&bell->word, 1);
+    if (atomic_load(&bell->sleepers) > 0)
+        syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 /* ---- joining ---- */
@@ -667,7 +622,7 @@ void sl_board_enter(sl_board *board, uint32_t world_rank)
     entry->world_rank = world_rank;
     board->has_entered = true;
     atomic_store(&entry->state, RANK_HERE);
-    sl_board_wake(&board->head->arrived, &board->head->arrived_sleepers);
+    sl_board_ring(&board->head->arrived);
 }
 
 sl_status sl_board_join(sl_board *board, uint32_t world_rank)
@@ -675,12 +630,10 @@ sl_status sl_board_join(sl_board *board, uint32_t world_rank)
     sl_board_patience patience = {0};
     sl_board_enter(board, world_rank);
     for (;;) {
-        uint32_t seen = atomic_load(&board->head->arrived), missing = find_absent(board);
+        uint32_t seen = atomic_load(&board->head->arrived.word), missing = find_absent(board);
         if (missing == board->rank_count)
             return SL_OK;
-        sl_board_wait wait = {
-            "world", "the start", missing, &board->head->arrived, &board->head->arrived_sleepers,
-            seen};
+        sl_board_wait wait = {"world", "the start", missing, &board->head->arrived, seen};
         SL_TRY(sl_board_sleep(board, &patience, &wait));
     }
 }
@@ -693,18 +646,17 @@ sl_status sl_board_leave_text(int file, uint32_t local_index, bool is_last, cons
     board_mapping *mapping;
     uint32_t index = is_last ? SL_BOARD_LAST_WORDS : 0;
     const uint32_t end = is_last ? SL_BOARD_TEXTS : SL_BOARD_REMARKS;
-    *out_is_left = false;
     SL_TRY(map_board(file, 0, &mapping));
     board_entry *entry = &mapping->head->entries[local_index];
-    while (index < end && local_index < mapping->head->rank_count &&
-           atomic_load(&entry->is_left[index]))
+    const bool is_rank = local_index < mapping->head->rank_count;
+    while (is_rank && index < end && atomic_load(&entry->is_left[index]))
         index++;
-    *out_is_left = index < end && local_index < mapping->head->rank_count;
+    *out_is_left = is_rank && index < end;
     if (*out_is_left) {
         snprintf(entry->texts[index], REASON_BYTES, "%s", text);
         atomic_store(&entry->is_left[index], 1);
     }
-    unmap_board(mapping);
+    release_mapping(mapping);
     return SL_OK;
 }
 
@@ -718,17 +670,19 @@ sl_status sl_board_read_text(int file, uint32_t local_index, uint32_t text_index
         local_index < mapping->head->rank_count && atomic_load(&entry->is_left[text_index]);
     snprintf(out_text, REASON_BYTES, "%.*s", REASON_BYTES - 1,
              is_left ? entry->texts[text_index] : "");
-    unmap_board(mapping);
+    release_mapping(mapping);
     return SL_OK;
 }
 
-static sl_status lose_on(int file, uint32_t index, uint32_t local_index, const char *text)
+static sl_status lose_on(int file, uint32_t index, uint32_t local_index, const char *how)
 {
     board_mapping *mapping;
     SL_TRY(map_board(file, index, &mapping));
+    sl_board view = {.head = mapping->head};
     if (atomic_load(&mapping->head->entries[local_index].state) < RANK_HERE)
-        give_verdict(mapping->head, SL_ERROR_RANK, text);
-    unmap_board(mapping);
+        sl_board_end(&view, SL_ERROR_RANK, "rank %u of this machine %s before all ranks had come",
+                     local_index, how);
+    release_mapping(mapping);
     return SL_OK;
 }
 
@@ -741,7 +695,7 @@ static sl_status note_end(int file, uint32_t local_index, uint32_t *out_board_co
     const bool is_rank = local_index < first->head->rank_count;
     if (is_rank)
         atomic_store(&first->head->entries[local_index].has_ended, 1);
-    unmap_board(first);
+    release_mapping(first);
     SL_TRY(check_file(file, &head, out_board_count));
     *out_board_count = is_rank ? *out_board_count : 0;
     return SL_OK;
@@ -749,12 +703,9 @@ static sl_status note_end(int file, uint32_t local_index, uint32_t *out_board_co
 
 sl_status sl_board_lose(int file, uint32_t local_index, const char *how)
 {
-    char text[REASON_BYTES];
     uint32_t board_count;
     SL_TRY(note_end(file, local_index, &board_count));
-    snprintf(text, sizeof text, "rank %u of this machine %s before all ranks had come", local_index,
-             how);
     for (uint32_t i = 0; i < board_count; i++)
-        SL_TRY(lose_on(file, i, local_index, text));
+        SL_TRY(lose_on(file, i, local_index, how));
     return SL_OK;
 }

@@ -16,7 +16,18 @@
 
 #include "base/status.h"
 
-typedef struct sl_board sl_board; /* a view */
+/* A view. */
+typedef struct sl_board {
+    uint32_t local_index, rank_count; /* of this rank's machine */
+    _Atomic double timeout_s;   /* how long a wait lasts without progress; any thread sets it */
+    _Atomic double heartbeat_s; /* how long a process may go without a beat; likewise */
+    /* of board.c: */
+    struct board_mapping *mapping;
+    struct board_head *head;
+    _Atomic uint32_t sleep_count; /* threads in sl_board_sleep */
+    uint32_t spins;
+    bool has_entered, is_of_processes;
+} sl_board;
 
 /* Makes the file of a board for `rank_count` ranks of this machine, of `world_size` in all: a
  * memfd, closed on exec. Its memory is taken as it is used. */
@@ -37,9 +48,6 @@ void sl_board_leave(sl_board *board);
 
 /* Leaves. NULL is fine. */
 void sl_board_close(sl_board *board);
-
-uint32_t sl_board_rank_count(const sl_board *board);
-uint32_t sl_board_local_index(const sl_board *board);
 
 /* Writes this rank's entry. */
 void sl_board_enter(sl_board *board, uint32_t world_rank);
@@ -84,9 +92,6 @@ void sl_board_last_post(const sl_board *board, uint64_t *out_step, char out_op[S
 /* Says that this rank has done a part of its work. Any thread. */
 void sl_board_advance(sl_board *board);
 
-/* Takes over the number of a rank that this rank waits for, on this machine or another. */
-void sl_board_follow(sl_board *board, uint64_t progress);
-
 /* The number of this rank, to be sent to other machines. */
 uint64_t sl_board_progress(const sl_board *board);
 
@@ -113,10 +118,6 @@ sl_board_rank sl_board_read_rank(const sl_board *board, uint32_t local_index);
 /* Of this process. */
 uint64_t sl_board_process_space(void);
 
-/* How long a process may go without a beat; any thread. */
-void sl_board_set_heartbeat(sl_board *board, double seconds);
-double sl_board_heartbeat(const sl_board *board);
-
 /* ---- waiting ---- */
 
 /* How long a wait has lasted since the awaited rank made progress, in time during which this
@@ -127,24 +128,27 @@ typedef struct sl_board_patience {
     uint32_t spins;
 } sl_board_patience;
 
-/* What is waited for: that *word is no longer `seen`. */
+/* A word that changes when something has come, and how many sleep on it; in shared memory. */
+typedef struct sl_board_bell {
+    _Atomic uint32_t word, sleepers;
+} sl_board_bell;
+
+/* What is waited for: that the bell's word is no longer `seen`. */
 typedef struct sl_board_wait {
     const char *comm, *op; /* "tp", "all_reduce" */
     uint32_t local_index;  /* of the first rank that is missing; beyond all: none of this machine */
-    _Atomic uint32_t *word, *sleepers; /* and how many sleep on it */
+    sl_board_bell *bell;
     uint32_t seen;
 } sl_board_wait;
-
-void sl_board_set_timeout(sl_board *board, double seconds);
-double sl_board_timeout(const sl_board *board);
 
 /* Sleeps until the word changes, a tick at most; fails if waiting on has no sense. */
 sl_status sl_board_sleep(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait);
 
-/* Adds 1 to *word and wakes who sleeps on it. */
-void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers);
+/* Adds 1 to the word and wakes who sleeps on it. */
+void sl_board_ring(sl_board_bell *bell);
 
-/* Notes the number of the awaited rank: if it has grown, the deadline is counted anew. */
+/* Notes the number of the awaited rank, on this machine or another: if it has grown, this rank
+ * takes it over, and the deadline is counted anew. */
 void sl_board_heed(sl_board *board, sl_board_patience *patience, uint64_t progress);
 
 /* Ends the run because of a wait for `who`, which has left or did not come in time. Returns what
@@ -154,8 +158,13 @@ sl_status sl_board_end_wait(sl_board *board, const sl_board_wait *wait, const ch
 
 /* ---- ending ---- */
 
-/* Ends all waits of this machine's ranks with `status` and `text`; the first call stands. */
-void sl_board_end(sl_board *board, sl_status status, const char *text);
+/* Ends all waits of this machine's ranks with `status` and a text; the first call stands. The
+ * message of the calling thread (sl_status_message) stays. */
+void sl_board_end(sl_board *board, sl_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same because of `who`, which has not beaten for the heartbeat's deadline. */
+void sl_board_end_quiet(sl_board *board, const char *who);
 
 /* Called by the process that started the ranks of the boards in `file`, when one of them has ended;
  * `how` says how, such as "ended with code 1". Ends all waits on the boards to which that rank has
@@ -179,8 +188,11 @@ sl_status sl_board_read_text(int file, uint32_t local_index, uint32_t text_index
 /* SL_OK, or what ended them. */
 sl_status sl_board_poll(const sl_board *board);
 
+typedef struct sl_board_name {
+    char text[256];
+} sl_board_name;
+
 /* "rank 2 (process 4711, stopped), in step 12 at h.3.attn" of a rank. */
-void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_text,
-                       uint64_t capacity);
+sl_board_name sl_board_describe(const sl_board *board, uint32_t local_index);
 
 #endif

@@ -7,6 +7,7 @@
  * in the order of ranks in any case.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bits.h"
@@ -31,16 +32,17 @@ typedef struct call {
     sl_comm_pass pass;
 } call;
 
-static call begin(sl_comm *comm, const char *op, sl_comm_types types, uint64_t count,
-                  uint64_t detail)
+static sl_status begin(sl_comm *comm, const char *op, sl_comm_types types, uint64_t count,
+                       uint64_t detail, call *out)
 {
-    call it = {.comm = comm};
-    it.pass.sign = (sl_window_sign){.call = comm->call_count++,
-                                    .count = count,
-                                    .detail = detail,
-                                    .types = (uint64_t)types.stored << 4 | (uint64_t)types.wire};
-    snprintf(it.pass.sign.op, sizeof it.pass.sign.op, "%s", op);
-    return it;
+    SL_TRY(sl_comm_poll(comm));
+    *out = (call){.comm = comm};
+    out->pass.sign = (sl_window_sign){.call = comm->call_count++,
+                                      .count = count,
+                                      .detail = detail,
+                                      .types = (uint64_t)types.stored << 4 | (uint64_t)types.wire};
+    snprintf(out->pass.sign.op, sizeof out->pass.sign.op, "%s", op);
+    return SL_OK;
 }
 
 /* Hands this rank's pieces out, without waiting for others. After a failure others may still read
@@ -48,7 +50,7 @@ static call begin(sl_comm *comm, const char *op, sl_comm_types types, uint64_t c
 static sl_status begin_pass(sl_comm *comm, const sl_comm_pass *pass)
 {
     SL_TRY(sl_comm_poll(comm));
-    sl_window_arrive(comm->window, &pass->sign);
+    sl_window_arrive(comm, &pass->sign);
     if (comm->remote)
         sl_remote_begin(comm, pass);
     return SL_OK;
@@ -58,10 +60,10 @@ static sl_status begin_pass(sl_comm *comm, const sl_comm_pass *pass)
 static sl_status finish_pass(sl_comm *comm, const sl_comm_pass *pass)
 {
     const uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
-    SL_TRY(sl_window_wait(comm->window));
+    SL_TRY(sl_window_wait(comm));
     for (uint32_t i = 0; i < comm->size; i++)
-        if (comm->local[i] != UINT32_MAX)
-            comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
+        if (comm->peers[i].local != UINT32_MAX)
+            comm->received[i] = (const char *)sl_window_half(comm, i) + offset;
     return comm->remote ? sl_remote_finish(comm, pass) : SL_OK;
 }
 
@@ -73,7 +75,7 @@ static sl_status run_pass(call *it, bool is_for_all)
     SL_TRY(finish_pass(it->comm, &it->pass));
     it->pass.sign.pass++;
     for (uint32_t i = 0; i < it->comm->size; i++)
-        sent_bytes += i == it->comm->rank ? 0 : it->comm->send_bytes[i];
+        sent_bytes += i == it->comm->rank ? 0 : it->comm->peers[i].send_bytes;
     sl_comm_count_sent(it->comm, sent_bytes);
     return SL_OK;
 }
@@ -82,15 +84,9 @@ static sl_status run_pass(call *it, bool is_for_all)
 static void set_bytes_of_all(sl_comm *comm, uint64_t send_bytes, uint64_t receive_bytes)
 {
     for (uint32_t i = 0; i < comm->size; i++) {
-        comm->send_bytes[i] = send_bytes;
-        comm->receive_bytes[i] = receive_bytes;
+        comm->peers[i].send_bytes = send_bytes;
+        comm->peers[i].receive_bytes = receive_bytes;
     }
-}
-
-/* What is left from `done` on, in pieces of at most `most`. */
-static uint64_t slice(uint64_t total, uint64_t done, uint64_t most)
-{
-    return done < total ? sl_bits_min(total - done, most) : 0;
 }
 
 static char *at(const void *data, uint64_t index, uint64_t element_bytes)
@@ -120,11 +116,6 @@ static sl_status check_starts(const uint64_t *starts, uint32_t size)
  *
  * Each rank has a piece: elements starts[rank] to starts[rank + 1]. A pass moves a slice of every
  * piece: elements [done, done + each) of it. */
-
-static uint64_t count_slice(const uint64_t *starts, uint32_t rank, uint64_t done, uint64_t each)
-{
-    return slice(starts[rank + 1] - starts[rank], done, each);
-}
 
 /* Adds up what came from all ranks, and this rank's own; out_wire may be NULL. */
 static void sum_terms(const sl_comm *comm, sl_comm_types types, uint64_t count, const void *own,
@@ -156,21 +147,22 @@ static sl_status scatter_slice(call *it, const scatter *args, uint64_t done, uin
     const uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
     const uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
     const uint64_t *starts = args->starts;
-    const uint64_t mine = count_slice(starts, comm->rank, done, each);
+    const uint64_t mine = sl_comm_count_slice(starts, comm->rank, done, each);
     for (uint32_t i = 0; i < comm->size; i++) {
-        const uint64_t count = count_slice(starts, i, done, each);
-        comm->send_bytes[i] = count * wire_bytes;
-        comm->receive_bytes[i] = mine * wire_bytes;
+        const uint64_t count = sl_comm_count_slice(starts, i, done, each);
+        comm->peers[i].send_bytes = count * wire_bytes;
+        comm->peers[i].receive_bytes = mine * wire_bytes;
         if (i != comm->rank && count > 0)
-            sl_wire_round(args->types, count, at(args->from, starts[i] + done, stored_bytes),
-                          sl_window_place(comm->window, i));
+            sl_wire_convert(args->types.stored, args->types.wire, count,
+                            at(args->from, starts[i] + done, stored_bytes),
+                            sl_window_place(comm, i));
     }
     if (comm->size > 1)
         SL_TRY(run_pass(it, false));
     if (mine > 0)
         sum_terms(comm, args->types, mine, at(args->from, starts[comm->rank] + done, stored_bytes),
                   at(args->to, done, stored_bytes),
-                  args->goes_round ? sl_window_place(comm->window, SL_WINDOW_ALL) : NULL);
+                  args->goes_round ? sl_window_place(comm, SL_WINDOW_ALL) : NULL);
     return SL_OK;
 }
 
@@ -180,8 +172,9 @@ static sl_status hand_round(call *it, const uint64_t *starts, uint64_t done, uin
 {
     sl_comm *comm = it->comm;
     for (uint32_t i = 0; i < comm->size; i++) {
-        comm->send_bytes[i] = count_slice(starts, comm->rank, done, each) * element_bytes;
-        comm->receive_bytes[i] = count_slice(starts, i, done, each) * element_bytes;
+        comm->peers[i].send_bytes =
+            sl_comm_count_slice(starts, comm->rank, done, each) * element_bytes;
+        comm->peers[i].receive_bytes = sl_comm_count_slice(starts, i, done, each) * element_bytes;
     }
     return run_pass(it, true);
 }
@@ -194,7 +187,8 @@ static sl_status reduce_small(call *it, sl_comm_types types, uint64_t count, voi
     sl_comm *comm = it->comm;
     uint64_t bytes = count * sl_wire_bytes(types.wire);
     if (comm->size > 1) {
-        sl_wire_round(types, count, data, sl_window_place(comm->window, SL_WINDOW_ALL));
+        sl_wire_convert(types.stored, types.wire, count, data,
+                        sl_window_place(comm, SL_WINDOW_ALL));
         set_bytes_of_all(comm, bytes, bytes);
         SL_TRY(run_pass(it, true));
     }
@@ -219,24 +213,25 @@ static sl_status reduce_segment(call *it, sl_comm_types types, uint64_t count, c
     SL_TRY(scatter_slice(it, &args, 0, each));
     SL_TRY(hand_round(it, starts, 0, each, wire_bytes));
     for (uint32_t i = 0; i < comm->size; i++)
-        if (i != comm->rank && comm->receive_bytes[i] > 0)
-            sl_wire_widen(types, starts[i + 1] - starts[i], comm->received[i],
-                          at(data, starts[i], stored_bytes));
+        if (i != comm->rank && comm->peers[i].receive_bytes > 0)
+            sl_wire_convert(types.wire, types.stored, starts[i + 1] - starts[i], comm->received[i],
+                            at(data, starts[i], stored_bytes));
     return SL_OK;
 }
 
 sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t count, void *data)
 {
+    call it;
     SL_TRY(check_types(types));
-    SL_TRY(sl_comm_poll(comm));
-    call it = begin(comm, "all_reduce", types, count, 0);
+    SL_TRY(begin(comm, "all_reduce", types, count, 0, &it));
     const uint64_t wire_bytes = sl_wire_bytes(types.wire);
     const uint64_t stored_bytes = sl_wire_bytes(types.stored);
     if (count == 0 || comm->size == 1 || count * wire_bytes * comm->size <= SMALL_BYTES)
-        return count > 0 ? reduce_small(&it, types, count, data) : sl_comm_poll(comm);
+        return count > 0 ? reduce_small(&it, types, count, data) : SL_OK;
     const uint64_t most = comm->piece_bytes / wire_bytes * comm->size;
     for (uint64_t done = 0; done < count; done += most)
-        SL_TRY(reduce_segment(&it, types, slice(count, done, most), at(data, done, stored_bytes)));
+        SL_TRY(reduce_segment(&it, types, sl_comm_slice(count, done, most),
+                              at(data, done, stored_bytes)));
     return SL_OK;
 }
 
@@ -250,41 +245,34 @@ sl_status sl_comm_all_reduce(sl_comm *comm, sl_comm_type type, uint64_t count, v
 sl_status sl_comm_reduce_scatter_pieces(sl_comm *comm, sl_comm_types types, const uint64_t *starts,
                                         const void *from, void *to)
 {
+    call it;
     SL_TRY(check_types(types));
     SL_TRY(check_starts(starts, comm->size));
-    SL_TRY(sl_comm_poll(comm));
     uint64_t longest = sl_comm_longest_piece(starts, comm->size);
     uint64_t each = comm->piece_bytes / sl_wire_bytes(types.wire);
     const scatter args = {types, starts, from, to, false};
-    call it = begin(comm, "reduce_scatter", types, starts[comm->size],
-                    sl_comm_hash_starts(starts, comm->size));
+    SL_TRY(begin(comm, "reduce_scatter", types, starts[comm->size],
+                 sl_comm_hash_starts(starts, comm->size), &it));
     for (uint64_t done = 0; done < longest; done += each)
         SL_TRY(scatter_slice(&it, &args, done, each));
-    return longest > 0 ? SL_OK : sl_comm_poll(comm);
-}
-
-/* starts [size + 1] of equal pieces. */
-static sl_status find_starts(const sl_comm *comm, uint64_t each, uint64_t *out_starts)
-{
-    uint64_t whole;
-    SL_TRY(sl_bits_multiply(each, comm->size, "what ranks share", &whole));
-    for (uint32_t i = 0; i <= comm->size; i++)
-        out_starts[i] = each * i;
     return SL_OK;
 }
 
-sl_status sl_comm_reduce_scatter_stored(sl_comm *comm, sl_comm_types types, uint64_t count,
-                                        const void *from, void *to)
+sl_status sl_comm_find_starts(uint32_t size, uint64_t each, uint64_t *out_starts)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    SL_TRY(find_starts(comm, count, starts));
-    return sl_comm_reduce_scatter_pieces(comm, types, starts, from, to);
+    uint64_t whole;
+    SL_TRY(sl_bits_multiply(each, size, "what ranks share", &whole));
+    for (uint32_t i = 0; i <= size; i++)
+        out_starts[i] = each * i;
+    return SL_OK;
 }
 
 sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_type type, uint64_t count, const void *from,
                                  void *to)
 {
-    return sl_comm_reduce_scatter_stored(comm, (sl_comm_types){type, type}, count, from, to);
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    SL_TRY(sl_comm_find_starts(comm->size, count, starts));
+    return sl_comm_reduce_scatter_pieces(comm, (sl_comm_types){type, type}, starts, from, to);
 }
 
 /* ---- gather ---- */
@@ -295,26 +283,26 @@ static sl_status gather(call *it, const uint64_t *starts, const char *piece, cha
     sl_comm *comm = it->comm;
     const uint64_t longest = sl_comm_longest_piece(starts, comm->size), each = comm->all_bytes;
     for (uint64_t done = 0; comm->size > 1 && done < longest; done += each) {
-        const uint64_t mine = count_slice(starts, comm->rank, done, each);
+        const uint64_t mine = sl_comm_count_slice(starts, comm->rank, done, each);
         if (mine > 0)
-            memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), piece + done, mine);
+            memcpy(sl_window_place(comm, SL_WINDOW_ALL), piece + done, mine);
         SL_TRY(hand_round(it, starts, done, each, 1));
         for (uint32_t i = 0; i < comm->size; i++)
-            if (i != comm->rank && comm->receive_bytes[i] > 0)
-                memcpy(whole + starts[i] + done, comm->received[i], comm->receive_bytes[i]);
+            if (i != comm->rank && comm->peers[i].receive_bytes > 0)
+                memcpy(whole + starts[i] + done, comm->received[i], comm->peers[i].receive_bytes);
     }
-    return longest > 0 ? SL_OK : sl_comm_poll(comm);
+    return SL_OK;
 }
 
 sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const void *piece,
                                 void *out_whole)
 {
+    call it;
     SL_TRY(check_starts(starts, comm->size));
-    SL_TRY(sl_comm_poll(comm));
     uint64_t mine = starts[comm->rank + 1] - starts[comm->rank];
     char *place = (char *)out_whole + starts[comm->rank];
-    call it = begin(comm, "gather", bytes_alone, starts[comm->size],
-                    sl_comm_hash_starts(starts, comm->size));
+    SL_TRY(begin(comm, "gather", bytes_alone, starts[comm->size],
+                 sl_comm_hash_starts(starts, comm->size), &it));
     if (mine > 0 && place != piece)
         memmove(place, piece, mine);
     return gather(&it, starts, place, out_whole);
@@ -323,7 +311,7 @@ sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const voi
 sl_status sl_comm_all_gather(sl_comm *comm, uint64_t bytes, const void *part, void *out_parts)
 {
     uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    SL_TRY(find_starts(comm, bytes, starts));
+    SL_TRY(sl_comm_find_starts(comm->size, bytes, starts));
     return sl_comm_gather_pieces(comm, starts, part, out_parts);
 }
 
@@ -333,11 +321,11 @@ sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *
 {
     if (root >= comm->size)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot broadcast", root, comm->size);
-    SL_TRY(sl_comm_poll(comm));
+    call it;
     uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     for (uint32_t i = 0; i <= comm->size; i++)
         starts[i] = i <= root ? 0 : bytes;
-    call it = begin(comm, "broadcast", bytes_alone, bytes, root);
+    SL_TRY(begin(comm, "broadcast", bytes_alone, bytes, root, &it));
     return gather(&it, starts, data, data);
 }
 
@@ -345,35 +333,71 @@ sl_status sl_comm_merge(sl_comm *comm, uint32_t bytes, void *record, sl_comm_mer
 {
     if (bytes > SL_COMM_RECORD_BYTES || bytes > comm->all_bytes)
         SL_FAIL(SL_ERROR_INTERNAL, "a record of %u bytes is too large to be merged", bytes);
-    SL_TRY(sl_comm_poll(comm));
-    call it = begin(comm, "merge", bytes_alone, bytes, 0);
+    call it;
+    _Alignas(64) char merged[SL_COMM_RECORD_BYTES];
+    SL_TRY(begin(comm, "merge", bytes_alone, bytes, 0, &it));
     if (comm->size == 1)
         return SL_OK;
-    if (bytes > 0)
-        memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), record, bytes);
+    memcpy(sl_window_place(comm, SL_WINDOW_ALL), record, bytes);
     set_bytes_of_all(comm, bytes, bytes);
     SL_TRY(run_pass(&it, true));
-    if (bytes == 0)
-        return SL_OK;
-    memcpy(comm->merged, comm->rank == 0 ? record : comm->received[0], bytes);
+    memcpy(merged, comm->rank == 0 ? record : comm->received[0], bytes);
     for (uint32_t i = 1; i < comm->size; i++)
-        merge(comm->merged, i == comm->rank ? record : comm->received[i]);
-    memcpy(record, comm->merged, bytes);
+        merge(merged, i == comm->rank ? record : comm->received[i]);
+    memcpy(record, merged, bytes);
     return SL_OK;
 }
 
-static void merge_nothing(void *sum, const void *other)
+static void keep_longest(void *sum, const void *other)
 {
-    (void)sum;
-    (void)other;
+    double *longest = sum;
+    const double seconds = *(const double *)other;
+    *longest = seconds > *longest ? seconds : *longest;
+}
+
+sl_status sl_comm_find_longest(sl_comm *comm, double *seconds)
+{
+    return sl_comm_merge(comm, sizeof *seconds, seconds, keep_longest);
+}
+
+sl_status sl_comm_meet(sl_comm *comm, const char *op, sl_comm_types types, uint64_t count,
+                       uint64_t detail)
+{
+    call it;
+    SL_TRY(begin(comm, op, types, count, detail, &it));
+    set_bytes_of_all(comm, 0, 0);
+    return comm->size > 1 ? run_pass(&it, true) : SL_OK;
 }
 
 sl_status sl_comm_barrier(sl_comm *comm)
 {
-    return sl_comm_merge(comm, 0, NULL, merge_nothing);
+    return sl_comm_meet(comm, "barrier", bytes_alone, 0, 0);
 }
 
 /* ---- exchanges: passes of pairs ---- */
+
+/* Begins a call of the pair of this rank and `other`: of what goes up from its first rank, and
+ * down. */
+static sl_status begin_with(sl_comm *comm, uint32_t other, uint64_t send_bytes,
+                            uint64_t receive_bytes, call *out)
+{
+    sl_comm *pair;
+    if (other >= comm->size || other == comm->rank)
+        SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot exchange with %u", comm->rank, comm->size,
+                other);
+    SL_TRY(sl_comm_find_pair(comm, other, &pair));
+    return pair->rank == 0 ? begin(pair, "exchange", bytes_alone, send_bytes, receive_bytes, out)
+                           : begin(pair, "exchange", bytes_alone, receive_bytes, send_bytes, out);
+}
+
+sl_status sl_comm_meet_one(sl_comm *comm, uint32_t other, uint64_t send_bytes,
+                           uint64_t receive_bytes)
+{
+    call it;
+    SL_TRY(begin_with(comm, other, send_bytes, receive_bytes, &it));
+    set_bytes_of_all(it.comm, 0, 0);
+    return run_pass(&it, true);
+}
 
 /* What goes between this rank and one other. */
 typedef struct talk {
@@ -386,15 +410,12 @@ typedef struct talk {
 static sl_status open_talk(sl_comm *comm, uint32_t other, const sl_comm_exchange_args *args,
                            talk *out_talk)
 {
-    sl_comm *pair;
     talk it = {.send = args->send, .receive = args->receive};
-    SL_TRY(sl_comm_find_pair(comm, other, &pair));
     it.send_bytes = other == args->to ? args->send_bytes : 0;
     it.receive_bytes = other == args->from ? args->receive_bytes : 0;
+    SL_TRY(begin_with(comm, other, it.send_bytes, it.receive_bytes, &it.call));
     const uint64_t most = sl_bits_max(it.send_bytes, it.receive_bytes);
-    const uint64_t up = pair->rank == 0 ? it.send_bytes : it.receive_bytes;
-    it.pass_count = most > 0 ? sl_bits_divide_up(most, pair->all_bytes) : 1;
-    it.call = begin(pair, "exchange", bytes_alone, up, it.send_bytes + it.receive_bytes - up);
+    it.pass_count = most > 0 ? sl_bits_divide_up(most, it.call.comm->all_bytes) : 1;
     it.call.pass.is_for_all = true;
     *out_talk = it;
     return SL_OK;
@@ -415,10 +436,10 @@ static sl_status begin_talk(talk *it, uint64_t pass)
     sl_comm *pair = it->call.comm;
     SL_TRY(catch_up(pair));
     const uint64_t done = pass * pair->all_bytes;
-    const uint64_t bytes = slice(it->send_bytes, done, pair->all_bytes);
-    set_bytes_of_all(pair, bytes, slice(it->receive_bytes, done, pair->all_bytes));
+    const uint64_t bytes = sl_comm_slice(it->send_bytes, done, pair->all_bytes);
+    set_bytes_of_all(pair, bytes, sl_comm_slice(it->receive_bytes, done, pair->all_bytes));
     if (bytes > 0)
-        memcpy(sl_window_place(pair->window, SL_WINDOW_ALL), it->send + done, bytes);
+        memcpy(sl_window_place(pair, SL_WINDOW_ALL), it->send + done, bytes);
     return begin_pass(pair, &it->call.pass);
 }
 
@@ -426,7 +447,7 @@ static sl_status finish_talk(talk *it, uint64_t pass)
 {
     sl_comm *pair = it->call.comm;
     const uint64_t done = pass * pair->all_bytes;
-    const uint64_t bytes = slice(it->receive_bytes, done, pair->all_bytes);
+    const uint64_t bytes = sl_comm_slice(it->receive_bytes, done, pair->all_bytes);
     pair->last = it->call.pass;
     pair->is_behind = true;
     it->call.pass.sign.pass++;
@@ -458,12 +479,7 @@ sl_status sl_comm_exchange(sl_comm *comm, const sl_comm_exchange_args *args)
 {
     talk talks[2];
     uint32_t count = 0;
-    bool is_to_all = (args->to >= comm->size && args->to != SL_COMM_NOBODY) ||
-                     (args->from >= comm->size && args->from != SL_COMM_NOBODY);
-    if (is_to_all || args->to == comm->rank || args->from == comm->rank)
-        SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot exchange with %u and %u", comm->rank,
-                comm->size, args->to, args->from);
-    SL_TRY(sl_comm_poll(comm));
+    SL_TRY(sl_comm_poll(comm)); /* of none, too */
     if (args->to != SL_COMM_NOBODY)
         SL_TRY(open_talk(comm, args->to, args, &talks[count++]));
     if (args->from != SL_COMM_NOBODY && args->from != args->to)
@@ -481,42 +497,44 @@ typedef struct fact_record {
     char name[FACT_NAME_BYTES], value[FACT_VALUE_BYTES];
 } fact_record;
 
-static sl_status refuse_fact(const fact_record *first, uint32_t rank, const fact_record *other)
+/* The first rank whose hash is not that of rank 0; the size: there is none. All get the same. */
+static sl_status find_other(sl_comm *comm, uint64_t hash, uint32_t *out_rank)
 {
-    SL_FAIL(SL_ERROR_USAGE, "the ranks differ in %s: \"%s\" on rank 0, \"%s\" on rank %u",
-            *first->name ? first->name : other->name, first->value, other->value, rank);
-}
-
-/* A rank with another fact than rank 0; UINT32_MAX: none. */
-typedef struct fact_difference {
-    fact_record fact;
-    uint32_t rank;
-} fact_difference;
-
-static void keep_first(void *sum, const void *other)
-{
-    if (((const fact_difference *)other)->rank < ((fact_difference *)sum)->rank)
-        *(fact_difference *)sum = *(const fact_difference *)other;
+    uint64_t hashes[SL_COMM_RANKS_MAX];
+    SL_TRY(sl_comm_all_gather(comm, sizeof hash, &hash, hashes));
+    *out_rank = 1;
+    while (*out_rank < comm->size && hashes[*out_rank] == hashes[0])
+        ++*out_rank;
+    return SL_OK;
 }
 
 static sl_status compare_fact(sl_comm *comm, const fact_record *mine)
 {
-    fact_record first = *mine;
-    fact_difference found = {.fact = *mine};
+    fact_record first = *mine, other = *mine;
+    uint32_t rank;
+    SL_TRY(find_other(comm, sl_hash_64(mine, sizeof *mine), &rank));
+    if (rank == comm->size)
+        return SL_OK;
     SL_TRY(sl_comm_broadcast(comm, 0, sizeof first, &first));
-    found.rank = memcmp(&first, mine, sizeof first) == 0 ? UINT32_MAX : comm->rank;
-    SL_TRY(sl_comm_merge(comm, sizeof found, &found, keep_first));
-    return found.rank == UINT32_MAX ? SL_OK : refuse_fact(&first, found.rank, &found.fact);
+    SL_TRY(sl_comm_broadcast(comm, rank, sizeof other, &other));
+    SL_FAIL(SL_ERROR_USAGE, "the ranks differ in %s: \"%s\" on rank 0, \"%s\" on rank %u",
+            *first.name ? first.name : other.name, first.value, other.value, rank);
 }
 
+/* One look at a hash of all facts, and one by one only if that differs. */
 sl_status sl_comm_agree(sl_comm *comm, const sl_comm_fact *facts, uint32_t count)
 {
-    sl_status status = SL_OK;
-    for (uint32_t i = 0; i < count && status == SL_OK; i++) {
-        fact_record mine = {0};
-        snprintf(mine.name, sizeof mine.name, "%s", facts[i].name);
-        snprintf(mine.value, sizeof mine.value, "%s", facts[i].value);
-        status = compare_fact(comm, &mine);
+    uint32_t rank;
+    fact_record *all = calloc((size_t)count + 1, sizeof *all);
+    if (!all)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare %u facts of ranks", count);
+    for (uint32_t i = 0; i < count; i++) {
+        snprintf(all[i].name, FACT_NAME_BYTES, "%s", facts[i].name);
+        snprintf(all[i].value, FACT_VALUE_BYTES, "%s", facts[i].value);
     }
+    sl_status status = find_other(comm, sl_hash_64(all, count * sizeof *all), &rank);
+    for (uint32_t i = 0; i < count && status == SL_OK && rank < comm->size; i++)
+        status = compare_fact(comm, &all[i]);
+    free(all);
     return status;
 }

@@ -21,59 +21,26 @@ enum { TIMEOUT_S = 600 };
 
 static void free_end(sl_comm *comm)
 {
-    for (uint32_t i = 0; comm->pairs && i < comm->size; i++)
-        if (comm->pairs[i])
-            free_end(comm->pairs[i]);
-    sl_window_close(comm->window);
-    free(comm->pairs);
-    free(comm->members);
-    free(comm->local);
-    free(comm->received);
-    free(comm->send_bytes);
-    free(comm->receive_bytes);
+    for (uint32_t i = 0; i < comm->size; i++)
+        free(comm->peers[i].pair);
     free(comm);
 }
 
 sl_status sl_comm_make(const char *name, uint32_t rank, uint32_t size, sl_comm **out_comm)
 {
-    sl_comm *comm = aligned_alloc(64, (sizeof *comm + 63) / 64 * 64);
+    sl_comm *comm =
+        calloc(1, sizeof(sl_comm) + size * (sizeof(sl_comm_peer) + sizeof(const void *)));
     if (!comm)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
-    memset(comm, 0, sizeof *comm);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator of %u ranks", size);
+    comm->received = (const void **)&comm->peers[size];
     comm->rank = rank;
     comm->size = size;
     comm->piece_bytes = sl_window_piece_bytes(size);
     comm->all_bytes = comm->piece_bytes * size;
     comm->world = comm;
     snprintf(comm->name, sizeof comm->name, "%s", name);
-    comm->pairs = calloc(size, sizeof *comm->pairs);
-    comm->members = calloc(size, sizeof *comm->members);
-    comm->local = calloc(size, sizeof *comm->local);
-    comm->received = calloc(size, sizeof *comm->received);
-    comm->send_bytes = calloc(size, sizeof *comm->send_bytes);
-    comm->receive_bytes = calloc(size, sizeof *comm->receive_bytes);
-    if (!comm->pairs || !comm->members || !comm->local || !comm->received || !comm->send_bytes ||
-        !comm->receive_bytes) {
-        free_end(comm);
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator of %u ranks", size);
-    }
     *out_comm = comm;
     return SL_OK;
-}
-
-sl_status sl_comm_open_window(sl_comm *comm, uint64_t offset)
-{
-    if (comm->size == 1)
-        return SL_OK;
-    const sl_window_args args = {.board = comm->board,
-                                 .name = comm->name,
-                                 .offset = offset,
-                                 .member_count = comm->size,
-                                 .member = comm->rank,
-                                 .local = comm->local,
-                                 .is_of_pair = comm->of != NULL};
-    comm->offset = offset;
-    return sl_window_open(&args, &comm->window);
 }
 
 void sl_comm_close(sl_comm *comm)
@@ -91,17 +58,17 @@ void sl_comm_close(sl_comm *comm)
 /* The end of a world all of whose ranks are on this machine; takes the board. */
 static sl_status make_local_world(sl_board *board, sl_comm **out_world)
 {
-    uint32_t rank = sl_board_local_index(board);
     sl_comm *world = NULL;
-    sl_status status = sl_comm_make("world", rank, sl_board_rank_count(board), &world);
+    sl_status status = sl_comm_make("world", board->local_index, board->rank_count, &world);
     if (status != SL_OK) {
         sl_board_close(board);
         return status;
     }
     world->board = board;
     for (uint32_t i = 0; i < world->size; i++)
-        world->members[i] = world->local[i] = i;
-    status = sl_comm_open_window(world, sl_board_world_window(board));
+        world->peers[i].member = world->peers[i].local = i;
+    if (world->size > 1)
+        status = sl_window_open(world, sl_board_world_window(board));
     if (status != SL_OK)
         sl_comm_close(world);
     else
@@ -111,36 +78,27 @@ static sl_status make_local_world(sl_board *board, sl_comm **out_world)
 
 /* ---- worlds ---- */
 
-static sl_status open_threads_of(sl_board *first, uint32_t size, sl_comm **out_ends)
-{
-    sl_status status = SL_OK;
-    uint32_t made = 0;
-    for (; made < size && status == SL_OK; made++) {
-        sl_board *board = first;
-        if (made > 0)
-            status = sl_board_share(out_ends[0]->board, made, &board);
-        if (status == SL_OK)
-            status = make_local_world(board, &out_ends[made]);
-    }
-    if (status == SL_OK)
-        return SL_OK;
-    for (uint32_t i = 0; i + 1 < made; i++) /* the last one was not made */
-        sl_comm_close(out_ends[i]);
-    return status;
-}
-
 sl_status sl_comm_threads_open(uint32_t size, sl_comm **out_ends)
 {
     int file;
-    sl_board *first = NULL;
+    uint32_t made = 0;
     SL_TRY(sl_board_create(size, size, &file));
-    sl_status status = sl_board_open(file, 0, false, &first);
+    sl_status status = SL_OK;
+    while (made < size && status == SL_OK) {
+        sl_board *board;
+        status = made == 0 ? sl_board_open(file, 0, false, &board)
+                           : sl_board_share(out_ends[0]->board, made, &board);
+        if (status == SL_OK)
+            status = make_local_world(board, &out_ends[made]);
+        made += status == SL_OK;
+    }
     close(file);
-    SL_TRY(status);
-    SL_TRY(open_threads_of(first, size, out_ends));
-    for (uint32_t i = 0; i < size; i++)
-        sl_board_enter(out_ends[i]->board, i);
-    return SL_OK;
+    for (uint32_t i = 0; i < made; i++)
+        if (status == SL_OK)
+            sl_board_enter(out_ends[i]->board, i);
+        else
+            sl_comm_close(out_ends[i]);
+    return status;
 }
 
 /* Processes that share `file`. */
@@ -148,7 +106,7 @@ static sl_status open_processes(const sl_environment *environment, int file, sl_
 {
     sl_board *board;
     SL_TRY(sl_board_open(file, environment->rank, true, &board));
-    if (sl_board_rank_count(board) != environment->size) {
+    if (board->rank_count != environment->size) {
         sl_board_close(board);
         SL_FAIL(SL_ERROR_USAGE,
                 "%s says %u ranks, and the memory that they share is not for as many",
@@ -179,14 +137,6 @@ static sl_status open_met(const sl_environment *environment, double timeout_s, s
     return status;
 }
 
-/* The inherited file stays open for the last words of this rank (sl_board_leave_text). */
-static sl_status open_local(const sl_environment *environment, sl_comm **out_world)
-{
-    SL_TRY(open_processes(environment, environment->file, out_world));
-    (void)fcntl(environment->file, F_SETFD, FD_CLOEXEC);
-    return SL_OK;
-}
-
 static sl_status open_world(double timeout_s, sl_comm **out_world)
 {
     sl_environment environment;
@@ -195,7 +145,9 @@ static sl_status open_world(double timeout_s, sl_comm **out_world)
         return sl_comm_threads_open(1, out_world);
     if (environment.kind == SL_COMM_MPI)
         return open_met(&environment, timeout_s, out_world);
-    return open_local(&environment, out_world);
+    SL_TRY(open_processes(&environment, environment.file, out_world));
+    (void)fcntl(environment.file, F_SETFD, FD_CLOEXEC); /* stays open for sl_board_leave_text */
+    return SL_OK;
 }
 
 sl_status sl_comm_open(double timeout_s, sl_comm **out_world)
@@ -244,49 +196,30 @@ static sl_status check_members(const sl_comm *world, const uint32_t *members, ui
     return SL_OK;
 }
 
-/* The first rank of this machine carves out the window. */
-static sl_status reserve_window(sl_comm *comm, const sl_comm *world, split_record *record)
+/* Fills in the ranks of an end, and opens its window, which the first of them on this machine
+ * carves out. */
+static sl_status complete_split(sl_comm *world, sl_comm *comm, const uint32_t *members)
 {
-    uint32_t first = 0;
-    while (comm->local[first] == UINT32_MAX)
-        first++;
-    if (comm->size > 1 && comm->members[first] == world->rank)
-        return sl_board_reserve(comm->board, sl_window_bytes(comm->size), &record->offset);
-    return SL_OK;
-}
-
-static sl_status agree_on_window(sl_comm *world, sl_comm *comm, split_record *all,
-                                 uint64_t *out_offset)
-{
-    split_record mine = {.members_hash = sl_hash_64(comm->members, comm->size * sizeof(uint32_t))};
-    mine.status = (int32_t)reserve_window(comm, world, &mine);
+    split_record mine = {.members_hash = sl_hash_64(members, comm->size * sizeof *members)};
+    split_record all[SL_COMM_RANKS_MAX];
+    for (uint32_t i = 0; i < comm->size; i++)
+        comm->peers[i] =
+            (sl_comm_peer){.member = members[i], .local = world->peers[members[i]].local};
+    const uint32_t first = sl_comm_first_local(comm);
+    if (comm->size > 1 && first == world->rank)
+        mine.status =
+            (int32_t)sl_board_reserve(comm->board, sl_window_bytes(comm->size), &mine.offset);
     SL_TRY(sl_comm_all_gather(world, sizeof mine, &mine, all));
     for (uint32_t i = 0; i < world->size; i++)
         if (all[i].status != SL_OK)
             SL_FAIL((sl_status)all[i].status, "rank %u has no memory for communicator %s", i,
                     comm->name);
-    uint32_t first = 0;
-    for (uint32_t i = comm->size; i-- > 0;) {
-        if (all[comm->members[i]].members_hash != mine.members_hash)
+    for (uint32_t i = 0; i < comm->size; i++)
+        if (all[members[i]].members_hash != mine.members_hash)
             SL_FAIL(SL_ERROR_INTERNAL, "ranks %u and %u see different sets of communicator %s",
-                    world->rank, comm->members[i], comm->name);
-        if (comm->local[i] != UINT32_MAX)
-            first = comm->members[i];
-    }
-    *out_offset = all[first].offset;
-    return SL_OK;
-}
-
-static sl_status complete_split(sl_comm *world, sl_comm *comm)
-{
-    uint64_t offset = 0;
-    split_record *all = calloc(world->size, sizeof *all);
-    if (!all)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
-    sl_status status = agree_on_window(world, comm, all, &offset);
-    free(all);
-    SL_TRY(status);
-    SL_TRY(sl_comm_open_window(comm, offset));
+                    world->rank, members[i], comm->name);
+    if (comm->size > 1)
+        SL_TRY(sl_window_open(comm, all[first].offset));
     return comm->world->remote ? sl_remote_open_end(comm) : SL_OK;
 }
 
@@ -310,11 +243,7 @@ sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *member
     comm->world = world;
     comm->group = find_group(name);
     world->split_count++;
-    for (uint32_t i = 0; i < member_count; i++) {
-        comm->members[i] = members[i];
-        comm->local[i] = world->local[members[i]];
-    }
-    sl_status status = complete_split(world, comm);
+    sl_status status = complete_split(world, comm, members);
     if (status != SL_OK)
         free_end(comm);
     else
@@ -326,25 +255,21 @@ sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *member
 
 static sl_status open_pair(sl_comm *comm, uint32_t other, sl_comm *pair)
 {
-    const uint32_t ranks[2] = {comm->rank < other ? comm->rank : other,
-                               comm->rank < other ? other : comm->rank};
     pair->board = comm->board;
     pair->world = comm->world;
     pair->of = comm;
     pair->all_bytes = SL_WINDOW_PAIR_BYTES;
     pair->piece_bytes = SL_WINDOW_PAIR_BYTES / 2;
-    for (int i = 0; i < 2; i++) {
-        pair->members[i] = comm->members[ranks[i]];
-        pair->local[i] = comm->local[ranks[i]];
-    }
-    SL_TRY(sl_comm_open_window(pair,
-                               sl_window_find_pair(comm->offset, comm->size, comm->rank, other)));
+    pair->peers[pair->rank] = comm->peers[comm->rank];
+    pair->peers[!pair->rank] = comm->peers[other];
+    SL_TRY(sl_window_open(pair,
+                          sl_window_find_pair(comm->window.offset, comm->size, comm->rank, other)));
     return comm->remote ? sl_remote_open_end(pair) : SL_OK;
 }
 
 sl_status sl_comm_find_pair(sl_comm *comm, uint32_t other, sl_comm **out_pair)
 {
-    *out_pair = comm->pairs[other];
+    *out_pair = comm->peers[other].pair;
     if (*out_pair)
         return SL_OK;
     SL_TRY(sl_comm_make(comm->name, comm->rank > other, 2, out_pair));
@@ -352,7 +277,7 @@ sl_status sl_comm_find_pair(sl_comm *comm, uint32_t other, sl_comm **out_pair)
     if (status != SL_OK)
         free_end(*out_pair);
     else
-        comm->pairs[other] = *out_pair;
+        comm->peers[other].pair = *out_pair;
     return status;
 }
 
@@ -370,21 +295,21 @@ uint32_t sl_comm_size(const sl_comm *comm)
 
 uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank)
 {
-    return comm->members[rank];
+    return comm->peers[rank].member;
 }
 
 void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count)
 {
-    *out_index = sl_board_local_index(comm->board);
-    *out_count = sl_board_rank_count(comm->board);
+    *out_index = comm->board->local_index;
+    *out_count = comm->board->rank_count;
 }
 
-uint32_t sl_comm_first_local(const sl_comm *world)
+uint32_t sl_comm_first_local(const sl_comm *comm)
 {
     uint32_t rank = 0;
-    while (world->local[rank] == UINT32_MAX)
+    while (comm->peers[rank].local == UINT32_MAX)
         rank++;
-    return rank;
+    return comm->peers[rank].member;
 }
 
 uint64_t sl_comm_plan_share_bytes(uint32_t size)
@@ -396,8 +321,8 @@ uint64_t sl_comm_share_bytes(const sl_comm *comm)
 {
     uint32_t local_count = 0;
     for (uint32_t i = 0; i < comm->size; i++)
-        local_count += comm->local[i] != UINT32_MAX;
-    return local_count > 0 && comm->window
+        local_count += comm->peers[i].local != UINT32_MAX;
+    return comm->size > 1
                ? sl_window_taken_bytes(comm->size, local_count) / local_count + comm->remote_bytes
                : 0;
 }
@@ -426,12 +351,12 @@ void sl_comm_advance(sl_comm *comm)
 
 void sl_comm_set_timeout(sl_comm *world, double seconds)
 {
-    sl_board_set_timeout(world->board, seconds);
+    world->board->timeout_s = seconds;
 }
 
 void sl_comm_set_heartbeat(sl_comm *world, double seconds)
 {
-    sl_board_set_heartbeat(world->board, seconds);
+    world->board->heartbeat_s = seconds;
 }
 
 void sl_comm_set_work(sl_comm *world, bool is_at_work)
@@ -448,15 +373,14 @@ void sl_comm_listen(sl_comm *world, void (*lost)(void *user), void *user)
 
 void sl_comm_abort(sl_comm *comm, const char *reason)
 {
-    char who[256], text[SL_STATUS_MESSAGE_BYTES];
-    sl_board_describe(comm->board, sl_board_local_index(comm->board), who, sizeof who);
-    snprintf(text, sizeof text, "%s gave up%s%s", who, reason ? ": " : "", reason ? reason : "");
-    sl_board_end(comm->board, SL_ERROR_RANK, text);
+    const sl_board_name own = sl_board_describe(comm->board, comm->board->local_index);
+    sl_board_end(comm->board, SL_ERROR_RANK, "%s gave up%s%s", own.text, reason ? ": " : "",
+                 reason ? reason : "");
 }
 
 void sl_comm_stop(sl_comm *comm, const char *reason)
 {
-    sl_board_end(comm->board, SL_ERROR_STOPPED, reason);
+    sl_board_end(comm->board, SL_ERROR_STOPPED, "%s", reason);
 }
 
 sl_status sl_comm_poll(sl_comm *comm)

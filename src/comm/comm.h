@@ -34,8 +34,8 @@ uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank);
 /* Which of the ranks on this machine this one is, and how many there are. */
 void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count);
 
-/* The first rank of the world that is on this machine. */
-uint32_t sl_comm_first_local(const sl_comm *world);
+/* The first of its ranks that is on this machine, by its rank in the world. */
+uint32_t sl_comm_first_local(const sl_comm *comm);
 
 /* Bytes of memory that its windows take of this machine, divided by its ranks here. */
 uint64_t sl_comm_share_bytes(const sl_comm *comm);
@@ -52,14 +52,13 @@ uint64_t sl_comm_sent_bytes(const sl_comm *world, sl_comm_group group);
 /* sl_comm_all_reduce of elements that are stored in another type than they are summed in. */
 sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t count, void *data);
 
-/* The same of sl_comm_reduce_scatter. */
-sl_status sl_comm_reduce_scatter_stored(sl_comm *comm, sl_comm_types types, uint64_t count,
-                                        const void *from, void *to);
-
 /* to [starts[rank + 1] - starts[rank]]: this rank's piece of the sum of from [starts[size]]. `to`
  * may be that piece of `from`. starts [size + 1] ascends from 0. */
 sl_status sl_comm_reduce_scatter_pieces(sl_comm *comm, sl_comm_types types, const uint64_t *starts,
                                         const void *from, void *to);
+
+/* starts [size + 1] of equal pieces. SL_ERROR_USAGE: all together are 2^64 elements or more. */
+sl_status sl_comm_find_starts(uint32_t size, uint64_t each, uint64_t *out_starts);
 
 /* sl_comm_all_gather of parts of several sizes: starts [size + 1], in bytes, ascends from 0. */
 sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const void *piece,
@@ -70,6 +69,9 @@ typedef void (*sl_comm_merge_function)(void *sum, const void *other);
 
 /* record [bytes] <= SL_COMM_RECORD_BYTES: those of all ranks, merged in the order of ranks. */
 sl_status sl_comm_merge(sl_comm *comm, uint32_t bytes, void *record, sl_comm_merge_function merge);
+
+/* *seconds becomes the longest of all ranks. */
+sl_status sl_comm_find_longest(sl_comm *comm, double *seconds);
 
 /* ---- death ---- */
 

@@ -5,8 +5,6 @@
 
 #include <stdint.h>
 
-#include "base/status.h"
-
 /* How many ranks share the work each way; their product is the world. */
 typedef struct sl_comm_layout {
     uint32_t tensor, data, stages;
@@ -27,11 +25,6 @@ typedef enum sl_comm_group {
 
 /* "world", "tp", "dp", "pp". */
 const char *sl_comm_group_name(sl_comm_group group);
-
-/* Completes a layout whose data size is what tensor * stages leave of the ranks. SL_ERROR_USAGE if
- * they do not divide. */
-sl_status sl_comm_layout_build(uint32_t rank_count, uint32_t tensor, uint32_t stages,
-                               sl_comm_layout *out_layout);
 
 uint32_t sl_comm_layout_ranks(const sl_comm_layout *layout);
 sl_comm_place sl_comm_place_of(const sl_comm_layout *layout, uint32_t rank);

@@ -13,9 +13,9 @@
 #include "messages.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +23,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/queue.h"
+#include "base/thread.h"
 
 enum {
     NOTE_TAG = 0,
@@ -54,6 +56,7 @@ typedef struct note {
 typedef struct peer {
     char host[SL_PEER_HOST_BYTES], op[SL_PEER_OP_BYTES];
     uint64_t step;
+    bool is_elsewhere;
     _Atomic bool has_left;
     _Atomic uint64_t progress; /* its number (board.h), as far as it has told */
     _Atomic bool is_there;     /* something has come from it */
@@ -63,10 +66,11 @@ typedef struct peer {
     sl_message beating, telling;
 } peer;
 
-typedef struct adopted {
-    struct adopted *next;
-    void *memory;
-} adopted;
+/* What was taken for good: sl_messages_take. */
+typedef struct taken {
+    struct taken *next;
+    _Alignas(16) unsigned char memory[];
+} taken;
 
 typedef enum ending { ENDING_NOT, ENDING_WHOLE, ENDING_BROKEN } ending;
 
@@ -81,10 +85,9 @@ struct sl_messages {
     enum { PHASE_OPENING, PHASE_OPEN, PHASE_FAILED, PHASE_OVER } phase;
     _Atomic int ending;
     char error[SL_MAIL_ERROR_BYTES];
-    peer *peers;       /* [size] */
-    adopted *memories; /* of the thread that opens and closes */
+    peer *peers;     /* [size] */
+    taken *memories; /* of the thread that opens and closes */
     _Atomic(sl_board *) board;
-    const bool *is_elsewhere;
     /* the thread's */
     sl_message **slots; /* [slot_count]; NULL: free */
     uint32_t *free_slots, free_count;
@@ -98,41 +101,28 @@ struct sl_messages {
 
 /* ---- the thread ---- */
 
-static void end_board(sl_messages *messages, sl_status status, const char *text)
+/* "rank 2 on node7", and what it did last where `with_op`. */
+static sl_board_name describe_peer(sl_messages *messages, uint32_t rank, bool with_op)
 {
-    sl_board *board = atomic_load(&messages->board);
-    if (board)
-        sl_board_end(board, status, text);
-}
-
-static void describe_host(const sl_messages *messages, uint32_t rank, char *text, size_t capacity)
-{
-    const char *host = messages->peers && rank < messages->size ? messages->peers[rank].host : "";
-    snprintf(text, capacity, "rank %u%s%s", rank, *host ? " on " : "", host);
-}
-
-static void describe_peer(sl_messages *messages, uint32_t rank, char *text, size_t capacity)
-{
-    char who[128];
-    const peer *known = &messages->peers[rank];
+    sl_board_name name;
+    const peer nobody = {.step = 0};
     pthread_mutex_lock(&messages->lock);
-    describe_host(messages, rank, who, sizeof who);
-    if (*known->op)
-        snprintf(text, capacity, "%s, last heard of in step %llu at %s", who,
-                 (unsigned long long)known->step, known->op);
-    else
-        snprintf(text, capacity, "%s", who);
+    const peer *known = rank < messages->size ? &messages->peers[rank] : &nobody;
+    int length = snprintf(name.text, sizeof name.text, "rank %u%s%s", rank,
+                          *known->host ? " on " : "", known->host);
+    if (with_op && *known->op)
+        snprintf(name.text + length, sizeof name.text - (size_t)length,
+                 ", last heard of in step %llu at %s", (unsigned long long)known->step, known->op);
     pthread_mutex_unlock(&messages->lock);
+    return name;
 }
 
 static void fail_message(sl_messages *messages, const sl_message *message)
 {
-    char who[128], text[SL_STATUS_MESSAGE_BYTES];
-    pthread_mutex_lock(&messages->lock);
-    describe_host(messages, message->peer, who, sizeof who);
-    pthread_mutex_unlock(&messages->lock);
-    snprintf(text, sizeof text, "the connection to %s is lost: %s", who, messages->error);
-    end_board(messages, SL_ERROR_RANK, text);
+    sl_board *board = atomic_load(&messages->board);
+    if (board)
+        sl_board_end(board, SL_ERROR_RANK, "the connection to %s is lost: %s",
+                     describe_peer(messages, message->peer, false).text, messages->error);
 }
 
 /* False if the transport refuses: it counts as under way for ever. */
@@ -171,24 +161,22 @@ static bool start_waiting(sl_messages *messages)
     return has_started;
 }
 
-static void hear_beat(peer *from, uint64_t progress)
-{
-    atomic_store(&from->progress, progress);
-    atomic_store(&from->is_there, true);
-    from->quiet_ns = 0;
-}
-
 static void hear(sl_messages *messages)
 {
     const note_head *said = &messages->heard.head;
+    sl_board *board = atomic_load(&messages->board);
     const bool is_whole = messages->hearing.bytes == sizeof messages->heard;
     if (messages->hearing.bytes >= sizeof *said && said->rank < messages->size) {
-        if (said->kind == NOTE_LEFT)
-            atomic_store(&messages->peers[said->rank].has_left, true);
-        else if (said->kind == NOTE_BEAT)
-            hear_beat(&messages->peers[said->rank], said->progress);
-        else if (said->kind == NOTE_ENDED && is_whole)
-            end_board(messages, (sl_status)said->status, messages->heard.text);
+        peer *from = &messages->peers[said->rank];
+        if (said->kind == NOTE_LEFT) {
+            atomic_store(&from->has_left, true);
+        } else if (said->kind == NOTE_BEAT) {
+            atomic_store(&from->progress, said->progress);
+            atomic_store(&from->is_there, true);
+            from->quiet_ns = 0;
+        } else if (said->kind == NOTE_ENDED && is_whole && board) {
+            sl_board_end(board, (sl_status)said->status, "%s", messages->heard.text);
+        }
     }
     messages->hearing.bytes = sizeof messages->heard;
     start_one(messages, &messages->hearing);
@@ -206,10 +194,10 @@ static void complete(sl_messages *messages, const sl_mail_event *event)
     }
     if (!message->is_send)
         message->bytes = event->bytes;
-    _Atomic uint32_t *word = message->word, *sleepers = message->sleepers;
+    sl_board_bell *bell = message->bell;
     atomic_store(&message->state, MESSAGE_DONE);
-    if (word)
-        sl_board_wake(word, sleepers); /* the message may be its owner's again */
+    if (bell)
+        sl_board_ring(bell); /* the message may be its owner's again */
     if (message == &messages->hearing)
         hear(messages);
 }
@@ -217,11 +205,12 @@ static void complete(sl_messages *messages, const sl_mail_event *event)
 static bool take_events(sl_messages *messages)
 {
     uint32_t count = 0;
+    sl_board *board = atomic_load(&messages->board);
     if (!messages->ops->poll(messages->self, messages->events, messages->slot_count, &count,
                              messages->error)) {
-        char text[SL_STATUS_MESSAGE_BYTES];
-        snprintf(text, sizeof text, "the ranks of other machines are lost: %s", messages->error);
-        end_board(messages, SL_ERROR_RANK, text);
+        if (board)
+            sl_board_end(board, SL_ERROR_RANK, "the ranks of other machines are lost: %s",
+                         messages->error);
         return false;
     }
     for (uint32_t i = 0; i < count; i++)
@@ -246,7 +235,7 @@ static void tell(sl_messages *messages, note_kind kind, sl_status status, const 
         (note_head){.kind = kind, .rank = messages->rank, .status = (int32_t)status};
     snprintf(messages->told.text, sizeof messages->told.text, "%s", text);
     for (uint32_t i = 0; i < messages->size; i++)
-        if (messages->is_elsewhere[i] && messages->free_count > 0)
+        if (messages->peers[i].is_elsewhere && messages->free_count > 0)
             send_note(messages, &messages->peers[i].telling, i, &messages->told,
                       sizeof messages->told);
 }
@@ -276,53 +265,38 @@ static void beat(sl_messages *messages, uint32_t rank, uint64_t progress)
 /* Often enough for both deadlines: a beat carries this rank's progress. */
 static void beat_to_all(sl_messages *messages, const sl_board *board, uint64_t now_ns)
 {
-    const double timeout_s = sl_board_timeout(board), heartbeat_s = sl_board_heartbeat(board);
-    const double limit_s = timeout_s < heartbeat_s ? timeout_s : heartbeat_s;
+    const double limit_s = fmin(board->timeout_s, board->heartbeat_s);
     if (1e-9 * (double)(now_ns - messages->beat_ns) < limit_s / BEATS)
         return;
     messages->beat_ns = now_ns;
     for (uint32_t i = 0; i < messages->size; i++)
-        if (messages->is_elsewhere[i])
+        if (messages->peers[i].is_elsewhere)
             beat(messages, i, sl_board_progress(board));
 }
 
 /* Ends the run if a rank elsewhere has not beaten in time. A longer pause between two looks than
  * this thread makes means that this process was stopped: then the others have time to beat. */
-static void look_for_beats(sl_messages *messages, const sl_board *board, uint64_t passed_ns)
+static void look_for_beats(sl_messages *messages, sl_board *board, uint64_t passed_ns)
 {
-    char who[256], text[SL_STATUS_MESSAGE_BYTES];
     for (uint32_t i = 0; i < messages->size; i++) {
         peer *other = &messages->peers[i];
-        if (!messages->is_elsewhere[i] || !atomic_load(&other->is_there) ||
-            atomic_load(&other->has_left))
+        if (!other->is_elsewhere || !atomic_load(&other->is_there) || atomic_load(&other->has_left))
             continue;
         other->quiet_ns += passed_ns < 2ull * IDLE_NS ? passed_ns : 2ull * IDLE_NS;
-        if (1e-9 * (double)other->quiet_ns <= sl_board_heartbeat(board))
-            continue;
-        describe_peer(messages, i, who, sizeof who);
-        snprintf(text, sizeof text, "%s has given no sign of life for %.3g s (--heartbeat-timeout)",
-                 who, sl_board_heartbeat(board));
-        end_board(messages, SL_ERROR_RANK, text);
+        if (1e-9 * (double)other->quiet_ns > board->heartbeat_s)
+            sl_board_end_quiet(board, describe_peer(messages, i, true).text);
     }
 }
 
 static void exchange_beats(sl_messages *messages, uint64_t now_ns)
 {
-    const sl_board *board = atomic_load(&messages->board);
+    sl_board *board = atomic_load(&messages->board);
     const uint64_t passed_ns = now_ns - messages->looked_ns;
     messages->looked_ns = now_ns;
     if (!board || messages->has_told)
         return;
     beat_to_all(messages, board, now_ns);
     look_for_beats(messages, board, passed_ns);
-}
-
-static struct timespec find_time_in(uint64_t ns)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    ns += (uint64_t)now.tv_nsec;
-    return (struct timespec){now.tv_sec + (time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 }
 
 /* `looks` have found nothing. */
@@ -335,7 +309,7 @@ static void pause_between_looks(sl_messages *messages, uint32_t looks)
     }
     if (messages->under_way > 0 && pause_ns > PAUSE_NS_MOST)
         pause_ns = PAUSE_NS_MOST;
-    struct timespec until = find_time_in(pause_ns);
+    struct timespec until = sl_clock_time_in(pause_ns);
     pthread_mutex_lock(&messages->lock);
     if (!messages->first && atomic_load(&messages->ending) == ENDING_NOT)
         pthread_cond_timedwait(&messages->bell, &messages->lock, &until);
@@ -394,9 +368,6 @@ static void set_phase(sl_messages *messages, int phase)
 static void *run(void *argument)
 {
     sl_messages *messages = argument;
-    sigset_t all;
-    sigfillset(&all); /* signals are the command's */
-    pthread_sigmask(SIG_BLOCK, &all, NULL);
     if (!messages->ops->open(messages->self, messages->slot_count, &messages->rank, &messages->size,
                              messages->error)) {
         set_phase(messages, PHASE_FAILED);
@@ -424,8 +395,7 @@ static void *run(void *argument)
 static void free_messages(sl_messages *messages)
 {
     while (messages->memories) {
-        adopted *next = messages->memories->next;
-        free(messages->memories->memory);
+        taken *next = messages->memories->next;
         free(messages->memories);
         messages->memories = next;
     }
@@ -441,7 +411,6 @@ static void free_messages(sl_messages *messages)
 static sl_status make_messages(const sl_mail_ops *ops, void *self, uint32_t slot_count,
                                sl_messages **out_messages)
 {
-    pthread_condattr_t monotonic;
     sl_messages *messages = calloc(1, sizeof *messages);
     if (!messages)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for messages between machines");
@@ -449,10 +418,7 @@ static sl_status make_messages(const sl_mail_ops *ops, void *self, uint32_t slot
     messages->self = self;
     messages->slot_count = slot_count;
     pthread_mutex_init(&messages->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&messages->bell, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    sl_queue_init_condition(&messages->bell);
     messages->slots = calloc(slot_count, sizeof *messages->slots);
     messages->free_slots = calloc(slot_count, sizeof *messages->free_slots);
     messages->events = calloc(slot_count, sizeof *messages->events);
@@ -471,7 +437,7 @@ static sl_status make_messages(const sl_mail_ops *ops, void *self, uint32_t slot
 /* Waits until the phase is another one, and returns it. */
 static int await_phase_after(sl_messages *messages, int phase, uint64_t limit_ns)
 {
-    struct timespec until = find_time_in(limit_ns);
+    struct timespec until = sl_clock_time_in(limit_ns);
     pthread_mutex_lock(&messages->lock);
     int error = 0;
     while ((int)messages->phase == phase && error == 0)
@@ -486,7 +452,7 @@ sl_status sl_messages_open(const sl_mail_ops *ops, void *self, uint32_t slot_cou
 {
     sl_messages *messages;
     SL_TRY(make_messages(ops, self, slot_count, &messages));
-    if (pthread_create(&messages->thread, NULL, run, messages) != 0) {
+    if (sl_thread_start(&messages->thread, "sl-messages", run, messages) != 0) {
         free_messages(messages);
         SL_FAIL(SL_ERROR_SYSTEM, "no thread for messages between machines");
     }
@@ -532,7 +498,7 @@ static void end_job(int code, void *argument)
     (void)argument;
     at_exit.code = code;
     fflush(NULL);
-    if (pthread_create(&thread, NULL, abort_job, &at_exit) == 0)
+    if (sl_thread_start(&thread, "sl-abort", abort_job, &at_exit) == 0)
         nanosleep(&time, NULL);
     _exit(code);
 }
@@ -590,13 +556,17 @@ uint32_t sl_messages_size(const sl_messages *messages)
     return messages->size;
 }
 
-void sl_messages_adopt(sl_messages *messages, void *memory)
+void *sl_messages_take(sl_messages *messages, uint64_t count, uint64_t bytes)
 {
-    adopted *one = calloc(1, sizeof *one);
+    taken *one = NULL;
+    uint64_t all;
+    if (!__builtin_mul_overflow(count, bytes, &all) && all <= PTRDIFF_MAX - sizeof *one)
+        one = calloc(1, sizeof *one + all);
     if (!one)
-        return; /* leaked */
-    *one = (adopted){messages->memories, memory};
+        return NULL;
+    one->next = messages->memories;
     messages->memories = one;
+    return one->memory;
 }
 
 void sl_messages_start(sl_messages *messages, sl_message *message)
@@ -636,17 +606,18 @@ sl_status sl_messages_await(const sl_message *message, double timeout_s)
     return SL_OK;
 }
 
-void sl_messages_watch(sl_messages *messages, sl_board *board, const bool *is_elsewhere)
+void sl_messages_watch(sl_messages *messages, sl_board *board)
 {
-    messages->is_elsewhere = is_elsewhere; /* seen by the thread after the board */
     atomic_store(&messages->board, board);
 }
 
 /* ---- ranks elsewhere ---- */
 
-void sl_messages_name_host(sl_messages *messages, uint32_t rank, const char *host)
+void sl_messages_name_host(sl_messages *messages, uint32_t rank, const char *host,
+                           bool is_elsewhere)
 {
     pthread_mutex_lock(&messages->lock);
+    messages->peers[rank].is_elsewhere = is_elsewhere; /* seen by the thread after the board */
     snprintf(messages->peers[rank].host, SL_PEER_HOST_BYTES, "%s", host);
     pthread_mutex_unlock(&messages->lock);
 }
@@ -665,16 +636,14 @@ void sl_messages_note_op(sl_messages *messages, uint32_t rank, uint64_t step, co
 static sl_status check_wait(sl_messages *messages, sl_board_patience *patience,
                             const sl_board_wait *wait, uint32_t rank)
 {
-    char who[256];
     sl_board *board = atomic_load(&messages->board);
     const peer *awaited = &messages->peers[rank];
     SL_TRY(sl_board_poll(board));
     sl_board_heed(board, patience, atomic_load(&awaited->progress));
     bool has_left = atomic_load(&awaited->has_left) && patience->waited_ns > LEFT_NS;
-    if (!has_left && (double)patience->waited_ns * 1e-9 <= sl_board_timeout(board))
+    if (!has_left && (double)patience->waited_ns * 1e-9 <= board->timeout_s)
         return SL_OK;
-    describe_peer(messages, rank, who, sizeof who);
-    return sl_board_end_wait(board, wait, who, has_left);
+    return sl_board_end_wait(board, wait, describe_peer(messages, rank, true).text, has_left);
 }
 
 sl_status sl_messages_wait(sl_messages *messages, const sl_message *message, const char *comm,
@@ -682,13 +651,9 @@ sl_status sl_messages_wait(sl_messages *messages, const sl_message *message, con
 {
     sl_board *board = atomic_load(&messages->board);
     sl_board_patience patience = {0};
-    sl_board_wait wait = {.comm = comm,
-                          .op = op,
-                          .local_index = UINT32_MAX,
-                          .word = message->word,
-                          .sleepers = message->sleepers};
+    sl_board_wait wait = {comm, op, UINT32_MAX, message->bell, 0};
     for (;;) {
-        wait.seen = atomic_load(message->word);
+        wait.seen = atomic_load(&message->bell->word);
         if (is_done(message))
             return SL_OK;
         SL_TRY(sl_board_sleep(board, &patience, &wait));

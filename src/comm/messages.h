@@ -20,8 +20,8 @@ typedef struct sl_message {
     bool is_send;
     uint32_t peer, tag; /* a rank of the world; tags count from 1 */
     void *data;
-    uint64_t bytes; /* to be sent, or the room for what is received; then, what came */
-    _Atomic uint32_t *word, *sleepers; /* of whom it wakes (board.h); NULL: nobody */
+    uint64_t bytes;      /* to be sent, or the room for what is received; then, what came */
+    sl_board_bell *bell; /* of whom it wakes; NULL: nobody */
     _Atomic uint32_t state;
     struct sl_message *next;
 } sl_message;
@@ -38,8 +38,8 @@ void sl_messages_close(sl_messages *messages, bool is_whole, double timeout_s);
 uint32_t sl_messages_rank(const sl_messages *messages);
 uint32_t sl_messages_size(const sl_messages *messages);
 
-/* Memory that is freed when nothing is under way any more. */
-void sl_messages_adopt(sl_messages *messages, void *memory);
+/* Memory, zero, that is freed when nothing is under way any more. NULL: there is none. */
+void *sl_messages_take(sl_messages *messages, uint64_t count, uint64_t bytes);
 
 /* Hands it over. */
 void sl_messages_start(sl_messages *messages, sl_message *message);
@@ -50,15 +50,16 @@ bool sl_message_is_idle(const sl_message *message); /* it has left or come, or w
 /* Waits without a board: before ranks of a machine have met. SL_ERROR_RANK names the peer. */
 sl_status sl_messages_await(const sl_message *message, double timeout_s);
 
-/* From now on the board's verdict goes to the others and theirs comes to it. is_elsewhere [size]:
- * borrowed. */
-void sl_messages_watch(sl_messages *messages, sl_board *board, const bool *is_elsewhere);
+/* From now on the board's verdict goes to the ranks elsewhere and theirs comes to it. */
+void sl_messages_watch(sl_messages *messages, sl_board *board);
 
 /* ---- what is known of a rank elsewhere ---- */
 
 enum { SL_PEER_HOST_BYTES = 64, SL_PEER_OP_BYTES = 64 };
 
-void sl_messages_name_host(sl_messages *messages, uint32_t peer, const char *host);
+/* Before sl_messages_watch. */
+void sl_messages_name_host(sl_messages *messages, uint32_t peer, const char *host,
+                           bool is_elsewhere);
 void sl_messages_note_op(sl_messages *messages, uint32_t peer, uint64_t step, const char *op);
 
 /* Sleeps until it has left or come. Fails, and ends the board, if waiting on has no sense: the rank

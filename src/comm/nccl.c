@@ -8,13 +8,17 @@
  */
 #include "nccl.h"
 
+#include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/bits.h"
+#include "base/clock.h"
+#include "base/queue.h"
+#include "base/thread.h"
 #include "comm_internal.h"
 #include "device/cuda.h"
 
@@ -24,15 +28,22 @@ enum {
     CONFIG_VERSION = 21400, /* 2.14 */
     PAUSE_NS_FIRST = 20000,
     PAUSE_NS_MOST = 1000000,
-    TICK_NS = 20000000 /* of the watch */
+    TICK_NS = 20000000, /* of the watch */
+    ABORT_S = 5
 };
+
+/* What goes to a rank and comes from it, in device memory. */
+typedef struct nccl_part {
+    const void *send;
+    void *receive;
+    uint64_t send_bytes, receive_bytes;
+} nccl_part;
 
 struct sl_nccl {
     sl_nccl_options options;
     const sl_nccl_calls *calls;
     sl_nccl_queue queue;
     uint32_t rank, size;
-    uint64_t call_count;
     pthread_mutex_t lock;     /* of all that follows */
     pthread_cond_t is_ending; /* the watch's */
     pthread_t watch;
@@ -43,24 +54,68 @@ struct sl_nccl {
     bool is_set[SL_NCCL_MARKS]; /* marks that the device has not passed, as far as it is known */
     uint64_t waited_ns;         /* for the watched one, in the watch's own ticks */
     sl_first_failure failure;   /* of anything */
+    nccl_part parts[];          /* [size] of the exchange that is queued next */
 };
+
+/* ---- an abort: by a thread of its own, for it may hang ---- */
+
+typedef struct abort_job {
+    const sl_nccl_calls *calls;
+    void *comm;
+    sem_t is_over;
+    _Atomic uint32_t user_count; /* the thread, and whoever waits for it */
+} abort_job;
+
+static void leave_job(abort_job *job)
+{
+    if (atomic_fetch_sub(&job->user_count, 1) > 1)
+        return;
+    sem_destroy(&job->is_over);
+    free(job);
+}
+
+static void *run_abort(void *argument)
+{
+    abort_job *job = argument;
+    (void)job->calls->abort(job->comm);
+    sem_post(&job->is_over);
+    leave_job(job);
+    return NULL;
+}
+
+/* With the lock. Waits for the abort a few seconds; one that hangs is left to itself, with all that
+ * it holds. Where there is no memory, the communicator is as it was; where there is no thread, it
+ * is left as it is for good. */
+static void abort_comm(sl_nccl *it)
+{
+    pthread_t thread;
+    struct timespec end;
+    abort_job *job = it->comm ? malloc(sizeof *job) : NULL;
+    if (!job)
+        return;
+    *job = (abort_job){.calls = it->calls, .comm = it->comm, .user_count = 2};
+    it->comm = NULL;
+    sem_init(&job->is_over, 0, 0);
+    if (sl_thread_start(&thread, "sl-abort", run_abort, job) != 0) {
+        leave_job(job);
+        leave_job(job);
+        return;
+    }
+    pthread_detach(thread);
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += ABORT_S;
+    while (sem_timedwait(&job->is_over, &end) != 0 && errno == EINTR)
+        ;
+    leave_job(job);
+}
 
 /* ---- failures ---- */
 
-/* With the lock. */
-static void abort_comm(sl_nccl *it)
-{
-    if (it->comm && sl_nccl_abort(it->calls, it->comm))
-        it->comm = NULL;
-}
-
-/* Ends the world with the message that stands, unless that is what it ended with, and keeps it. */
+/* With the lock. Ends the world with the message that stands, unless that is what it ended with,
+ * and keeps it. */
 static sl_status fail_locked(sl_nccl *it, sl_status status)
 {
-    char message[SL_STATUS_MESSAGE_BYTES];
-    snprintf(message, sizeof message, "%s", sl_status_message());
-    sl_comm_abort(it->options.host, message);
-    (void)sl_status_fail(status, "%s", message);
+    sl_comm_abort(it->options.host, sl_status_message());
     sl_first_failure_keep(&it->failure, status);
     abort_comm(it);
     return sl_first_failure_return(&it->failure);
@@ -94,22 +149,6 @@ static sl_status check_patience(const sl_nccl *it, uint64_t waited_ns, const cha
             it->timeout_s);
 }
 
-typedef struct patience {
-    uint64_t waited_ns, pause_ns;
-} patience;
-
-static sl_status wait_briefly(const sl_nccl *it, patience *waiting, const char *what)
-{
-    if (waiting->pause_ns == 0)
-        waiting->pause_ns = PAUSE_NS_FIRST;
-    const struct timespec time = {0, (long)waiting->pause_ns};
-    nanosleep(&time, NULL);
-    waiting->waited_ns += waiting->pause_ns;
-    if (waiting->pause_ns < PAUSE_NS_MOST)
-        waiting->pause_ns *= 2;
-    return check_patience(it, waiting->waited_ns, what);
-}
-
 /* With the lock, as the two below. */
 static sl_status look(const sl_nccl *it, bool *out_is_in_progress)
 {
@@ -117,19 +156,6 @@ static sl_status look(const sl_nccl *it, bool *out_is_in_progress)
     SL_TRY(check(it, it->calls->get_async_error(it->comm, &error), "ncclCommGetAsyncError"));
     *out_is_in_progress = error == SL_NCCL_IN_PROGRESS;
     return check(it, error, "an exchange failed");
-}
-
-/* Until NCCL takes another call. */
-static sl_status settle(const sl_nccl *it, const char *what)
-{
-    patience waiting = {0};
-    bool is_in_progress = true;
-    for (;;) {
-        SL_TRY(look(it, &is_in_progress));
-        if (!is_in_progress)
-            return SL_OK;
-        SL_TRY(wait_briefly(it, &waiting, what));
-    }
 }
 
 /* Clears the watched mark once the device has passed it, and goes over to the other. */
@@ -146,6 +172,24 @@ static sl_status look_at_marks(sl_nccl *it)
     }
     it->waited_ns = 0;
     return SL_OK;
+}
+
+/* Until NCCL takes another call and, if it `is_for_device`, the device has run what is queued. */
+static sl_status settle(sl_nccl *it, bool is_for_device, const char *what)
+{
+    uint64_t waited_ns = 0, pause_ns = PAUSE_NS_FIRST;
+    bool is_in_progress;
+    for (;;) {
+        SL_TRY(look(it, &is_in_progress));
+        if (is_for_device)
+            SL_TRY(look_at_marks(it));
+        if (!is_in_progress && !(is_for_device && it->is_set[it->watched]))
+            return SL_OK;
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)pause_ns}, NULL);
+        waited_ns += pause_ns;
+        pause_ns = sl_bits_min(2 * pause_ns, PAUSE_NS_MOST);
+        SL_TRY(check_patience(it, waited_ns, what));
+    }
 }
 
 /* Marks the end of what is queued. While the device is before the watched mark that one stays, for
@@ -172,16 +216,6 @@ static sl_status look_around(sl_nccl *it)
     return check_patience(it, it->waited_ns, "what the GPU exchanges");
 }
 
-static void sleep_tick(sl_nccl *it)
-{
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += TICK_NS;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&it->is_ending, &it->lock, &end);
-}
-
 static void *watch(void *argument)
 {
     sl_nccl *it = argument;
@@ -190,7 +224,8 @@ static void *watch(void *argument)
         sl_status status = it->comm ? look_around(it) : SL_OK;
         if (status != SL_OK)
             (void)fail_locked(it, status);
-        sleep_tick(it);
+        const struct timespec end = sl_clock_time_in(TICK_NS);
+        (void)pthread_cond_timedwait(&it->is_ending, &it->lock, &end);
     }
     pthread_mutex_unlock(&it->lock);
     return NULL;
@@ -198,7 +233,7 @@ static void *watch(void *argument)
 
 static sl_status start_watch(sl_nccl *it)
 {
-    if (pthread_create(&it->watch, NULL, watch, it) != 0)
+    if (sl_thread_start(&it->watch, "sl-nccl", watch, it) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no thread to watch NCCL");
     it->has_watch = true;
     return SL_OK;
@@ -244,67 +279,40 @@ void sl_nccl_use(sl_nccl *it, const sl_nccl_queue *queue)
 
 /* ---- what the ranks call ---- */
 
-typedef enum nccl_op { OP_ALL_REDUCE, OP_REDUCE_SCATTER, OP_GATHER, OP_EXCHANGE, OP_COUNT } nccl_op;
-
-static const char *const op_names[] = {"all_reduce", "reduce_scatter", "gather", "exchange"};
-
-typedef struct call_sign {
-    uint64_t call, count, detail, scratch_bytes;
-    uint32_t op, type;
-} call_sign;
-
 /* All ranks are here, and about to do the same. */
-static sl_status agree(sl_nccl *it, call_sign mine)
+static sl_status agree(sl_nccl *it, const char *op, sl_comm_types types, uint64_t count,
+                       uint64_t detail)
 {
-    call_sign all[SL_COMM_RANKS_MAX];
     SL_TRY(sl_nccl_poll(it));
-    mine.call = it->call_count++;
-    mine.scratch_bytes = mine.op == OP_GATHER ? 0 : it->queue.scratch_bytes;
-    SL_TRY(sl_comm_all_gather(it->options.host, sizeof mine, &mine, all));
-    for (uint32_t i = 0; i < it->size; i++)
-        if (memcmp(&all[i], &mine, sizeof mine) != 0)
-            SL_FAIL(SL_ERROR_INTERNAL,
-                    "ranks call different things of NCCL: %s of %llu elements, type %u, as call "
-                    "%llu here, but %s of %llu elements, type %u, as call %llu on rank %u",
-                    op_names[mine.op], (unsigned long long)mine.count, mine.type,
-                    (unsigned long long)mine.call, op_names[all[i].op % OP_COUNT],
-                    (unsigned long long)all[i].count, all[i].type, (unsigned long long)all[i].call,
-                    i);
-    return SL_OK;
+    return sl_comm_meet(it->options.host, op, types, count, detail);
 }
 
 /* ---- exchanges ---- */
 
-/* What goes to each rank and comes from it; a rank is not its own peer. */
-typedef struct nccl_round {
-    const char *(*send_at)(const void *argument, uint32_t peer, uint64_t *out_bytes);
-    char *(*receive_at)(const void *argument, uint32_t peer, uint64_t *out_bytes);
-    const void *argument;
-} nccl_round;
-
-static sl_status queue_peer(const sl_nccl *it, const nccl_round *what, uint32_t peer)
+static sl_status queue_peer(const sl_nccl *it, uint32_t peer)
 {
-    uint64_t send_bytes, receive_bytes;
-    const char *from = what->send_at(what->argument, peer, &send_bytes);
-    char *to = what->receive_at(what->argument, peer, &receive_bytes);
+    const nccl_part *part = &it->parts[peer];
     void *stream = it->queue.stream;
-    if (send_bytes > 0)
+    if (part->send_bytes > 0)
         SL_TRY(check(it,
-                     it->calls->send(from, send_bytes, SL_NCCL_INT8, (int)peer, it->comm, stream),
+                     it->calls->send(part->send, part->send_bytes, SL_NCCL_INT8, (int)peer,
+                                     it->comm, stream),
                      "ncclSend"));
-    if (send_bytes > 0)
-        sl_comm_count_sent(it->options.account, send_bytes);
-    if (receive_bytes == 0)
+    if (part->send_bytes > 0)
+        sl_comm_count_sent(it->options.account, part->send_bytes);
+    if (part->receive_bytes == 0)
         return SL_OK;
     return check(it,
-                 it->calls->receive(to, receive_bytes, SL_NCCL_INT8, (int)peer, it->comm, stream),
+                 it->calls->receive(part->receive, part->receive_bytes, SL_NCCL_INT8, (int)peer,
+                                    it->comm, stream),
                  "ncclRecv");
 }
 
-static sl_status queue_peers(const sl_nccl *it, const nccl_round *what)
+/* A rank is not its own peer. */
+static sl_status queue_peers(const sl_nccl *it)
 {
     for (uint32_t i = 1; i < it->size; i++)
-        SL_TRY(queue_peer(it, what, (it->rank + i) % it->size));
+        SL_TRY(queue_peer(it, (it->rank + i) % it->size));
     return SL_OK;
 }
 
@@ -316,20 +324,21 @@ static sl_status end_group(const sl_nccl *it, sl_status status)
     return status == SL_OK ? check(it, result, "ncclGroupEnd") : status;
 }
 
-static sl_status queue_group(sl_nccl *it, const nccl_round *what, const char *op)
+static sl_status queue_group(sl_nccl *it, const char *op)
 {
     SL_TRY(sl_first_failure_return(&it->failure));
     SL_TRY(check(it, it->calls->group_start(), "ncclGroupStart"));
-    SL_TRY(end_group(it, queue_peers(it, what)));
+    SL_TRY(end_group(it, queue_peers(it)));
     sl_cuda_note_launches(1);
-    SL_TRY(settle(it, op));
+    SL_TRY(settle(it, false, op));
     return mark(it);
 }
 
-static sl_status exchange(sl_nccl *it, const nccl_round *what, const char *op)
+/* What stands in `parts`. */
+static sl_status exchange(sl_nccl *it, const char *op)
 {
     pthread_mutex_lock(&it->lock);
-    sl_status status = queue_group(it, what, op);
+    sl_status status = queue_group(it, op);
     pthread_mutex_unlock(&it->lock);
     return status;
 }
@@ -355,9 +364,7 @@ static bool is_rounded(const pieces *it)
 
 static uint64_t count_of(const pieces *it, uint32_t rank)
 {
-    uint64_t count = it->starts[rank + 1] - it->starts[rank];
-    uint64_t left = count > it->done ? count - it->done : 0;
-    return left < it->most ? left : it->most;
+    return sl_comm_count_slice(it->starts, rank, it->done, it->most);
 }
 
 static uint64_t wire_bytes_of(const pieces *it, uint32_t rank)
@@ -380,34 +387,28 @@ static char *goes_at(const pieces *it, uint32_t rank)
     return came_at(it, it->nccl->size + rank);
 }
 
-static const char *piece_for(const void *argument, uint32_t peer, uint64_t *out_bytes)
+/* Each rank gets its piece of every other rank's elements. */
+static sl_status scatter(const pieces *it)
 {
-    const pieces *it = argument;
-    *out_bytes = wire_bytes_of(it, peer);
-    return is_rounded(it) ? goes_at(it, peer) : it->from + offset_of(it, peer);
+    sl_nccl *nccl = it->nccl;
+    const uint64_t own_bytes = wire_bytes_of(it, nccl->rank);
+    for (uint32_t i = 0; i < nccl->size; i++)
+        nccl->parts[i] = (nccl_part){is_rounded(it) ? goes_at(it, i) : it->from + offset_of(it, i),
+                                     came_at(it, i), wire_bytes_of(it, i), own_bytes};
+    return exchange(nccl, "a sum");
 }
 
-static char *scratch_of(const void *argument, uint32_t peer, uint64_t *out_bytes)
+/* Every other rank gets what this one has of `to`. */
+static sl_status hand_round(const pieces *it, const char *op)
 {
-    const pieces *it = argument;
-    *out_bytes = wire_bytes_of(it, it->nccl->rank);
-    return came_at(it, peer);
-}
-
-static const char *own_sum(const void *argument, uint32_t peer, uint64_t *out_bytes)
-{
-    const pieces *it = argument;
-    const uint32_t rank = it->nccl->rank;
-    (void)peer;
-    *out_bytes = wire_bytes_of(it, rank);
-    return is_rounded(it) ? goes_at(it, rank) : it->to + offset_of(it, rank);
-}
-
-static char *sum_of(const void *argument, uint32_t peer, uint64_t *out_bytes)
-{
-    const pieces *it = argument;
-    *out_bytes = wire_bytes_of(it, peer);
-    return is_rounded(it) ? came_at(it, peer) : it->to + offset_of(it, peer);
+    sl_nccl *nccl = it->nccl;
+    const uint32_t rank = nccl->rank;
+    const char *own = is_rounded(it) ? goes_at(it, rank) : it->to + offset_of(it, rank);
+    for (uint32_t i = 0; i < nccl->size; i++)
+        nccl->parts[i] =
+            (nccl_part){own, is_rounded(it) ? came_at(it, i) : it->to + offset_of(it, i),
+                        wire_bytes_of(it, rank), wire_bytes_of(it, i)};
+    return exchange(nccl, op);
 }
 
 /* Between what is stored and what travels, for every other rank. */
@@ -433,9 +434,8 @@ static sl_status convert_pieces(const pieces *it, bool goes)
 static sl_status add_piece(const pieces *part, void *out)
 {
     sl_nccl *it = part->nccl;
-    const nccl_round scatter = {piece_for, scratch_of, part};
     SL_TRY(convert_pieces(part, true));
-    SL_TRY(exchange(it, &scatter, "a sum"));
+    SL_TRY(scatter(part));
     const sl_nccl_sum sum = {.types = part->types,
                              .count = count_of(part, it->rank),
                              .apart = part->most,
@@ -470,9 +470,8 @@ static sl_status all_reduce(sl_nccl *it, sl_comm_types types, uint64_t count, ch
     pieces part = {it, types, data, data, starts, 0, 0};
     SL_TRY(find_most(&part));
     for (; part.done < each && count > 0; part.done += part.most) {
-        const nccl_round hand_round = {own_sum, sum_of, &part};
         SL_TRY(add_piece(&part, data + offset_of(&part, it->rank)));
-        SL_TRY(exchange(it, &hand_round, "a sum"));
+        SL_TRY(hand_round(&part, "a sum"));
         SL_TRY(convert_pieces(&part, false));
     }
     return SL_OK;
@@ -480,9 +479,7 @@ static sl_status all_reduce(sl_nccl *it, sl_comm_types types, uint64_t count, ch
 
 sl_status sl_nccl_all_reduce(sl_nccl *it, sl_comm_types types, uint64_t count, void *data)
 {
-    sl_status status = agree(
-        it, (call_sign){
-                .op = OP_ALL_REDUCE, .count = count, .detail = types.stored, .type = types.wire});
+    sl_status status = agree(it, "all_reduce", types, count, it->queue.scratch_bytes);
     if (status == SL_OK && it->size > 1)
         status = all_reduce(it, types, count, data);
     return status == SL_OK ? SL_OK : fail(it, status);
@@ -502,11 +499,8 @@ static sl_status reduce_scatter(sl_nccl *it, sl_comm_types types, const uint64_t
 sl_status sl_nccl_reduce_scatter(sl_nccl *it, sl_comm_types types, const uint64_t *starts,
                                  const void *from, void *to)
 {
-    sl_status status = agree(
-        it, (call_sign){.op = OP_REDUCE_SCATTER,
-                        .count = starts[it->size],
-                        .detail = sl_comm_hash_starts(starts, it->size) + (uint64_t)types.stored,
-                        .type = types.wire});
+    const uint64_t detail = sl_comm_hash_starts(starts, it->size) + it->queue.scratch_bytes;
+    sl_status status = agree(it, "reduce_scatter", types, starts[it->size], detail);
     if (status == SL_OK && it->size > 1)
         status = reduce_scatter(it, types, starts, from, to);
     return status == SL_OK ? SL_OK : fail(it, status);
@@ -514,25 +508,22 @@ sl_status sl_nccl_reduce_scatter(sl_nccl *it, sl_comm_types types, const uint64_
 
 /* ---- gather ---- */
 
+static const sl_comm_types halves = {SL_COMM_BF16, SL_COMM_BF16}; /* any 2 bytes */
+
 /* Every rank's piece of `whole`, to all; starts [size + 1] count elements of 2 bytes. */
 static sl_status gather(sl_nccl *it, const uint64_t *starts, void *whole)
 {
-    const pieces what = {.nccl = it,
-                         .types = {SL_COMM_BF16, SL_COMM_BF16},
-                         .to = whole,
-                         .starts = starts,
-                         .most = UINT64_MAX};
-    const nccl_round hand_round = {own_sum, sum_of, &what};
-    return exchange(it, &hand_round, "a gather");
+    const pieces what = {
+        .nccl = it, .types = halves, .to = whole, .starts = starts, .most = UINT64_MAX};
+    return hand_round(&what, "a gather");
 }
 
 static sl_status gather_parts(sl_nccl *it, uint64_t bytes, const void *part, char *parts)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
     const uint64_t count = bytes / sizeof(uint16_t);
     char *own = parts + it->rank * bytes;
-    for (uint32_t i = 0; i < it->size; i++)
-        starts[i + 1] = starts[i] + count;
+    SL_TRY(sl_comm_find_starts(it->size, count, starts));
     if (part != own && bytes > 0)
         SL_TRY(it->options.device.convert(it->queue.stream, SL_COMM_BF16, SL_COMM_BF16, count, part,
                                           own));
@@ -541,7 +532,7 @@ static sl_status gather_parts(sl_nccl *it, uint64_t bytes, const void *part, cha
 
 sl_status sl_nccl_all_gather(sl_nccl *it, uint64_t bytes, const void *part, void *out_parts)
 {
-    sl_status status = agree(it, (call_sign){.op = OP_GATHER, .count = bytes});
+    sl_status status = agree(it, "gather", halves, bytes, 0);
     if (status == SL_OK)
         status = gather_parts(it, bytes, part, out_parts);
     return status == SL_OK ? SL_OK : fail(it, status);
@@ -549,53 +540,18 @@ sl_status sl_nccl_all_gather(sl_nccl *it, uint64_t bytes, const void *part, void
 
 /* ---- two ranks ---- */
 
-typedef struct handed {
-    uint32_t peer;
-    uint64_t bytes[2]; /* given and taken */
-    const char *given;
-    char *taken;
-} handed;
-
-static const char *given_to(const void *argument, uint32_t peer, uint64_t *out_bytes)
-{
-    const handed *it = argument;
-    *out_bytes = peer == it->peer ? it->bytes[0] : 0;
-    return it->given;
-}
-
-static char *taken_from(const void *argument, uint32_t peer, uint64_t *out_bytes)
-{
-    const handed *it = argument;
-    *out_bytes = peer == it->peer ? it->bytes[1] : 0;
-    return it->taken;
-}
-
-/* The other one is here, and about to do what fits. It may have made other calls with others. */
-static sl_status agree_with(sl_nccl *it, const handed *what)
-{
-    const uint64_t *mine = what->bytes;
-    uint64_t theirs[2] = {0};
-    const sl_comm_exchange_args args = {what->peer,         what->peer, mine,
-                                        sizeof what->bytes, theirs,     sizeof theirs};
-    SL_TRY(sl_nccl_poll(it));
-    SL_TRY(sl_comm_exchange(it->options.host, &args));
-    if (theirs[0] == mine[1] && theirs[1] == mine[0])
-        return SL_OK;
-    SL_FAIL(SL_ERROR_INTERNAL,
-            "ranks call different things of NCCL: an exchange that gives %llu bytes to rank %u and "
-            "takes %llu, but one that gives %llu and takes %llu there",
-            (unsigned long long)mine[0], what->peer, (unsigned long long)mine[1],
-            (unsigned long long)theirs[0], (unsigned long long)theirs[1]);
-}
-
 sl_status sl_nccl_exchange(sl_nccl *it, uint32_t peer, uint64_t bytes, const void *given,
                            void *taken)
 {
-    const handed what = {peer, {given ? bytes : 0, taken ? bytes : 0}, given, taken};
-    const nccl_round round = {given_to, taken_from, &what};
-    sl_status status = agree_with(it, &what);
-    if (status == SL_OK)
-        status = exchange(it, &round, "an exchange");
+    const nccl_part part = {given, taken, given ? bytes : 0, taken ? bytes : 0};
+    sl_status status = sl_nccl_poll(it);
+    if (status == SL_OK) /* the other one is here, whatever it did with others */
+        status = sl_comm_meet_one(it->options.host, peer, part.send_bytes, part.receive_bytes);
+    if (status == SL_OK) {
+        memset(it->parts, 0, it->size * sizeof *it->parts);
+        it->parts[peer] = part;
+        status = exchange(it, "an exchange");
+    }
     return status == SL_OK ? SL_OK : fail(it, status);
 }
 
@@ -617,37 +573,22 @@ static sl_status join(sl_nccl *it)
     SL_TRY(check(it, said.result, "ncclGetUniqueId"));
     int result = it->calls->init(&it->comm, (int)it->size, said.id, (int)it->rank, &config);
     SL_TRY(check(it, result, "ncclCommInitRankConfig"));
-    return settle(it, "meeting");
-}
-
-/* Until the device is done. */
-static sl_status finish(sl_nccl *it, const char *what)
-{
-    patience waiting = {0};
-    bool is_in_progress;
-    for (;;) {
-        SL_TRY(look(it, &is_in_progress));
-        SL_TRY(look_at_marks(it));
-        if (!it->is_set[it->watched])
-            return SL_OK;
-        SL_TRY(wait_briefly(it, &waiting, what));
-    }
+    return settle(it, false, "meeting");
 }
 
 /* Every peer is used once. */
 static sl_status warm_up(sl_nccl *it)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
-    for (uint32_t i = 0; i < it->size; i++)
-        starts[i + 1] = starts[i] + ALIGN_BYTES / sizeof(uint16_t);
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    SL_TRY(sl_comm_find_starts(it->size, ALIGN_BYTES / sizeof(uint16_t), starts));
     SL_TRY(gather(it, starts, it->queue.scratch));
-    return finish(it, "a gather");
+    return settle(it, true, "a gather");
 }
 
 static sl_status make(const sl_nccl_options *options, sl_nccl **out_nccl)
 {
-    pthread_condattr_t monotonic;
-    sl_nccl *it = calloc(1, sizeof *it);
+    const uint32_t size = sl_comm_size(options->host);
+    sl_nccl *it = calloc(1, sizeof *it + size * sizeof it->parts[0]);
     if (!it)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator of GPUs");
     it->options = *options;
@@ -656,12 +597,9 @@ static sl_status make(const sl_nccl_options *options, sl_nccl **out_nccl)
     it->queue = options->queue;
     it->timeout_s = options->timeout_s;
     it->rank = sl_comm_rank(options->host);
-    it->size = sl_comm_size(options->host);
-    pthread_mutex_init(&it->lock, NULL); /* with these attributes none can fail on Linux */
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&it->is_ending, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    it->size = size;
+    pthread_mutex_init(&it->lock, NULL); /* cannot fail on Linux */
+    sl_queue_init_condition(&it->is_ending);
     *out_nccl = it;
     return SL_OK;
 }
@@ -710,7 +648,7 @@ void sl_nccl_close(sl_nccl *it)
     if (it->comm) {
         bool is_sound = sl_comm_poll(it->options.host) == SL_OK &&
                         check(it, it->calls->finalize(it->comm), "ncclCommFinalize") == SL_OK &&
-                        settle(it, "the end") == SL_OK;
+                        settle(it, false, "the end") == SL_OK;
         if (is_sound)
             (void)it->calls->destroy(it->comm);
         else

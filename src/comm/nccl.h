@@ -103,11 +103,6 @@ typedef struct sl_nccl_options {
 /* The calls of libnccl.so.2, loaded for good. SL_ERROR_SYSTEM: it cannot be loaded. */
 sl_status sl_nccl_load(const sl_nccl_calls **out_calls);
 
-/* Aborts a communicator, and waits for that a few seconds; one that hangs is left to itself, with
- * all that it holds. False where there was no memory for it: the communicator is as it was. Where
- * there is no thread for it, it is left as it is for good. */
-bool sl_nccl_abort(const sl_nccl_calls *calls, void *comm);
-
 /* Opens it and exchanges something with every peer, so that NCCL takes now what it takes, and waits
  * for that. All ranks call it together, as every call below but where another thread is named.
  * SL_ERROR_SYSTEM: there is no NCCL, or it fails. SL_ERROR_RANK, SL_ERROR_INTERNAL: as of comm.h.

@@ -27,7 +27,7 @@ enum {
     INLINE_BYTES = 4096,      /* of a piece in its frame */
     RECEIVED_BYTES = 8 << 20, /* of all pieces that come in a pass, about */
     COMMS = 12,               /* that can have all their messages under way at once */
-    TAG_START = 1,            /* the identities of ranks, and the table of all */
+    TAG_START = 1,            /* the identities of ranks */
     TAG_FIRST = 2             /* of communicators, TAGS each */
 };
 
@@ -51,40 +51,31 @@ struct sl_remote_end {
     sl_messages *messages;
     uint32_t tag;
     uint32_t pass_count;
-    _Atomic uint32_t *word, *sleepers; /* the bell of this rank in the window */
-    frame *in_frames;                  /* [size] */
-    frame *out_frames;                 /* [2][size], by pass */
-    unsigned char *pieces;             /* [size][all_bytes] */
-    sl_message *receives;              /* [size][2]: frame and piece */
-    sl_message *sends;                 /* [2][size][2], by pass */
+    sl_board_bell *bell;   /* of this rank in the window */
+    frame *in_frames;      /* [size] */
+    frame *out_frames;     /* [2][size], by pass */
+    unsigned char *pieces; /* [size][all_bytes] */
+    sl_message *receives;  /* [size][2]: frame and piece */
+    sl_message *sends;     /* [2][size][2], by pass */
 };
 
 typedef struct sl_remote_end remote_end;
 
 static bool is_elsewhere(const sl_comm *comm, uint32_t rank)
 {
-    return comm->local[rank] == UINT32_MAX;
+    return comm->peers[rank].local == UINT32_MAX;
 }
 
 /* ---- an end ---- */
 
-/* Freed when nothing of it can be under way. */
-static void *take_memory(sl_messages *messages, uint64_t count, uint64_t bytes)
-{
-    void *memory = calloc(count, bytes);
-    if (memory)
-        sl_messages_adopt(messages, memory);
-    return memory;
-}
-
 static bool make_arrays(remote_end *it, const sl_comm *comm)
 {
     sl_messages *messages = it->messages;
-    it->in_frames = take_memory(messages, comm->size, sizeof(frame));
-    it->out_frames = take_memory(messages, 2ull * comm->size, sizeof(frame));
-    it->pieces = take_memory(messages, comm->size, comm->all_bytes);
-    it->receives = take_memory(messages, 2ull * comm->size, sizeof(sl_message));
-    it->sends = take_memory(messages, 4ull * comm->size, sizeof(sl_message));
+    it->in_frames = sl_messages_take(messages, comm->size, sizeof(frame));
+    it->out_frames = sl_messages_take(messages, 2ull * comm->size, sizeof(frame));
+    it->pieces = sl_messages_take(messages, comm->size, comm->all_bytes);
+    it->receives = sl_messages_take(messages, 2ull * comm->size, sizeof(sl_message));
+    it->sends = sl_messages_take(messages, 4ull * comm->size, sizeof(sl_message));
     return it->in_frames && it->out_frames && it->pieces && it->receives && it->sends;
 }
 
@@ -93,15 +84,13 @@ static sl_status open_end(sl_comm *comm, sl_messages *messages, uint32_t tag)
     uint64_t share = sl_bits_round_up(RECEIVED_BYTES / comm->size, 64);
     if (share < comm->all_bytes)
         comm->all_bytes = share > comm->piece_bytes ? share : comm->piece_bytes;
-    remote_end *it = take_memory(messages, 1, sizeof *it);
-    if (it) {
-        it->messages = messages;
-        it->tag = tag;
-    }
+    remote_end *it = sl_messages_take(messages, 1, sizeof *it);
+    if (it)
+        *it = (remote_end){.messages = messages, .tag = tag};
     if (!it || !make_arrays(it, comm))
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for communicator %s", comm->name);
     if (comm->size > 1)
-        sl_window_bell(comm->window, &it->word, &it->sleepers);
+        it->bell = sl_window_bell(comm);
     comm->remote = it;
     comm->remote_bytes = comm->size * (3 * sizeof(frame) + comm->all_bytes);
     return SL_OK;
@@ -117,21 +106,13 @@ sl_status sl_remote_open_end(sl_comm *comm)
 
 /* ---- passes ---- */
 
-static frame_head make_head(const sl_comm *comm, const sl_window_sign *sign, uint64_t bytes)
-{
-    frame_head head = {.sign = *sign, .bytes = bytes};
-    sl_board_last_post(comm->board, &head.step, head.op);
-    return head;
-}
-
 static void start(const sl_comm *comm, uint32_t rank, uint32_t kind, sl_message message,
                   sl_message *place)
 {
     remote_end *it = comm->remote;
-    message.peer = comm->members[rank];
+    message.peer = comm->peers[rank].member;
     message.tag = it->tag + kind;
-    message.word = it->word;
-    message.sleepers = it->sleepers;
+    message.bell = it->bell;
     *place = message;
     sl_messages_start(it->messages, place);
 }
@@ -141,7 +122,7 @@ static void start_receives(const sl_comm *comm, uint32_t rank)
     const remote_end *it = comm->remote;
     start(comm, rank, TAG_FRAME, (sl_message){.data = &it->in_frames[rank], .bytes = sizeof(frame)},
           &it->receives[2 * (size_t)rank]);
-    if (comm->receive_bytes[rank] > INLINE_BYTES)
+    if (comm->peers[rank].receive_bytes > INLINE_BYTES)
         start(comm, rank, TAG_PIECE,
               (sl_message){.data = it->pieces + rank * comm->all_bytes, .bytes = comm->all_bytes},
               &it->receives[2 * rank + 1]);
@@ -151,11 +132,12 @@ static void start_sends(const sl_comm *comm, const sl_comm_pass *pass, uint32_t 
 {
     const remote_end *it = comm->remote;
     uint64_t place = (uint64_t)(it->pass_count & 1) * comm->size + rank;
-    uint64_t bytes = comm->send_bytes[rank];
+    uint64_t bytes = comm->peers[rank].send_bytes;
     bool is_small = bytes <= INLINE_BYTES;
-    void *piece = sl_window_place(comm->window, pass->is_for_all ? SL_WINDOW_ALL : rank);
+    void *piece = sl_window_place(comm, pass->is_for_all ? SL_WINDOW_ALL : rank);
     frame *out = &it->out_frames[place];
-    out->head = make_head(comm, &pass->sign, bytes);
+    out->head = (frame_head){.sign = pass->sign, .bytes = bytes};
+    sl_board_last_post(comm->board, &out->head.step, out->head.op);
     if (is_small && bytes > 0)
         memcpy(out->piece, piece, bytes);
     start(comm, rank, TAG_FRAME,
@@ -171,9 +153,9 @@ static sl_status refuse_frame(sl_comm *comm, const sl_comm_pass *pass, uint32_t 
                               const frame_head *theirs)
 {
     char who[160];
-    snprintf(who, sizeof who, "rank %u, last in step %llu at %.63s", comm->members[rank],
+    snprintf(who, sizeof who, "rank %u, last in step %llu at %.63s", comm->peers[rank].member,
              (unsigned long long)theirs->step, theirs->op);
-    return sl_window_refuse(comm->board, comm->name, &pass->sign, &theirs->sign, who);
+    return sl_window_refuse(comm, &pass->sign, &theirs->sign, who);
 }
 
 /* Waits for what comes from one rank. */
@@ -182,14 +164,14 @@ static sl_status receive_pass(sl_comm *comm, const sl_comm_pass *pass, uint32_t 
     const remote_end *it = comm->remote;
     frame *in = &it->in_frames[rank];
     const sl_message *receives = &it->receives[2 * (size_t)rank];
-    const uint64_t bytes = comm->receive_bytes[rank];
+    const uint64_t bytes = comm->peers[rank].receive_bytes;
     bool is_small = bytes <= INLINE_BYTES;
     SL_TRY(sl_messages_wait(it->messages, &receives[0], comm->name, pass->sign.op));
     uint64_t expected = sizeof in->head + (is_small ? bytes : 0);
     if (memcmp(&in->head.sign, &pass->sign, sizeof pass->sign) != 0 || in->head.bytes != bytes ||
         receives[0].bytes != expected)
         return refuse_frame(comm, pass, rank, &in->head);
-    sl_messages_note_op(it->messages, comm->members[rank], in->head.step, in->head.op);
+    sl_messages_note_op(it->messages, comm->peers[rank].member, in->head.step, in->head.op);
     comm->received[rank] = is_small ? in->piece : it->pieces + rank * comm->all_bytes;
     if (is_small)
         return SL_OK;
@@ -233,7 +215,7 @@ void sl_remote_close(sl_comm *world)
 {
     bool is_whole = sl_board_poll(world->board) == SL_OK;
     sl_board_leave(world->board);
-    sl_messages_close(world->remote->messages, is_whole, sl_board_timeout(world->board));
+    sl_messages_close(world->remote->messages, is_whole, world->board->timeout_s);
 }
 
 /* ---- opening: who is where ---- */
@@ -265,104 +247,65 @@ static identity find_identity(const char *machine)
     return it;
 }
 
-static sl_status await_all(const sl_message *all, uint32_t count, double timeout_s)
-{
-    sl_status status = SL_OK;
-    for (uint32_t i = 0; i < count && status == SL_OK; i++)
-        if (!sl_message_is_idle(&all[i]))
-            status = sl_messages_await(&all[i], timeout_s);
-    return status;
-}
-
-/* Rank 0 hears all and tells all: table [size]. `all` [size] are zero. */
+/* Each rank tells every other who it is: table [size]. `all` [2][size] are zero. */
 static sl_status share_identities(sl_messages *messages, identity *table, sl_message *all,
                                   double timeout_s)
 {
     const uint32_t rank = sl_messages_rank(messages), size = sl_messages_size(messages);
-    const uint64_t bytes = size * sizeof *table;
-    sl_message one = {.peer = 0, .tag = TAG_START};
-    if (rank != 0) {
-        all[0] = one;
-        all[0].is_send = true;
-        all[0].data = &table[rank];
-        all[0].bytes = sizeof *table;
-        sl_messages_start(messages, &all[0]);
-        SL_TRY(sl_messages_await(&all[0], timeout_s));
-        all[1] = one;
-        all[1].data = table;
-        all[1].bytes = bytes;
-        sl_messages_start(messages, &all[1]);
-        return sl_messages_await(&all[1], timeout_s);
-    }
-    for (int is_send = 0; is_send < 2; is_send++) {
-        for (uint32_t i = 1; i < size; i++) {
-            all[i] = one;
-            all[i].is_send = is_send;
-            all[i].peer = i;
-            all[i].data = is_send ? table : &table[i];
-            all[i].bytes = is_send ? bytes : sizeof *table;
+    for (uint32_t i = 0; i < 2 * size; i++) {
+        const bool is_send = i < size;
+        const uint32_t peer = is_send ? i : i - size;
+        all[i] = (sl_message){.is_send = is_send,
+                              .peer = peer,
+                              .tag = TAG_START,
+                              .data = &table[is_send ? rank : peer],
+                              .bytes = sizeof *table};
+        if (peer != rank)
             sl_messages_start(messages, &all[i]);
-        }
-        SL_TRY(await_all(all, size, timeout_s));
     }
+    for (uint32_t i = 0; i < 2 * size; i++)
+        if (!sl_message_is_idle(&all[i]))
+            SL_TRY(sl_messages_await(&all[i], timeout_s));
     return SL_OK;
 }
 
-/* Places of the ranks of this machine, in order; returns this one's meeting. */
-static sl_meeting find_local(const identity *table, uint32_t rank, uint32_t size, uint32_t *local)
-{
-    sl_meeting meeting = {.world_size = size, .key = table[rank].machine};
-    for (uint32_t i = 0; i < size; i++) {
-        local[i] = UINT32_MAX;
-        if (table[i].machine != table[rank].machine)
-            continue;
-        if (i == rank)
-            meeting.rank = meeting.size;
-        local[i] = meeting.size++;
-    }
-    return meeting;
-}
-
-/* Meets the ranks of this machine, and opens their board. */
+/* Finds the places of the ranks, and meets those of this machine, whose board this opens. */
 static sl_status meet(sl_comm *world, const identity *table, double timeout_s)
 {
     int file;
-    sl_meeting meeting = find_local(table, world->rank, world->size, world->local);
+    sl_meeting meeting = {.world_size = world->size, .key = table[world->rank].machine};
+    for (uint32_t i = 0; i < world->size; i++) {
+        const bool is_here = table[i].machine == meeting.key;
+        world->peers[i].member = i;
+        world->peers[i].local = is_here ? meeting.size++ : UINT32_MAX;
+    }
+    meeting.rank = world->peers[world->rank].local;
     SL_TRY(sl_rendezvous_share(&meeting, timeout_s, &file));
     sl_status status = sl_board_open(file, meeting.rank, true, &world->board);
     close(file);
     SL_TRY(status);
+    world->board->timeout_s = timeout_s;
     return sl_watch_open(world->board, &world->watch);
-}
-
-static sl_status complete_world(sl_comm *world, sl_messages *messages, identity *table,
-                                bool *elsewhere, double timeout_s)
-{
-    SL_TRY(meet(world, table, timeout_s));
-    sl_board_set_timeout(world->board, timeout_s);
-    for (uint32_t i = 0; i < world->size; i++) {
-        world->members[i] = i;
-        elsewhere[i] = is_elsewhere(world, i);
-        sl_messages_name_host(messages, i, table[i].host);
-    }
-    SL_TRY(sl_comm_open_window(world, sl_board_world_window(world->board)));
-    SL_TRY(open_end(world, messages, TAG_FIRST));
-    sl_messages_watch(messages, world->board, elsewhere);
-    return sl_board_join(world->board, world->rank);
 }
 
 static sl_status make_world(sl_messages *messages, const char *machine, double timeout_s,
                             sl_comm *world)
 {
-    const uint32_t rank = sl_messages_rank(messages), size = sl_messages_size(messages);
-    identity *table = take_memory(messages, size, sizeof *table);
-    sl_message *all = take_memory(messages, (uint64_t)size + 2, sizeof *all);
-    bool *elsewhere = take_memory(messages, size, sizeof *elsewhere);
-    if (!table || !all || !elsewhere)
+    const uint32_t size = world->size;
+    identity *table = sl_messages_take(messages, size, sizeof *table);
+    sl_message *all = sl_messages_take(messages, 2ull * size, sizeof *all);
+    if (!table || !all)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ranks", size);
-    table[rank] = find_identity(machine);
+    table[world->rank] = find_identity(machine);
     SL_TRY(share_identities(messages, table, all, timeout_s));
-    return complete_world(world, messages, table, elsewhere, timeout_s);
+    SL_TRY(meet(world, table, timeout_s));
+    for (uint32_t i = 0; i < size; i++)
+        sl_messages_name_host(messages, i, table[i].host, is_elsewhere(world, i));
+    if (size > 1)
+        SL_TRY(sl_window_open(world, sl_board_world_window(world->board)));
+    SL_TRY(open_end(world, messages, TAG_FIRST));
+    sl_messages_watch(messages, world->board);
+    return sl_board_join(world->board, world->rank);
 }
 
 /* Slots for all messages that several communicators of all ranks can have under way, and for notes

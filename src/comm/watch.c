@@ -9,8 +9,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 enum {
     TICK_MS = 200,
@@ -57,7 +56,7 @@ static void beat(sl_watch *watch, uint64_t passed_ns)
 {
     sl_board *board = watch->board;
     const bool has_moved = sl_board_progress(board) != watch->progress;
-    const double limit_ns = WORK_DEADLINES * 1e9 * sl_board_timeout(board);
+    const double limit_ns = WORK_DEADLINES * 1e9 * board->timeout_s;
     watch->idle_ns = has_moved ? 0 : watch->idle_ns + passed_ns;
     sl_board_beat(board);
     if (atomic_load(&watch->is_at_work) && !sl_board_is_waiting(board) &&
@@ -68,17 +67,10 @@ static void beat(sl_watch *watch, uint64_t passed_ns)
 
 /* ---- the others ---- */
 
-static void lose(const sl_watch *watch, uint32_t rank, const char *format)
-{
-    char who[256], text[SL_STATUS_MESSAGE_BYTES];
-    sl_board_describe(watch->board, rank, who, sizeof who);
-    snprintf(text, sizeof text, format, who, sl_board_heartbeat(watch->board));
-    sl_board_end(watch->board, SL_ERROR_RANK, text);
-}
-
 static void lose_dead(const sl_watch *watch, uint32_t rank)
 {
-    lose(watch, rank, "a rank has died: %s");
+    sl_board_end(watch->board, SL_ERROR_RANK, "a rank has died: %s",
+                 sl_board_describe(watch->board, rank).text);
 }
 
 /* From the moment in which it is here. Numbers of processes mean nothing in another container: of
@@ -110,14 +102,14 @@ static void look_for_beat(sl_watch *watch, uint32_t rank, const sl_board_rank *i
     watched *seen = &watch->ranks[rank];
     seen->quiet_ns = it->beats != seen->beats ? 0 : seen->quiet_ns + passed_ns;
     seen->beats = it->beats;
-    if (1e-9 * (double)seen->quiet_ns > sl_board_heartbeat(watch->board))
-        lose(watch, rank, "%s has given no sign of life for %.3g s (--heartbeat-timeout)");
+    if (1e-9 * (double)seen->quiet_ns > watch->board->heartbeat_s)
+        sl_board_end_quiet(watch->board, sl_board_describe(watch->board, rank).text);
 }
 
 static void look_at_others(sl_watch *watch, uint64_t passed_ns)
 {
     for (uint32_t i = 0; i < watch->rank_count; i++) {
-        if (i == sl_board_local_index(watch->board))
+        if (i == watch->board->local_index)
             continue;
         const sl_board_rank it = sl_board_read_rank(watch->board, i);
         look_for_end(watch, i, &it);
@@ -143,7 +135,6 @@ static void *keep_watch(void *argument)
 {
     sl_watch *watch = argument;
     const struct pollfd *bell = &watch->processes[watch->rank_count];
-    pthread_setname_np(pthread_self(), "sl-ranks");
     watch->last_ns = sl_clock_now_ns();
     while (bell->revents == 0) {
         const uint64_t now_ns = sl_clock_now_ns(), passed_ns = now_ns - watch->last_ns;
@@ -160,17 +151,6 @@ static void *keep_watch(void *argument)
     return NULL;
 }
 
-/* Signals are the control thread's business. */
-static int start_thread(sl_watch *watch)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = pthread_create(&watch->thread, NULL, keep_watch, watch);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 static void free_watch(sl_watch *watch)
 {
     for (uint32_t i = 0; watch->processes && i <= watch->rank_count; i++)
@@ -184,7 +164,7 @@ static void free_watch(sl_watch *watch)
 
 static sl_status make_watch(sl_board *board, sl_watch **out_watch)
 {
-    const uint32_t count = sl_board_rank_count(board);
+    const uint32_t count = board->rank_count;
     sl_watch *watch = calloc(1, sizeof *watch);
     if (!watch)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to watch ranks");
@@ -208,7 +188,9 @@ sl_status sl_watch_open(sl_board *board, sl_watch **out_watch)
 {
     sl_watch *watch;
     SL_TRY(make_watch(board, &watch));
-    const int error = *bell_of(watch) < 0 ? errno : start_thread(watch);
+    const int error = *bell_of(watch) < 0
+                          ? errno
+                          : sl_thread_start(&watch->thread, "sl-ranks", keep_watch, watch);
     if (error != 0) {
         free_watch(watch);
         SL_FAIL(SL_ERROR_SYSTEM, "no thread to watch ranks: %s", strerror(error));

@@ -14,7 +14,14 @@
 #include "board.h"
 #include "comm.h"
 
-typedef struct sl_window sl_window;
+/* That of a communicator, as this rank sees it. */
+typedef struct sl_window {
+    uint64_t offset;              /* in the board's memory */
+    struct sl_window_slot *slots; /* [size] */
+    unsigned char *halves;
+    uint64_t half_bytes;
+    uint32_t pass_count;
+} sl_window;
 
 /* The bytes of a window for so many ranks, those of its pairs included. */
 uint64_t sl_window_bytes(uint32_t member_count);
@@ -31,19 +38,9 @@ uint64_t sl_window_find_pair(uint64_t offset, uint32_t member_count, uint32_t me
 
 enum { SL_WINDOW_PAIR_BYTES = 256 << 10 }; /* of what one of a pair can lay in a pass */
 
-typedef struct sl_window_args {
-    sl_board *board;
-    const char *name;      /* borrowed */
-    uint64_t offset;       /* of the window in the board's memory */
-    uint32_t member_count; /* of the communicator */
-    uint32_t member;       /* this rank's place among them */
-    const uint32_t *local; /* [member_count] their local indices; borrowed; UINT32_MAX: on another
-                              machine, and not part of this window */
-    bool is_of_pair;
-} sl_window_args;
-
-sl_status sl_window_open(const sl_window_args *args, sl_window **out_window);
-void sl_window_close(sl_window *window);
+/* Opens that of a communicator of several ranks, whose other fields are set: at `offset` of the
+ * board. Ranks elsewhere have no part in it. */
+sl_status sl_window_open(sl_comm *comm, uint64_t offset);
 
 /* What a rank calls, so that others see whether they call the same. No padding: its bytes compare.
  */
@@ -53,28 +50,27 @@ typedef struct sl_window_sign {
     char op[16];
 } sl_window_sign;
 
-/* Ends the run because of two ranks of `comm` that call different things: this one, and `who`. */
-sl_status sl_window_refuse(sl_board *board, const char *comm, const sl_window_sign *mine,
-                           const sl_window_sign *theirs, const char *who);
+/* Ends the run because of two ranks that call different things: this one, and `who`. */
+sl_status sl_window_refuse(sl_comm *comm, const sl_window_sign *mine, const sl_window_sign *theirs,
+                           const char *who);
 
 /* Where this rank lays the piece for `member` in the coming pass, or, with SL_WINDOW_ALL, one for
  * all of them: as large as all pieces together. */
-void *sl_window_place(const sl_window *window, uint32_t member);
+void *sl_window_place(const sl_comm *comm, uint32_t member);
 
 #define SL_WINDOW_ALL 0u
 
 /* Says that this rank's pieces lie there. */
-void sl_window_arrive(sl_window *window, const sl_window_sign *sign);
+void sl_window_arrive(sl_comm *comm, const sl_window_sign *sign);
 
 /* Waits until all ranks of this machine have come, and leads to the next half. SL_ERROR_INTERNAL if
  * a rank calls something else. */
-sl_status sl_window_wait(sl_window *window);
+sl_status sl_window_wait(sl_comm *comm);
 
 /* The half of `member` in the pass that was waited for last. */
-const void *sl_window_half(const sl_window *window, uint32_t member);
+const void *sl_window_half(const sl_comm *comm, uint32_t member);
 
-/* This rank's bell, which wakes it when a message has come, by sl_board_wake. */
-void sl_window_bell(const sl_window *window, _Atomic uint32_t **out_word,
-                    _Atomic uint32_t **out_sleepers);
+/* This rank's bell, which wakes it when a message has come. */
+sl_board_bell *sl_window_bell(const sl_comm *comm);
 
 #endif

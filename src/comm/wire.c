@@ -50,20 +50,15 @@ SL_INLINE void widen(sl_comm_type type, uint64_t count, const void *from, float 
     }
 }
 
-SL_INLINE void round_elements(sl_comm_types types, uint64_t count, const void *from, void *to)
+SL_INLINE void convert(sl_comm_type from_type, sl_comm_type to_type, uint64_t count,
+                       const void *from, void *to)
 {
-    if (types.stored == types.wire)
-        memcpy(to, from, count * sl_wire_bytes(types.wire));
+    if (from_type == to_type)
+        memcpy(to, from, count * sl_wire_bytes(to_type));
+    else if (to_type == SL_COMM_FP32)
+        widen(from_type, count, from, to);
     else
-        narrow(types.wire, count, from, to);
-}
-
-SL_INLINE void widen_elements(sl_comm_types types, uint64_t count, const void *from, void *to)
-{
-    if (types.stored == types.wire)
-        memcpy(to, from, count * sl_wire_bytes(types.wire));
-    else
-        widen(types.wire, count, from, to);
+        narrow(to_type, count, from, to);
 }
 
 SL_INLINE void add(sl_comm_type type, uint64_t count, const void *from, float *sum)
@@ -97,15 +92,15 @@ SL_INLINE void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t 
 {
     float sum[BLOCK];
     uint32_t own[BLOCK], wire[BLOCK]; /* room for either type */
-    uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
-    uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
-    round_elements(args->types, count, (const char *)args->own + first * stored_bytes, own);
-    widen(args->types.wire, count, term_at(args, 0, first, own), sum);
+    const sl_comm_type on_wire = args->types.wire, stored = args->types.stored;
+    const uint64_t stored_bytes = sl_wire_bytes(stored), wire_bytes = sl_wire_bytes(on_wire);
+    convert(stored, on_wire, count, (const char *)args->own + first * stored_bytes, own);
+    widen(on_wire, count, term_at(args, 0, first, own), sum);
     for (uint32_t i = 1; i < args->term_count; i++)
-        add(args->types.wire, count, term_at(args, i, first, own), sum);
+        add(on_wire, count, term_at(args, i, first, own), sum);
     char *out = args->out_wire ? (char *)args->out_wire + first * wire_bytes : (char *)wire;
-    narrow(args->types.wire, count, sum, out);
-    widen_elements(args->types, count, out, (char *)args->out_stored + first * stored_bytes);
+    narrow(on_wire, count, sum, out);
+    convert(on_wire, stored, count, out, (char *)args->out_stored + first * stored_bytes);
 }
 
 /* Two ranks, which is what two cores do most: a sum of two is the same in either order, and both
@@ -182,28 +177,16 @@ SL_INLINE void sum_all(const sl_wire_sum_args *args)
 
 #if defined(__x86_64__)
 #define SL_AVX2 __attribute__((target("avx2")))
-
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2");
-}
+#define SL_HAS_AVX2 __builtin_cpu_supports("avx2")
 #else
 #define SL_AVX2
-
-static bool has_avx2(void)
-{
-    return false;
-}
+#define SL_HAS_AVX2 0
 #endif
 
-SL_AVX2 static void round_by_avx2(sl_comm_types types, uint64_t count, const void *from, void *to)
+SL_AVX2 static void convert_by_avx2(sl_comm_type from_type, sl_comm_type to_type, uint64_t count,
+                                    const void *from, void *to)
 {
-    round_elements(types, count, from, to);
-}
-
-SL_AVX2 static void widen_by_avx2(sl_comm_types types, uint64_t count, const void *from, void *to)
-{
-    widen_elements(types, count, from, to);
+    convert(from_type, to_type, count, from, to);
 }
 
 SL_AVX2 static void sum_by_avx2(const sl_wire_sum_args *args)
@@ -211,25 +194,18 @@ SL_AVX2 static void sum_by_avx2(const sl_wire_sum_args *args)
     sum_all(args);
 }
 
-void sl_wire_round(sl_comm_types types, uint64_t count, const void *from, void *to)
+void sl_wire_convert(sl_comm_type from_type, sl_comm_type to_type, uint64_t count, const void *from,
+                     void *to)
 {
-    if (has_avx2())
-        round_by_avx2(types, count, from, to);
+    if (SL_HAS_AVX2)
+        convert_by_avx2(from_type, to_type, count, from, to);
     else
-        round_elements(types, count, from, to);
-}
-
-void sl_wire_widen(sl_comm_types types, uint64_t count, const void *from, void *to)
-{
-    if (has_avx2())
-        widen_by_avx2(types, count, from, to);
-    else
-        widen_elements(types, count, from, to);
+        convert(from_type, to_type, count, from, to);
 }
 
 void sl_wire_sum(const sl_wire_sum_args *args)
 {
-    if (has_avx2())
+    if (SL_HAS_AVX2)
         sum_by_avx2(args);
     else
         sum_all(args);

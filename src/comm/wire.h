@@ -10,11 +10,10 @@ static inline uint64_t sl_wire_bytes(sl_comm_type type)
     return type == SL_COMM_FP32 ? 4 : 2;
 }
 
-/* to [count] of the wire type = from [count] as stored. */
-void sl_wire_round(sl_comm_types types, uint64_t count, const void *from, void *to);
-
-/* to [count] as stored = from [count] of the wire type. */
-void sl_wire_widen(sl_comm_types types, uint64_t count, const void *from, void *to);
+/* to [count] of `to_type` = from [count] of `from_type`, rounded to nearest even; one of them is
+ * SL_COMM_FP32, or both are equal. */
+void sl_wire_convert(sl_comm_type from_type, sl_comm_type to_type, uint64_t count, const void *from,
+                     void *to);
 
 typedef struct sl_wire_sum_args {
     sl_comm_types types;

@@ -24,46 +24,23 @@ static bool has_collectives(const sl_engine_options *options)
     return false;
 }
 
-/* Copies `ranks`; leaves *out_ranks zero with one rank. On a device with streams an exchange of
- * host memory does not do. */
-static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count, sl_device_kind device,
-                            sl_engine_ranks *out_ranks)
+/* How many ranks a set has, as the plans count them; 0 or 1: one. */
+static uint32_t count_set(const sl_engine_target *target, int set)
 {
-    if (count <= 1)
-        return SL_OK;
+    return set == SL_RANKS_TENSOR ? target->rank_count
+           : set == SL_RANKS_DATA ? target->data_rank_count
+                                  : target->stage_count;
+}
+
+/* On a device with streams an exchange of host memory does not do. */
+static sl_status check_ranks(const sl_engine_ranks *ranks, uint32_t count, sl_device_kind device)
+{
     if (!ranks)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
     if (ranks->size != count)
         SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", ranks->size, count);
     if (device != SL_DEVICE_CPU && !ranks->use)
         SL_FAIL(SL_ERROR_USAGE, "the ranks exchange what is in memory of the host alone");
-    *out_ranks = *ranks;
-    return SL_OK;
-}
-
-sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
-                              bool *out_has_collectives)
-{
-    const sl_engine_target *target = &options->target;
-    const sl_device_kind device = target->device;
-    sl_engine_ranks *ranks = engine->ranks;
-    *out_has_collectives = has_collectives(options);
-    if (!*out_has_collectives)
-        return SL_OK;
-    if (target->rank_count <= 1 && target->data_rank_count <= 1 && target->stage_count <= 1)
-        SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
-    SL_TRY(take_ranks(options->ranks, target->rank_count, device, &ranks[SL_RANKS_TENSOR]));
-    SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, device, &ranks[SL_RANKS_DATA]));
-    return take_ranks(options->stage_ranks, target->stage_count, device, &ranks[SL_RANKS_STAGES]);
-}
-
-sl_status sl_collectives_poll(const sl_engine *engine)
-{
-    for (int set = 0; set < SL_RANK_SETS; set++) {
-        const sl_engine_ranks *ranks = &engine->ranks[set];
-        if (ranks->size > 0 && ranks->poll)
-            SL_TRY(ranks->poll(ranks->user));
-    }
     return SL_OK;
 }
 
@@ -74,6 +51,36 @@ static int find_set(const sl_engine *engine)
     while (set < SL_RANK_SETS && engine->ranks[set].size == 0)
         set++;
     return set;
+}
+
+/* Copies the tables of sets that have other ranks; the other tables stay zero. */
+sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
+                              bool *out_has_collectives)
+{
+    const sl_engine_ranks *const given[SL_RANK_SETS] = {[SL_RANKS_TENSOR] = options->ranks,
+                                                        [SL_RANKS_DATA] = options->data_ranks,
+                                                        [SL_RANKS_STAGES] = options->stage_ranks};
+    const sl_engine_target *target = &options->target;
+    *out_has_collectives = has_collectives(options);
+    for (int set = 0; *out_has_collectives && set < SL_RANK_SETS; set++) {
+        if (count_set(target, set) <= 1)
+            continue;
+        SL_TRY(check_ranks(given[set], count_set(target, set), target->device));
+        engine->ranks[set] = *given[set];
+    }
+    if (*out_has_collectives && find_set(engine) == SL_RANK_SETS)
+        SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
+    return SL_OK;
+}
+
+sl_status sl_collectives_poll(const sl_engine *engine)
+{
+    for (int set = 0; set < SL_RANK_SETS; set++) {
+        const sl_engine_ranks *ranks = &engine->ranks[set];
+        if (ranks->size > 0 && ranks->poll)
+            SL_TRY(ranks->poll(ranks->user));
+    }
+    return SL_OK;
 }
 
 sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound)
@@ -115,100 +122,6 @@ static bool is_sum_of_sets(sl_op_kind kind, const sl_op_attrs *attrs)
     return kind == SL_OP_ALL_REDUCE_TENSOR && attrs->batch > 0;
 }
 
-/* Workspace bytes for the pieces of all ranks, or for the copy in the type on the wire. */
-static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                const sl_engine_target *target)
-{
-    const bool is_norm = kind == SL_OP_ALL_REDUCE_NORM;
-    uint32_t count = target->rank_count;
-    if (is_norm && target->data_rank_count > count)
-        count = target->data_rank_count;
-    if (is_norm && target->stage_count > count)
-        count = target->stage_count;
-    if (kind == SL_OP_GATHER_COLUMNS)
-        return count * count_column_bytes(attrs);
-    if (kind == SL_OP_SCATTER_COLUMNS) /* pieces, and their sum */
-        return (count + 1) * count_column_bytes(attrs);
-    if (is_sum_of_sets(kind, attrs)) /* pieces, and this rank's own if it is not stored as sent */
-        return (count + is_rounded(kind, attrs)) * attrs->element_count *
-               sl_type_bytes((sl_type)attrs->type);
-    if (is_rounded(kind, attrs))
-        return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
-    return count * count_part_bytes(kind, attrs);
-}
-
-/* Elements of one rank's piece of a sum; 0: the op makes none. */
-static uint64_t count_piece_elements(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t rank_count)
-{
-    switch ((int)kind) {
-    case SL_OP_ALL_REDUCE:
-    case SL_OP_ALL_REDUCE_TENSOR:
-    case SL_OP_ALL_REDUCE_GRADIENT:
-    case SL_OP_REDUCE_SCATTER_GRADIENT:
-    case SL_OP_REDUCE_SCATTER_SHARD:
-        return sl_bits_divide_up(attrs->element_count, rank_count);
-    case SL_OP_SCATTER_ROWS:
-        return count_rows_elements(attrs);
-    case SL_OP_SCATTER_COLUMNS:
-        return attrs->row_count * attrs->out;
-    default:
-        return 0;
-    }
-}
-
-/* The ranks that a collective is for. */
-static sl_rank_set find_ranks(sl_op_kind kind)
-{
-    switch ((int)kind) {
-    case SL_OP_ALL_REDUCE_GRADIENT:
-    case SL_OP_REDUCE_SCATTER_GRADIENT:
-    case SL_OP_REDUCE_SCATTER_SHARD:
-    case SL_OP_ALL_GATHER_CHUNK:
-    case SL_OP_ALL_GATHER_SHARD:
-    case SL_OP_TAKE_SHARD:
-        return SL_RANKS_DATA;
-    case SL_OP_EXCHANGE:
-        return SL_RANKS_STAGES;
-    default:
-        return SL_RANKS_TENSOR;
-    }
-}
-
-/* Scratch bytes of a sum on a device's stream (sl_engine_queue): a piece of each rank, twice if
- * pieces are rounded before they are sent. Large sums go in several rounds, so that scratch stays
- * small. */
-static uint64_t count_scratch_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                    const sl_engine_target *target)
-{
-    enum { ALIGNMENT = 256, WHOLE_BYTES = 1 << 20, PARTS = 8 };
-    const bool is_data_sum =
-        find_ranks(kind) == SL_RANKS_DATA && count_piece_elements(kind, attrs, 1) > 0;
-    const uint32_t ranks = is_data_sum ? target->data_rank_count : target->rank_count;
-    const uint64_t elements = ranks > 0 ? count_piece_elements(kind, attrs, ranks) : 0;
-    const uint64_t whole = elements * sl_type_bytes((sl_type)attrs->type);
-    uint64_t piece = whole < WHOLE_BYTES ? whole : WHOLE_BYTES;
-    if (piece < sl_bits_divide_up(whole, PARTS))
-        piece = sl_bits_divide_up(whole, PARTS);
-    const uint64_t copies = is_data_sum && attrs->grad_type != attrs->type ? 2 : 1;
-    return copies * ranks * sl_bits_round_up(piece + ALIGNMENT, ALIGNMENT);
-}
-
-static uint64_t find_scratch_offset(sl_op_kind kind, const sl_op_attrs *attrs,
-                                    const sl_engine_target *target)
-{
-    enum { ALIGNMENT = 256 };
-    return sl_bits_round_up(count_own_bytes(kind, attrs, target), ALIGNMENT);
-}
-
-uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                        const sl_engine_target *target)
-{
-    if (target->device == SL_DEVICE_CPU)
-        return count_own_bytes(kind, attrs, target);
-    const uint64_t scratch = count_scratch_bytes(kind, attrs, target);
-    return find_scratch_offset(kind, attrs, target) + scratch;
-}
-
 /* ---- in the lane's thread; where the stream is native, in the control thread, as it issues ----
  */
 
@@ -236,21 +149,6 @@ static void post(const collective_args *args)
     snprintf(text, sizeof text, "%s of %.32s, op %u", sl_op_info_of(args->kind)->name, args->name,
              args->tick);
     ranks->post(ranks->user, text);
-}
-
-/* Sets the queue of a native exchange; scratch is the end of the workspace. */
-static sl_status begin(const collective_args *args)
-{
-    const sl_engine_target *target = &args->engine->options.target;
-    if (!args->stream)
-        return SL_OK;
-    const uint64_t offset = find_scratch_offset(args->kind, args->attrs, target);
-    const uint64_t bytes = count_scratch_bytes(args->kind, args->attrs, target);
-    const sl_engine_queue queue = {args->stream, (char *)args->workspace + offset, bytes};
-    for (int set = 0; set < SL_RANK_SETS; set++)
-        if (args->engine->ranks[set].size > 0)
-            args->engine->ranks[set].use(args->engine->ranks[set].user, &queue);
-    return SL_OK;
 }
 
 /* Runs a kernel of this rank on up to four operands. */
@@ -483,26 +381,115 @@ static sl_status take_columns(const collective_args *args)
     return pack_columns(args, args->ranks->rank, 1, args->operand[1]);
 }
 
+/* What of an op is summed, as pieces of the ranks; NO_SUM: it only moves data. */
+typedef enum sum_kind { NO_SUM, SUM_OF_ELEMENTS, SUM_OF_ROWS, SUM_OF_COLUMNS } sum_kind;
+
 /* One row per collective op. */
-static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) = {
-    [SL_OP_ALL_REDUCE] = reduce,
-    [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
-    [SL_OP_ALL_REDUCE_NORM] = reduce_norm,
-    [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
-    [SL_OP_ALL_REDUCE_GRADIENT] = sum_chunk,
-    [SL_OP_REDUCE_SCATTER_GRADIENT] = sum_shard,
-    [SL_OP_ALL_GATHER_CHUNK] = gather_shards,
-    [SL_OP_REDUCE_SCATTER_SHARD] = sum_shard,
-    [SL_OP_ALL_GATHER_SHARD] = gather_shards,
-    [SL_OP_GATHER_ROWS] = gather_rows,
-    [SL_OP_SCATTER_ROWS] = scatter_rows,
-    [SL_OP_TAKE_ROWS] = take_rows,
-    [SL_OP_GATHER_COLUMNS] = gather_columns,
-    [SL_OP_SCATTER_COLUMNS] = scatter_columns,
-    [SL_OP_TAKE_COLUMNS] = take_columns,
-    [SL_OP_EXCHANGE] = exchange,
-    [SL_OP_TAKE_SHARD] = take_shard,
+static const struct {
+    sl_status (*run)(const collective_args *args);
+    sl_rank_set set; /* the ranks that it is for */
+    sum_kind sum;
+} collectives[SL_OP_COUNT] = {
+    [SL_OP_ALL_REDUCE] = {reduce, SL_RANKS_TENSOR, SUM_OF_ELEMENTS},
+    [SL_OP_ALL_REDUCE_STATS] = {reduce_stats, SL_RANKS_TENSOR, NO_SUM},
+    [SL_OP_ALL_REDUCE_NORM] = {reduce_norm, SL_RANKS_TENSOR, NO_SUM}, /* and all others */
+    [SL_OP_ALL_REDUCE_TENSOR] = {reduce_gradient, SL_RANKS_TENSOR, SUM_OF_ELEMENTS},
+    [SL_OP_ALL_REDUCE_GRADIENT] = {sum_chunk, SL_RANKS_DATA, SUM_OF_ELEMENTS},
+    [SL_OP_REDUCE_SCATTER_GRADIENT] = {sum_shard, SL_RANKS_DATA, SUM_OF_ELEMENTS},
+    [SL_OP_ALL_GATHER_CHUNK] = {gather_shards, SL_RANKS_DATA, NO_SUM},
+    [SL_OP_REDUCE_SCATTER_SHARD] = {sum_shard, SL_RANKS_DATA, SUM_OF_ELEMENTS},
+    [SL_OP_ALL_GATHER_SHARD] = {gather_shards, SL_RANKS_DATA, NO_SUM},
+    [SL_OP_GATHER_ROWS] = {gather_rows, SL_RANKS_TENSOR, NO_SUM},
+    [SL_OP_SCATTER_ROWS] = {scatter_rows, SL_RANKS_TENSOR, SUM_OF_ROWS},
+    [SL_OP_TAKE_ROWS] = {take_rows, SL_RANKS_TENSOR, NO_SUM},
+    [SL_OP_GATHER_COLUMNS] = {gather_columns, SL_RANKS_TENSOR, NO_SUM},
+    [SL_OP_SCATTER_COLUMNS] = {scatter_columns, SL_RANKS_TENSOR, SUM_OF_COLUMNS},
+    [SL_OP_TAKE_COLUMNS] = {take_columns, SL_RANKS_TENSOR, NO_SUM},
+    [SL_OP_EXCHANGE] = {exchange, SL_RANKS_STAGES, NO_SUM},
+    [SL_OP_TAKE_SHARD] = {take_shard, SL_RANKS_DATA, NO_SUM},
 };
+
+/* ---- workspace: what is combined here, then scratch of a native exchange ---- */
+
+enum { ALIGNMENT = 256 };
+
+/* Workspace bytes for the pieces of all ranks, or for the copy in the type on the wire. */
+static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                const sl_engine_target *target)
+{
+    uint64_t count = target->rank_count;
+    for (int set = 0; set < SL_RANK_SETS && kind == SL_OP_ALL_REDUCE_NORM; set++)
+        count = sl_bits_max(count, count_set(target, set));
+    if (kind == SL_OP_GATHER_COLUMNS)
+        return count * count_column_bytes(attrs);
+    if (kind == SL_OP_SCATTER_COLUMNS) /* pieces, and their sum */
+        return (count + 1) * count_column_bytes(attrs);
+    if (is_sum_of_sets(kind, attrs)) /* pieces, and this rank's own if it is not stored as sent */
+        return (count + is_rounded(kind, attrs)) * attrs->element_count *
+               sl_type_bytes((sl_type)attrs->type);
+    if (is_rounded(kind, attrs))
+        return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
+    return count * count_part_bytes(kind, attrs);
+}
+
+/* Elements of one rank's piece of a sum. */
+static uint64_t count_piece_elements(sum_kind sum, const sl_op_attrs *attrs, uint32_t rank_count)
+{
+    return sum == SUM_OF_ELEMENTS  ? sl_bits_divide_up(attrs->element_count, rank_count)
+           : sum == SUM_OF_ROWS    ? count_rows_elements(attrs)
+           : sum == SUM_OF_COLUMNS ? attrs->row_count * attrs->out
+                                   : 0;
+}
+
+/* Scratch bytes of a sum on a device's stream (sl_engine_queue): a piece of each rank, twice if
+ * pieces are rounded before they are sent. Large sums go in several rounds, so that scratch stays
+ * small. */
+static uint64_t count_scratch_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                    const sl_engine_target *target)
+{
+    enum { WHOLE_BYTES = 1 << 20, PARTS = 8 };
+    const sum_kind sum = collectives[kind].sum;
+    const bool is_data_sum = collectives[kind].set == SL_RANKS_DATA && sum != NO_SUM;
+    const uint32_t ranks = is_data_sum ? target->data_rank_count : target->rank_count;
+    const uint64_t elements = ranks > 0 ? count_piece_elements(sum, attrs, ranks) : 0;
+    const uint64_t whole = elements * sl_type_bytes((sl_type)attrs->type);
+    const uint64_t piece =
+        sl_bits_max(sl_bits_min(whole, WHOLE_BYTES), sl_bits_divide_up(whole, PARTS));
+    const uint64_t copies = is_data_sum && attrs->grad_type != attrs->type ? 2 : 1;
+    return copies * ranks * sl_bits_round_up(piece + ALIGNMENT, ALIGNMENT);
+}
+
+static uint64_t find_scratch_offset(sl_op_kind kind, const sl_op_attrs *attrs,
+                                    const sl_engine_target *target)
+{
+    return sl_bits_round_up(count_own_bytes(kind, attrs, target), ALIGNMENT);
+}
+
+uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        const sl_engine_target *target)
+{
+    if (target->device == SL_DEVICE_CPU)
+        return count_own_bytes(kind, attrs, target);
+    const uint64_t scratch = count_scratch_bytes(kind, attrs, target);
+    return find_scratch_offset(kind, attrs, target) + scratch;
+}
+
+/* ---- issuing ---- */
+
+/* Sets the queue of a native exchange; scratch is the end of the workspace. */
+static sl_status begin(const collective_args *args)
+{
+    const sl_engine_target *target = &args->engine->options.target;
+    if (!args->stream)
+        return SL_OK;
+    const uint64_t offset = find_scratch_offset(args->kind, args->attrs, target);
+    const uint64_t bytes = count_scratch_bytes(args->kind, args->attrs, target);
+    const sl_engine_queue queue = {args->stream, (char *)args->workspace + offset, bytes};
+    for (int set = 0; set < SL_RANK_SETS; set++)
+        if (args->engine->ranks[set].size > 0)
+            args->engine->ranks[set].use(args->engine->ranks[set].user, &queue);
+    return SL_OK;
+}
 
 static sl_status run_collective(void *arguments)
 {
@@ -512,7 +499,7 @@ static sl_status run_collective(void *arguments)
     post(args);
     sl_status status = begin(args);
     if (status == SL_OK)
-        status = collectives[args->kind](args);
+        status = collectives[args->kind].run(args);
     if (status == SL_OK)
         return SL_OK;
     if (!args->stream) /* a native stream fails at once, in the control thread */
@@ -538,7 +525,7 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
         .workspace = call->workspace,
         .engine = engine,
         .stream = engine->ops->stream_native(engine->lanes[SL_LANE_COMM].stream),
-        .ranks = &engine->ranks[find_ranks(bound->op_kind)],
+        .ranks = &engine->ranks[collectives[bound->op_kind].set],
         .failed_lane = &engine->failed_lane};
     return engine->ops->launch(engine->lanes[SL_LANE_COMM].stream, tag, run_collective, &args,
                                sizeof args);

@@ -461,8 +461,9 @@ static sl_status load_default(const sl_profile_subject *subject, uint32_t worker
 static sl_status find_profile(const sl_profile_subject *subject, sl_profile *out_profile)
 {
     const sl_status own = load_default(subject, subject->worker_count, out_profile);
-    if (own == SL_OK && out_profile->thread_count == subject->worker_count)
-        return SL_OK;
+    if (own == SL_ERROR_SYSTEM ||
+        (own == SL_OK && out_profile->thread_count == subject->worker_count))
+        return own;
     const sl_status of_all = load_default(subject, 0, out_profile);
     if (of_all != SL_ERROR_MISSING || own == SL_ERROR_MISSING)
         return of_all;
@@ -470,16 +471,21 @@ static sl_status find_profile(const sl_profile_subject *subject, sl_profile *out
 }
 
 /* A default file may be missing, damaged or of another machine: then a guess takes its place, with
- * a note unless it is missing. */
-static void find_default(const sl_profile_subject *subject, sl_machine *out_machine, char *out_note)
+ * a note unless it is missing. Not where memory is short: a rank that guesses beside others that
+ * have measured would plan otherwise. */
+static sl_status find_default(const sl_profile_subject *subject, sl_machine *out_machine,
+                              char *out_note)
 {
     sl_profile profile;
     sl_status status = find_profile(subject, &profile);
+    if (status == SL_ERROR_SYSTEM)
+        return status;
     *out_machine = status == SL_OK ? scale_machine(&profile, subject) : guess_machine(subject);
     if (status != SL_OK && status != SL_ERROR_MISSING)
         snprintf(out_note, SL_PROFILE_NOTE_BYTES,
                  "the machine profile is not used: %.400s; sluice bench makes a new one",
                  sl_status_message());
+    return SL_OK;
 }
 
 /* One rank of a described node. */
@@ -502,10 +508,8 @@ sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *su
     sl_profile profile;
     bool is_description;
     out_note[0] = '\0';
-    if (!path || !*path) {
-        find_default(subject, out_machine, out_note);
-        return SL_OK;
-    }
+    if (!path || !*path)
+        return find_default(subject, out_machine, out_note);
     SL_TRY(sl_cluster_recognise(path, &is_description));
     if (is_description)
         return describe_machine(path, subject, out_machine);

@@ -215,7 +215,8 @@ static bool read_start(reading *self, const json_t *record)
 {
     sl_history *run = self->run;
     json_t *config = json_object_get(record, "config");
-    const double predicted = number_of(json_object_get(record, "plan"), "predicted_step_ms");
+    const json_t *plan = json_object_get(record, "plan"), *ranks = json_object_get(plan, "ranks");
+    const double predicted = number_of(ranks ? ranks : plan, "predicted_step_ms");
     if (!json_is_object(config))
         return false;
     if (run->config)

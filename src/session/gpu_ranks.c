@@ -91,8 +91,7 @@ static sl_status reduce_scatter(void *user, sl_type stored, sl_type type, uint64
     const gpu_group *it = user;
     const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
     uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    for (uint32_t rank = 0; rank <= sl_comm_size(it->host); rank++)
-        starts[rank] = count * rank;
+    SL_TRY(sl_comm_find_starts(sl_comm_size(it->host), count, starts));
     return sl_nccl_reduce_scatter(it->nccl, types, starts, from, to);
 }
 

@@ -37,13 +37,6 @@ typedef struct exchange {
     char *send, *receive;
 } exchange;
 
-static void keep_longest(void *sum, const void *other)
-{
-    double *longest = sum;
-    const double seconds = *(const double *)other;
-    *longest = seconds > *longest ? seconds : *longest;
-}
-
 static sl_status run_once(const exchange *it, uint64_t bytes, double *out_seconds)
 {
     sl_comm *world = it->ranks->world;
@@ -58,7 +51,7 @@ static sl_status run_once(const exchange *it, uint64_t bytes, double *out_second
     const uint64_t start_ns = sl_clock_now_ns();
     SL_TRY(sl_comm_exchange(world, &args));
     *out_seconds = 1e-9 * (double)(sl_clock_now_ns() - start_ns);
-    return sl_comm_merge(world, sizeof *out_seconds, out_seconds, keep_longest);
+    return sl_comm_find_longest(world, out_seconds);
 }
 
 static sl_status time_exchange(const exchange *it, uint64_t bytes, double *out_seconds)

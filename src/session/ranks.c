@@ -72,7 +72,9 @@ static sl_status reduce_scatter(void *user, sl_type stored, sl_type type, uint64
                                 const void *from, void *to)
 {
     const sl_ranks_end *end = user;
-    return sl_comm_reduce_scatter_stored(end->comm, find_types(stored, type), count, from, to);
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    SL_TRY(sl_comm_find_starts(sl_comm_size(end->comm), count, starts));
+    return sl_comm_reduce_scatter_pieces(end->comm, find_types(stored, type), starts, from, to);
 }
 
 static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *parts)
@@ -272,26 +274,17 @@ sl_status sl_ranks_agree_on_groups(const sl_ranks *ranks, const sl_config *confi
     enum { COUNT = sizeof sizes / sizeof sizes[0] };
     char texts[COUNT][24];
     sl_comm_fact facts[COUNT];
-    if (!ranks->world)
-        return SL_OK;
     for (int i = 0; i < COUNT; i++) {
         snprintf(texts[i], sizeof texts[i], "%" PRIu64, sizes[i]);
         facts[i] = (sl_comm_fact){names[i], sizes[i] == SL_CONFIG_UNSET ? "auto" : texts[i]};
     }
-    return sl_comm_agree(ranks->world, facts, COUNT);
-}
-
-/* The records are merged in the order of ranks: the first one stays. */
-static void keep_first(void *sum, const void *other)
-{
-    (void)sum;
-    (void)other;
+    return sl_ranks_agree_on(ranks, facts, COUNT);
 }
 
 sl_status sl_ranks_take_first(const sl_ranks *ranks, uint64_t *numbers, uint32_t count)
 {
-    const uint32_t bytes = count * (uint32_t)sizeof *numbers;
-    return ranks->world ? sl_comm_merge(ranks->world, bytes, numbers, keep_first) : SL_OK;
+    const uint64_t bytes = (uint64_t)count * sizeof *numbers;
+    return ranks->world ? sl_comm_broadcast(ranks->world, 0, bytes, numbers) : SL_OK;
 }
 
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
@@ -600,32 +593,9 @@ static void list_options(const sl_ranks_work *work, const json_t *options, optio
     }
 }
 
-/* Whether the ranks have one hash of all of them: all ranks get the same answer. */
-static sl_status compare_hashes(const sl_ranks *ranks, sl_hash_value mine, bool *out_is_same)
-{
-    sl_hash_value hashes[SL_COMM_RANKS_MAX];
-    SL_TRY(sl_comm_all_gather(ranks->world, sizeof mine, &mine, hashes));
-    *out_is_same = true;
-    for (uint32_t rank = 1; rank < ranks->table.size; rank++)
-        *out_is_same = *out_is_same && memcmp(&hashes[rank], &hashes[0], sizeof mine) == 0;
-    return SL_OK;
-}
-
 sl_status sl_ranks_agree_on(const sl_ranks *ranks, const sl_comm_fact *facts, uint32_t count)
 {
-    sl_hash_stream *stream;
-    bool is_same = true;
-    if (!ranks->world)
-        return SL_OK;
-    SL_TRY(sl_hash_open(&stream));
-    for (uint32_t i = 0; i < count; i++) {
-        sl_hash_update(stream, facts[i].name, strlen(facts[i].name) + 1);
-        sl_hash_update(stream, facts[i].value, strlen(facts[i].value) + 1);
-    }
-    const sl_hash_value mine = sl_hash_digest(stream);
-    sl_hash_close(stream);
-    SL_TRY(compare_hashes(ranks, mine, &is_same));
-    return is_same ? SL_OK : sl_comm_agree(ranks->world, facts, count);
+    return ranks->world ? sl_comm_agree(ranks->world, facts, count) : SL_OK;
 }
 
 /* A rank that works with other options gives other numbers, or calls what nobody else does. */

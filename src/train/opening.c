@@ -42,7 +42,7 @@ sl_status sl_opening_run(sl_config *config, sl_trainer *trainer, const sl_engine
     return sl_loading_run(config, begin, &self);
 }
 
-/* The plan's own step is this stage's, as if it waited for no other. */
+/* The plan's own step is this rank's, as if it waited for no other. */
 static sl_status add_step_of_all(const sl_trainer *trainer, json_t *plan)
 {
     json_t *ranks = json_pack("{s:f}", "predicted_step_ms", 1e3 * trainer->step_seconds);
@@ -58,7 +58,7 @@ sl_status sl_opening_tell(sl_trainer *trainer)
     sl_status status = sl_config_print(trainer->config, SL_CONFIG_TRAIN, &report.config);
     if (status == SL_OK)
         status = sl_plan_json_format(trainer->runtime->blueprint, &report.plan);
-    if (status == SL_OK && trainer->ranks.layout.stages > 1)
+    if (status == SL_OK && trainer->ranks.world)
         status = add_step_of_all(trainer, report.plan);
     if (status == SL_OK)
         status = sl_layout_choice_add(&trainer->layout_choice, report.plan);

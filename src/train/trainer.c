@@ -160,14 +160,17 @@ static sl_status predict_stages(const sl_trainer *trainer, const sl_blueprint *b
     return sl_stage_steps_simulate(&blueprint->task, &blueprint->choice, stages, out_seconds);
 }
 
+/* Each rank simulates its plan by the rates of its own machine; the slowest counts. */
 static sl_status predict(sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     sl_simulation simulation;
     SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
                             &simulation));
     trainer->step_seconds = simulation.step_seconds;
-    if (!trainer->ranks.world || trainer->ranks.layout.stages <= 1)
+    if (!trainer->ranks.world)
         return SL_OK;
+    if (trainer->ranks.layout.stages <= 1)
+        return sl_comm_find_longest(trainer->ranks.world, &trainer->step_seconds);
     return predict_stages(trainer, blueprint, simulation.step_seconds, &trainer->step_seconds);
 }
 

@@ -90,7 +90,7 @@ typedef struct sl_trainer {
     sl_step_verdicts known_steps; /* checkpoints under --save that were written or read */
     uint32_t skips_in_a_row;
     bool has_told_of_data; /* a warning said that the data were written to */
-    double step_seconds;   /* predicted, of all stages together; once it is open */
+    double step_seconds;   /* predicted, of all ranks together; once it is open */
 } sl_trainer;
 
 /* Waits for the other ranks that this process was started with. To be called first or not at all;

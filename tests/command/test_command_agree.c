@@ -222,6 +222,20 @@ static void stages_when_planned_then_peaks_are_those_of_the_run(void **state)
     json_decref(plan);
 }
 
+/* Whose machines are one here: so it is their own. */
+static void ranks_when_they_begin_then_the_step_of_the_slowest_is_told(void **state)
+{
+    (void)state;
+    assert_int_equal(system("yes the lock of a gate | head -c 9000 > text"), 0);
+    assert_code(two_ranks("--log-json told"), 0);
+    json_t *log = read_log("told");
+    const json_t *plan = json_object_get(json_array_get(log, 0), "plan");
+    const double own = number_of(plan, "predicted_step_ms");
+    assert_true(own > 0);
+    assert_true(number_of(json_object_get(plan, "ranks"), "predicted_step_ms") == own);
+    json_decref(log);
+}
+
 /* Five stages of two ranks: the three in the middle have a layer each, and one plan. */
 static void stages_when_of_several_ranks_then_ranks_and_middles_agree(void **state)
 {
@@ -387,6 +401,7 @@ int main(void)
         cmocka_unit_test(plan_when_of_four_ranks_then_each_has_a_quarter),
         cmocka_unit_test(windows_when_planned_then_are_those_of_the_run),
         cmocka_unit_test(stages_when_planned_then_peaks_are_those_of_the_run),
+        cmocka_unit_test(ranks_when_they_begin_then_the_step_of_the_slowest_is_told),
         cmocka_unit_test(stages_when_of_several_ranks_then_ranks_and_middles_agree),
         cmocka_unit_test(stages_when_one_does_not_fit_then_it_is_named),
         cmocka_unit_test(stages_when_compared_then_rows_are_the_plans),

@@ -98,12 +98,7 @@ typedef struct queued_convert {
 static void run_convert(void *argument)
 {
     const queued_convert *it = argument;
-    if (it->from_type == it->to_type)
-        memcpy(it->to, it->from, it->count * sl_wire_bytes(it->to_type));
-    else if (it->from_type == SL_COMM_FP32)
-        sl_wire_round((sl_comm_types){it->from_type, it->to_type}, it->count, it->from, it->to);
-    else
-        sl_wire_widen((sl_comm_types){it->to_type, it->from_type}, it->count, it->from, it->to);
+    sl_wire_convert(it->from_type, it->to_type, it->count, it->from, it->to);
 }
 
 static sl_status queue_convert(void *stream, sl_comm_type from_type, sl_comm_type to_type,
@@ -155,7 +150,7 @@ static void fill(uint32_t rank, sl_comm_type type, uint64_t count, void *data)
         if (type == SL_COMM_FP32)
             ((float *)data)[i] = value;
         else
-            sl_wire_round((sl_comm_types){SL_COMM_FP32, type}, 1, &value, (uint16_t *)data + i);
+            sl_wire_convert(SL_COMM_FP32, type, 1, &value, (uint16_t *)data + i);
     }
 }
 
@@ -344,12 +339,12 @@ static sl_status exchange_with_nobody(sl_nccl *nccl, uint32_t rank, char *memory
 
 /* LAST_KERNEL: of two ranks, one to meet and two for each sum of call_same. */
 static const trouble troubles[] = {
-    {{0}, differ_in_count, "all_reduce of 1000 elements, type 0, as call 0", SL_ERROR_INTERNAL},
-    {{0}, differ_in_type, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
-    {{0}, differ_in_operation, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
-    {{0}, differ_in_order, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
-    {{0}, exchange_other_bytes, "NCCL: an exchange that gives 51", SL_ERROR_INTERNAL},
-    {{0}, give_on_both_sides, "but one that gives 512 and takes 0", SL_ERROR_INTERNAL},
+    {{0}, differ_in_count, "all_reduce of 1000 elements, type 0, as call 1", SL_ERROR_INTERNAL},
+    {{0}, differ_in_type, "ranks call different things in", SL_ERROR_INTERNAL},
+    {{0}, differ_in_operation, "ranks call different things in", SL_ERROR_INTERNAL},
+    {{0}, differ_in_order, "ranks call different things in", SL_ERROR_INTERNAL},
+    {{0}, exchange_other_bytes, "exchange of 51", SL_ERROR_INTERNAL},
+    {{0}, give_on_both_sides, "exchange of 512 elements", SL_ERROR_INTERNAL},
     {{0}, exchange_with_nobody, "of 2 cannot exchange with ", SL_ERROR_INTERNAL}, /* who is first */
     {{.fail_kernel = 1}, NULL, "remote process exited", SL_ERROR_SYSTEM},
     {{.fail_kernel = 7}, call_same, "remote process exited", SL_ERROR_SYSTEM},
