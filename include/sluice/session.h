@@ -125,16 +125,17 @@ typedef sl_status (*sl_text)(void *user, uint32_t sample, const char *bytes, uin
  * what follows the prompt, in the thread of the caller, and `user` as its first argument.
  * `settings` are options of `sluice generate`, as in sl_options_set_all, such as "tokens",
  * "temperature" and "seed"; a list, "stop", has one item more with each of its values; NULL: all
- * defaults. Device, threads and precision are the session's
- * unless they are given. The text is that of `sluice generate` from a checkpoint saved now. The
- * call takes memory of its own for a copy of the parameters, under "device-memory" and
- * "host-memory" of `settings`, and frees it. sl_session_stop ends the text early, with SL_OK;
- * after it a call returns SL_ERROR_STOPPED.
- * Several ranks make the call together; each holds its part of the copy, as "tp", "pp", "dp" and
- * "zero" of the session say, and `text` of each gets the whole text. SL_ERROR_USAGE: a wrong
- * setting, a model of the program's own, or a tokenizer that is not known. SL_ERROR_FIT: the copy
- * does not fit. A failure leaves the session usable; on several ranks only these two failures do,
- * and after another one the session can only be closed. SL_ERROR_RANK: another rank is lost. */
+ * defaults. Device, threads and precision are the session's unless they are given. As in the
+ * command, a prompt is put into the template of the examples that the model was tuned on, if there
+ * is one; "template" "none" takes the prompt as it is. The text is that of `sluice generate` from a
+ * checkpoint saved now. The call takes memory of its own for a copy of the parameters, under
+ * "device-memory" and "host-memory" of `settings`, and frees it. sl_session_stop ends the text
+ * early, with SL_OK; after it a call returns SL_ERROR_STOPPED. Several ranks make the call
+ * together; each holds its part of the copy, as "tp", "pp", "dp" and "zero" of the session say, and
+ * `text` of each gets the whole text. SL_ERROR_USAGE: a wrong setting, a model of the program's
+ * own, or a tokenizer that is not known. SL_ERROR_FIT: the copy does not fit. A failure leaves the
+ * session usable; on several ranks only these two failures do, and after another one the session
+ * can only be closed. SL_ERROR_RANK: another rank is lost. */
 SL_API sl_status sl_session_generate(sl_session *session, const char *const *settings,
                                      const char *prompt, sl_text text, void *user);
 
@@ -246,15 +247,15 @@ typedef enum sl_bytes_kind {
     SL_BYTES_KIND_COUNT
 } sl_bytes_kind;
 
-/* The bytes of a plan. The first index of each array is the tier: 0 device, 1 host, 2 disk. Set
+/* The bytes of a plan. The last index of each array is the tier: 0 device, 1 host, 2 disk. Set
  * `size` to sizeof(sl_planned_bytes) before the call. */
 typedef struct sl_planned_bytes {
     size_t size;            /* bytes of this struct, set by the caller */
     uint64_t peaks[3];      /* what the session takes, to the byte */
     uint64_t live_peaks[3]; /* most bytes in use at one moment: a lower bound of the peak */
     uint64_t budgets[3];    /* what the plan may take; UINT64_MAX: no limit */
-    uint64_t kinds[3][SL_BYTES_KIND_COUNT]; /* of a training step, at its moment with most bytes in
-                                               use, by sl_bytes_kind */
+    uint64_t kinds[SL_BYTES_KIND_COUNT][3]; /* of a training step, at its moment with most bytes in
+                                               use: [sl_bytes_kind][tier] */
 } sl_planned_bytes;
 
 /* The bytes of the session's plan; of this rank's, where there are several. SL_ERROR_USAGE: no

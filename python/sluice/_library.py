@@ -161,7 +161,7 @@ class PlannedBytes(ctypes.Structure):
         ("peaks", ctypes.c_uint64 * 3),
         ("live_peaks", ctypes.c_uint64 * 3),
         ("budgets", ctypes.c_uint64 * 3),
-        ("kinds", ctypes.c_uint64 * 8 * 3),
+        ("kinds", ctypes.c_uint64 * 3 * 8),
     ]
 
 

@@ -96,7 +96,7 @@ def take_bytes(found):
         Tiers(*found.peaks),
         Tiers(*found.live_peaks),
         Tiers(*limits),
-        {kind: Tiers(*(tier[i] for tier in found.kinds)) for i, kind in enumerate(BYTE_KINDS)},
+        {kind: Tiers(*tiers) for kind, tiers in zip(BYTE_KINDS, found.kinds)},
     )
 
 

@@ -56,15 +56,22 @@ void sl_api_fill_bytes(const sl_blueprint *blueprint, sl_planned_bytes *out_byte
         bytes.live_peaks[tier] = sl_blueprint_live_peak_bytes(blueprint, (sl_tier)tier);
         bytes.budgets[tier] = blueprint->budget_bytes[tier];
         for (int kind = 0; kind < SL_BYTES_KIND_COUNT; kind++)
-            bytes.kinds[tier][kind] = plan->kind_bytes[tier][kind];
+            bytes.kinds[kind][tier] = plan->kind_bytes[tier][kind];
     }
     sl_sized_fill(&bytes, sizeof bytes, out_bytes);
 }
 
 _Static_assert((int)SL_BYTES_KIND_COUNT == (int)SL_MEMORY_KIND_COUNT &&
-                   (int)SL_BYTES_STAGING == (int)SL_MEMORY_STAGING &&
-                   (int)SL_BYTES_ACTIVATIONS == (int)SL_MEMORY_ACTIVATION,
-               "the public kinds are those of a plan, in their order");
+                   (int)SL_BYTES_PARAMETERS == (int)SL_MEMORY_PARAM &&
+                   (int)SL_BYTES_GRADIENTS == (int)SL_MEMORY_GRAD &&
+                   (int)SL_BYTES_MASTERS == (int)SL_MEMORY_MASTER &&
+                   (int)SL_BYTES_MOMENT1 == (int)SL_MEMORY_STATE1 &&
+                   (int)SL_BYTES_MOMENT2 == (int)SL_MEMORY_STATE2 &&
+                   (int)SL_BYTES_ACTIVATIONS == (int)SL_MEMORY_ACTIVATION &&
+                   (int)SL_BYTES_WORKSPACE == (int)SL_MEMORY_WORKSPACE &&
+                   (int)SL_BYTES_STAGING == (int)SL_MEMORY_STAGING && (int)SL_TIER_DEVICE == 0 &&
+                   (int)SL_TIER_HOST == 1 && (int)SL_TIER_DISK == 2,
+               "the public kinds and tiers are those of a plan, in their order");
 
 static sl_status format_plan(accounting *self, const sl_plan_stages *stages, char **out_text)
 {

@@ -554,7 +554,7 @@ static sl_status settle_length(sl_trainer *trainer)
 static sl_status open_samples(sl_trainer *trainer)
 {
     return trainer->config->sample_every > 0
-               ? sl_samples_open(trainer->config, trainer->texts.examples, trainer->vocabulary,
+               ? sl_samples_open(trainer->config, &trainer->texts, trainer->vocabulary,
                                  trainer->shape.vocab, &trainer->samples)
                : SL_OK;
 }

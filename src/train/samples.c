@@ -22,6 +22,7 @@ struct sl_samples {
     const sl_config *config;
     const sl_vocabulary *vocabulary;
     sl_vocabulary *own_vocabulary; /* of bytes, or NULL */
+    sl_text_ends ends;
     sl_sampler sampler;
     sl_ids ids; /* the prompt, then what was drawn */
     uint64_t prompt_count;
@@ -103,27 +104,37 @@ static sl_status set_prompt(sl_samples *self, const char *template_text, uint32_
     return status;
 }
 
-static sl_status open_samples(sl_samples *self, const char *template_text,
+/* As `sluice generate` of a checkpoint. */
+static sl_status find_ends(sl_samples *self, const sl_model_texts *texts, uint32_t vocab)
+{
+    const int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
+    if (end != SL_VOCABULARY_NONE)
+        self->ends = (sl_text_ends){1, {(uint32_t)end}};
+    return sl_model_texts_find_ends(texts, "the model", vocab, &self->ends);
+}
+
+static sl_status open_samples(sl_samples *self, const sl_model_texts *texts,
                               const sl_vocabulary *vocabulary, uint32_t vocab)
 {
     const sl_sampler plain = {.vocab = vocab, .temperature = 1, .top_p = 1};
     SL_TRY(find_vocabulary(self, vocabulary));
+    SL_TRY(find_ends(self, texts, vocab));
     SL_TRY(sl_sampler_open(&plain, &self->sampler));
     self->logits = calloc(vocab, sizeof *self->logits);
     if (!self->logits)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the logits of %u ids", vocab);
-    SL_TRY(set_prompt(self, template_text, vocab));
+    SL_TRY(set_prompt(self, texts->examples, vocab));
     return sl_ids_reserve(&self->ids, self->config->sample_tokens);
 }
 
-sl_status sl_samples_open(const sl_config *config, const char *template_text,
+sl_status sl_samples_open(const sl_config *config, const sl_model_texts *texts,
                           const sl_vocabulary *vocabulary, uint32_t vocab, sl_samples **out_samples)
 {
     sl_samples *self = calloc(1, sizeof *self);
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for samples");
     self->config = config;
-    const sl_status status = open_samples(self, template_text, vocabulary, vocab);
+    const sl_status status = open_samples(self, texts, vocabulary, vocab);
     if (status != SL_OK) {
         sl_samples_close(self);
         return status;
@@ -206,7 +217,7 @@ static sl_status draw_token(sl_samples *self, const sl_samples_args *args, bool 
     SL_TRY(read_text(self, args));
     SL_TRY(sl_sampler_draw(&self->sampler, self->logits,
                            sl_sampler_uniform(self->config->seed, 0, drawn), &id));
-    *out_is_over = (int32_t)id == sl_vocabulary_end_of_text(self->vocabulary);
+    *out_is_over = sl_text_ends_has(&self->ends, id);
     if (*out_is_over)
         return SL_OK;
     self->ids.items[self->ids.count++] = id;

@@ -13,15 +13,17 @@
 
 #include "session/ranks.h"
 #include "session/runtime.h"
+#include "text/model_texts.h"
 #include "text/vocabulary.h"
 #include "train/watch/report.h"
 
 typedef struct sl_samples sl_samples;
 
-/* Of the --sample options, for a model of `vocab` ids. A prompt is put into `template_text`, unless
- * that is NULL (sl_example_make_prompt). `vocabulary` is borrowed; NULL: text is bytes, or is not
- * known. SL_ERROR_USAGE: it is not known, or the prompt does not fit it. */
-sl_status sl_samples_open(const sl_config *config, const char *template_text,
+/* Of the --sample options, for a model of `vocab` ids. A prompt is put into the template of the
+ * examples in `texts`, if there is one (sl_example_make_prompt), and a text ends where `texts` says.
+ * `vocabulary` is borrowed; NULL: text is bytes, or is not known. SL_ERROR_USAGE: it is not known,
+ * or the prompt does not fit it. */
+sl_status sl_samples_open(const sl_config *config, const sl_model_texts *texts,
                           const sl_vocabulary *vocabulary, uint32_t vocab,
                           sl_samples **out_samples);
 void sl_samples_close(sl_samples *samples); /* NULL is fine */

@@ -296,9 +296,10 @@ sl_status sl_evaluate_run(const sl_eval_model *model, sl_eval_report *out_report
     sl_data_files files = {0};
     sl_examples examples;
     sl_status status = sl_examples_open(config, model->source->texts.examples, &examples);
-    if (status == SL_OK && examples.template_text)
-        status = sl_loading_compare_bytes(model->ranks, "--template", examples.template_text,
-                                          strlen(examples.template_text));
+    const char *template_text = examples.template_text ? examples.template_text : "";
+    if (status == SL_OK)
+        status = sl_loading_compare_bytes(model->ranks, "--template", template_text,
+                                          strlen(template_text));
     if (status == SL_OK)
         status = sl_data_files_open(&config->data, sl_examples_form(&examples), &files, &tokens);
     if (status == SL_OK)

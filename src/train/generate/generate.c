@@ -55,6 +55,8 @@ static const char *find_template(const sl_generator *self, uint64_t prompt_bytes
 static sl_status put_into_template(sl_generator *self, const char *text, uint64_t bytes)
 {
     const sl_config *config = self->args.config;
+    if (config->system && bytes == 0 && !config->interactive)
+        SL_FAIL(SL_ERROR_USAGE, "--system stands in front of a prompt: give --prompt");
     const sl_example_prompt prompt = {.template_text = find_template(self, bytes),
                                       .system = config->system,
                                       .text = text,
@@ -186,7 +188,8 @@ static sl_status find_ends(sl_generator *self)
     if (config->end_of_text != SL_CONFIG_UNSET && config->end_of_text >= vocab)
         SL_FAIL(SL_ERROR_USAGE, "--end-of-text %llu is not below the %u ids of the model",
                 (unsigned long long)config->end_of_text, vocab);
-    if (config->end_of_text != SL_CONFIG_UNSET)
+    if (config->end_of_text != SL_CONFIG_UNSET &&
+        !sl_text_ends_has(&self->ends, (uint32_t)config->end_of_text))
         self->ends.ids[self->ends.count++] = (uint32_t)config->end_of_text;
     if (source->directory)
         return sl_text_ends_read(source->directory, vocab, &self->ends);
