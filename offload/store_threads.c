@@ -141,7 +141,7 @@ static sl_status queue_requests(sl_transport *transport, sl_transport_request *c
     return SL_OK;
 }
 
-/* The time `wait_ms` from now, by work_done's clock. */
+/* For `wait_ms` at most, by work_done's clock. */
 static sl_status wait_for_requests(sl_transport *transport, sl_transport_request **out_requests,
                                    uint32_t most, uint32_t *out_count)
 {

@@ -376,8 +376,8 @@ sl_status sl_comm_barrier(sl_comm *comm)
 
 /* ---- exchanges: passes of pairs ---- */
 
-/* Begins a call of the pair of this rank and `other`: of what goes up from its first rank, and
- * down. */
+/* Begins a call of the pair of this rank and `other`. Both ranks name the bytes alike: first those
+ * from the lower rank to the higher one, then those back. */
 static sl_status begin_with(sl_comm *comm, uint32_t other, uint64_t send_bytes,
                             uint64_t receive_bytes, call *out)
 {
@@ -390,11 +390,22 @@ static sl_status begin_with(sl_comm *comm, uint32_t other, uint64_t send_bytes,
                            : begin(pair, "exchange", bytes_alone, receive_bytes, send_bytes, out);
 }
 
+/* A rank that only sends does not wait for the other one, until its next pass. */
+static sl_status catch_up(sl_comm *pair)
+{
+    if (!pair->is_behind)
+        return SL_OK;
+    SL_TRY(finish_pass(pair, &pair->last));
+    pair->is_behind = false;
+    return SL_OK;
+}
+
 sl_status sl_comm_meet_one(sl_comm *comm, uint32_t other, uint64_t send_bytes,
                            uint64_t receive_bytes)
 {
     call it;
     SL_TRY(begin_with(comm, other, send_bytes, receive_bytes, &it));
+    SL_TRY(catch_up(it.comm));
     set_bytes_of_all(it.comm, 0, 0);
     return run_pass(&it, true);
 }
@@ -418,16 +429,6 @@ static sl_status open_talk(sl_comm *comm, uint32_t other, const sl_comm_exchange
     it.pass_count = most > 0 ? sl_bits_divide_up(most, it.call.comm->all_bytes) : 1;
     it.call.pass.is_for_all = true;
     *out_talk = it;
-    return SL_OK;
-}
-
-/* A rank that only sends does not wait for the other one, until its next pass. */
-static sl_status catch_up(sl_comm *pair)
-{
-    if (!pair->is_behind)
-        return SL_OK;
-    SL_TRY(finish_pass(pair, &pair->last));
-    pair->is_behind = false;
     return SL_OK;
 }
 

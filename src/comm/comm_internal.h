@@ -80,8 +80,8 @@ static inline uint64_t sl_comm_count_slice(const uint64_t *starts, uint32_t rank
     return sl_comm_slice(starts[rank + 1] - starts[rank], done, most);
 }
 
-/* Waits until all ranks are here, and about to do the same, which moves in another way than through
- * the window. SL_ERROR_INTERNAL: one is about to do something else. */
+/* Waits until all ranks are here and are about to do the same. The data then go another way than
+ * through the window. SL_ERROR_INTERNAL: one is about to do something else. */
 sl_status sl_comm_meet(sl_comm *comm, const char *op, sl_comm_types types, uint64_t count,
                        uint64_t detail);
 

@@ -66,7 +66,7 @@ typedef struct peer {
     sl_message beating, telling;
 } peer;
 
-/* What was taken for good: sl_messages_take. */
+/* Memory for the life of the messages: sl_messages_take. */
 typedef struct taken {
     struct taken *next;
     _Alignas(16) unsigned char memory[];
@@ -205,9 +205,9 @@ static void complete(sl_messages *messages, const sl_mail_event *event)
 static bool take_events(sl_messages *messages)
 {
     uint32_t count = 0;
-    sl_board *board = atomic_load(&messages->board);
     if (!messages->ops->poll(messages->self, messages->events, messages->slot_count, &count,
                              messages->error)) {
+        sl_board *board = atomic_load(&messages->board); /* a poll that hung may find it gone */
         if (board)
             sl_board_end(board, SL_ERROR_RANK, "the ranks of other machines are lost: %s",
                          messages->error);

@@ -44,7 +44,7 @@ struct sl_nccl {
     const sl_nccl_calls *calls;
     sl_nccl_queue queue;
     uint32_t rank, size;
-    pthread_mutex_t lock;     /* of all that follows */
+    pthread_mutex_t lock;     /* of all that follows, up to parts */
     pthread_cond_t is_ending; /* the watch's */
     pthread_t watch;
     bool has_watch, ends;
@@ -54,7 +54,7 @@ struct sl_nccl {
     bool is_set[SL_NCCL_MARKS]; /* marks that the device has not passed, as far as it is known */
     uint64_t waited_ns;         /* for the watched one, in the watch's own ticks */
     sl_first_failure failure;   /* of anything */
-    nccl_part parts[];          /* [size] of the exchange that is queued next */
+    nccl_part parts[];          /* [size] of the exchange that is queued next; the caller's alone */
 };
 
 /* ---- an abort: by a thread of its own, for it may hang ---- */

@@ -4,7 +4,9 @@
  * the peer.
  *
  * A rank connects from a socket whose name says which rank it is. So it has nothing to send, and
- * one that is slow keeps nobody waiting. */
+ * one that is slow keeps nobody waiting. Everybody can read the names of sockets that are there: so
+ * the name of a rank that waits has a hash of the secret, which does not betray where rank 0 will
+ * listen. */
 #define _GNU_SOURCE
 #include "rendezvous.h"
 
@@ -49,12 +51,13 @@ static uint64_t find_secret(void)
 static socklen_t make_address(const sl_meeting *meeting, const char *ending,
                               struct sockaddr_un *address)
 {
+    const uint64_t secret = find_secret();
     memset(address, 0, sizeof *address);
     address->sun_family = AF_UNIX;
-    int length =
-        snprintf(address->sun_path + 1, sizeof address->sun_path - 1,
-                 "sluice-ranks-%u-%d-%llx-%llx%s", (unsigned)geteuid(), (int)getppid(),
-                 (unsigned long long)meeting->key, (unsigned long long)find_secret(), ending);
+    int length = snprintf(
+        address->sun_path + 1, sizeof address->sun_path - 1, "sluice-ranks-%u-%d-%llx-%llx%s",
+        (unsigned)geteuid(), (int)getppid(), (unsigned long long)meeting->key,
+        (unsigned long long)(*ending ? sl_hash_64(&secret, sizeof secret) : secret), ending);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -64,16 +67,25 @@ static sl_status fail_at(const struct sockaddr_un *address)
             strerror(errno));
 }
 
+static sl_status fail_to_bind(const sl_meeting *meeting, const struct sockaddr_un *address)
+{
+    if (errno == EADDRINUSE)
+        SL_FAIL(SL_ERROR_USAGE, "two processes say that they are rank %u of %u (socket @%s)",
+                meeting->rank, meeting->size, address->sun_path + 1);
+    return fail_at(address);
+}
+
 /* A socket of that name. */
-static sl_status open_socket(const struct sockaddr_un *address, socklen_t bytes, int *out_socket)
+static sl_status open_socket(const sl_meeting *meeting, const struct sockaddr_un *address,
+                             socklen_t bytes, int *out_socket)
 {
     int it = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (it < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no socket for ranks to meet: %s", strerror(errno));
     if (bind(it, (const struct sockaddr *)address, bytes) != 0) {
-        (void)fail_at(address);
+        const sl_status status = fail_to_bind(meeting, address);
         close(it);
-        return SL_ERROR_SYSTEM;
+        return status;
     }
     *out_socket = it;
     return SL_OK;
@@ -113,16 +125,15 @@ static bool send_file(int socket, int file)
     return sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
 }
 
-/* Which rank of how many connects, by the name of its socket, which is the listener's and an
- * ending. */
-static bool read_name(const struct sockaddr_un *mine, const struct sockaddr_un *theirs,
+/* Which rank of how many connects, by the name of its socket: `start`, rank, '-' and size. */
+static bool read_name(const struct sockaddr_un *start, const struct sockaddr_un *theirs,
                       uint32_t *out_rank, uint32_t *out_size)
 {
-    const char *base = mine->sun_path + 1, *ending = theirs->sun_path + 1 + strlen(base);
+    const char *base = start->sun_path + 1, *name = theirs->sun_path + 1;
     char *end;
-    if (strncmp(theirs->sun_path + 1, base, strlen(base)) != 0 || *ending != '-')
+    if (strncmp(name, base, strlen(base)) != 0)
         return false;
-    *out_rank = (uint32_t)strtoul(ending + 1, &end, 10);
+    *out_rank = (uint32_t)strtoul(name + strlen(base), &end, 10);
     if (*end != '-')
         return false;
     *out_size = (uint32_t)strtoul(end + 1, &end, 10);
@@ -131,8 +142,8 @@ static bool read_name(const struct sockaddr_un *mine, const struct sockaddr_un *
 
 typedef struct reception {
     const sl_meeting *meeting;
-    struct sockaddr_un address;
-    int listener, file; /* the file of the board, handed to each rank */
+    struct sockaddr_un address, start; /* of the listener; how the names of the others begin */
+    int listener, file;                /* the file of the board, handed to each rank */
     bool has_come[SL_COMM_RANKS_MAX];
 } reception;
 
@@ -148,7 +159,7 @@ static sl_status admit(reception *it)
         accept4(it->listener, (struct sockaddr *)&theirs, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (peer < 0)
         return SL_OK;
-    if (is_same_user(peer) && read_name(&it->address, &theirs, &rank, &size)) {
+    if (is_same_user(peer) && read_name(&it->start, &theirs, &rank, &size)) {
         if (size != it->meeting->size || rank >= size || rank == 0 || it->has_come[rank])
             status = sl_status_fail(SL_ERROR_USAGE, "rank %u of %u came to a run of %u ranks", rank,
                                     size, it->meeting->size);
@@ -185,7 +196,8 @@ static sl_status hand_out(const sl_meeting *meeting, uint64_t deadline_ns, int *
 {
     reception it = {.meeting = meeting, .file = -1};
     const socklen_t bytes = make_address(meeting, "", &it.address);
-    SL_TRY(open_socket(&it.address, bytes, &it.listener));
+    (void)make_address(meeting, "-", &it.start);
+    SL_TRY(open_socket(meeting, &it.address, bytes, &it.listener));
     const sl_status status = admit_all(&it, deadline_ns);
     close(it.listener);
     if (status == SL_OK)
@@ -238,7 +250,7 @@ static sl_status take(const sl_meeting *meeting, uint64_t deadline_ns, int *out_
     struct sockaddr_un address;
     snprintf(ending, sizeof ending, "-%u-%u", meeting->rank, meeting->size);
     const socklen_t bytes = make_address(meeting, ending, &address);
-    SL_TRY(open_socket(&address, bytes, &socket));
+    SL_TRY(open_socket(meeting, &address, bytes, &socket));
     sl_status status = connect_to_first(meeting, socket, deadline_ns);
     if (status == SL_OK && !wait_readable(socket, deadline_ns))
         status = sl_status_fail(SL_ERROR_RANK, "rank 0 did not answer in time");

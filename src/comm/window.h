@@ -14,7 +14,7 @@
 #include "board.h"
 #include "comm.h"
 
-/* That of a communicator, as this rank sees it. */
+/* The window of a communicator, as this rank sees it. */
 typedef struct sl_window {
     uint64_t offset;              /* in the board's memory */
     struct sl_window_slot *slots; /* [size] */
@@ -38,8 +38,8 @@ uint64_t sl_window_find_pair(uint64_t offset, uint32_t member_count, uint32_t me
 
 enum { SL_WINDOW_PAIR_BYTES = 256 << 10 }; /* of what one of a pair can lay in a pass */
 
-/* Opens that of a communicator of several ranks, whose other fields are set: at `offset` of the
- * board. Ranks elsewhere have no part in it. */
+/* Opens the window of a communicator of several ranks, whose other fields are set: at `offset` of
+ * the board. Ranks elsewhere have no part in it. */
 sl_status sl_window_open(sl_comm *comm, uint64_t offset);
 
 /* What a rank calls, so that others see whether they call the same. No padding: its bytes compare.

@@ -79,7 +79,8 @@ sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *
 
 /* Writes the machine that plans of this process are made for. If `path` (--machine) is NULL, that
  * is the default file of this number of workers, else the default file of all cores, scaled; if
- * neither is sound and of this machine, a guess. A file at `path` must be sound and of the same
+ * neither is sound and of this machine, a guess (SL_ERROR_SYSTEM: memory or descriptors are too few
+ * to tell). A file at `path` must be sound and of the same
  * kind of device, or the failure is returned; a profile of another machine is used unscaled,
  * because the user may ask about that machine. The file may also be a description of a GPU and its
  * node (cluster_file.h): then the machine is one rank of the node, with its share of
