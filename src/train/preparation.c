@@ -22,6 +22,7 @@
 #include "search/free_memory.h"
 #include "session/exchange_proof.h"
 #include "train/data/tokenizer.h"
+#include "train/loading/loading.h"
 
 /* ---- options ---- */
 
@@ -403,6 +404,7 @@ static sl_status resolve_tokenizer(sl_trainer *trainer)
 
 static sl_status find_end_of_text(sl_trainer *trainer)
 {
+    sl_loading_keep_end(trainer->config, &trainer->source);
     trainer->end_of_text =
         sl_tokenizer_end_of_text(trainer->config, &trainer->origin, trainer->vocabulary);
     if (trainer->end_of_text < (int32_t)trainer->shape.vocab)

@@ -206,7 +206,8 @@ static sl_status draw_token(sl_samples *self, const sl_samples_args *args, bool 
     SL_TRY(read_text(self, args));
     SL_TRY(sl_sampler_draw(&self->sampler, self->logits,
                            sl_sampler_uniform(self->config->seed, 0, drawn), &id));
-    *out_is_over = (int32_t)id == sl_vocabulary_end_of_text(self->vocabulary);
+    *out_is_over = (int32_t)id == sl_vocabulary_end_of_text(self->vocabulary) ||
+                   id == self->config->end_of_text;
     if (*out_is_over)
         return SL_OK;
     self->ids.items[self->ids.count++] = id;
