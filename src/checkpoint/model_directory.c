@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "files/files.h"
+#include "files/json_file.h"
 #include "foreign/adapter.h"
 #include "foreign/pieces/model_pieces.h"
 #include "foreign/weights.h"
@@ -33,6 +34,20 @@ static sl_status open_weights(const char *path, sl_model_directory *source)
     return status;
 }
 
+/* The options of a run say "auto" where --end-of-text was not given. */
+static sl_status find_end_of_text(sl_model_directory *source)
+{
+    const char *options = sl_checkpoint_describe(source->checkpoint)->config_json;
+    json_t *run = NULL;
+    SL_TRY(sl_json_file_parse(source->path, options, strlen(options), &run));
+    const json_t *value = json_object_get(run, "end_of_text");
+    const json_int_t id = json_integer_value(value);
+    source->names_end = json_is_integer(value) && id >= 0 && id < (json_int_t)source->shape.vocab;
+    source->end_of_text = source->names_end ? (uint32_t)id : 0;
+    json_decref(run);
+    return SL_OK;
+}
+
 static sl_status open_checkpoint(const char *path, bool has_manifest, bool checks_all,
                                  sl_model_directory *source)
 {
@@ -41,7 +56,10 @@ static sl_status open_checkpoint(const char *path, bool has_manifest, bool check
     source->tokenizer = sl_checkpoint_describe(source->checkpoint)->tokenizer;
     source->texts = sl_checkpoint_describe(source->checkpoint)->texts; /* borrowed */
     source->path = sl_checkpoint_describe(source->checkpoint)->path;
-    return SL_OK;
+    const sl_status status = find_end_of_text(source);
+    if (status != SL_OK)
+        sl_checkpoint_close(source->checkpoint);
+    return status;
 }
 
 static sl_status open_pieces(const char *path, uint32_t heads, sl_model_directory *source)

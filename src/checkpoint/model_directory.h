@@ -18,6 +18,8 @@ typedef struct sl_model_directory {
     sl_model_shape shape;
     const char *tokenizer;      /* of the checkpoint; NULL: not known, as of a Hugging Face model */
     sl_model_texts texts;       /* of the directory, or the checkpoint's */
+    bool names_end;             /* a checkpoint whose run was told by --end-of-text: */
+    uint32_t end_of_text;       /* the id behind each document, below the shape's ids */
     struct sl_adapter *adapter; /* of LoRA, from a directory of PEFT's; else NULL */
     const char *path; /* of the checkpoint or model itself: a vocabulary may lie there; NULL: none
                          is open */

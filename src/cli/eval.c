@@ -61,13 +61,25 @@ static void show_progress(void *user, const sl_eval_progress *passed)
 
 /* ---- figures ---- */
 
+typedef struct step_text {
+    char text[48];
+} step_text;
+
+/* Weights of other programs have no step. */
+static step_text show_step(uint64_t step)
+{
+    step_text shown = {""};
+    if (step > 0)
+        snprintf(shown.text, sizeof shown.text, ", checkpoint of step %" PRIu64, step);
+    return shown;
+}
+
 static void print_report(const sl_eval_report *report, const sl_text_count *text)
 {
     sl_terminal_print(stdout, 2,
-                      "%sloss %.6f  perplexity %.4f  (%" PRIu64 " of %" PRIu64
-                      " tokens, checkpoint of step %" PRIu64 ")",
+                      "%sloss %.6f  perplexity %.4f  (%" PRIu64 " of %" PRIu64 " tokens%s)",
                       report->is_partial ? partial_note : "", report->loss, report->perplexity,
-                      report->tokens, report->data_tokens, report->step);
+                      report->tokens, report->data_tokens, show_step(report->step).text);
     if (text->bytes > 0)
         sl_terminal_print(
             stdout, 2,
@@ -80,9 +92,10 @@ static void print_words(const sl_word_report *report)
 {
     sl_terminal_print(stdout, 2,
                       "%saccuracy %.4f  perplexity %.4f  (last words: %" PRIu64 " of %" PRIu64
-                      " right, %" PRIu64 " tokens, checkpoint of step %" PRIu64 ")",
+                      " right, %" PRIu64 " tokens%s)",
                       report->is_partial ? partial_note : "", report->accuracy, report->perplexity,
-                      report->right_count, report->document_count, report->tokens, report->step);
+                      report->right_count, report->document_count, report->tokens,
+                      show_step(report->step).text);
 }
 
 static sl_status print_json(const sl_evaluation *evaluation)

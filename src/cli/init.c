@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/plural.h"
 #include "busy_line.h"
+#include "checkpoint/model_directory.h"
 #include "command.h"
 #include "config/config_copy.h"
 #include "config/config_json.h"
@@ -186,6 +187,27 @@ static sl_status keep_few_whole(sl_config *config, json_t *values)
     return set_value(values, SL_CONFIG_ROW_split, json_string("100,0,0"));
 }
 
+/* A recipe's rows may be longer than the model of --init reads. */
+static sl_status fit_seq(const sl_recipe *recipe, sl_config *config, json_t *values)
+{
+    const uint32_t heads = config->heads == SL_CONFIG_UNSET ? 0 : (uint32_t)config->heads;
+    sl_model_directory source;
+    if (!config->init || strcmp(config->init, "scratch") == 0 || config->seq == SL_CONFIG_UNSET ||
+        is_given(values, SL_CONFIG_ROW_seq))
+        return SL_OK;
+    SL_TRY(sl_model_directory_open(config->init, false, heads, &source));
+    const uint64_t context = source.shape.context;
+    sl_model_directory_close(&source);
+    if (context == 0 || config->seq <= context)
+        return SL_OK;
+    sl_log_write(SL_LOG_NOTE,
+                 "rows have %" PRIu64 " tokens, the model's context, in place of the %" PRIu64
+                 " of recipe %s",
+                 context, config->seq, recipe->name);
+    config->seq = context;
+    return set_value(values, SL_CONFIG_ROW_seq, json_integer((json_int_t)context));
+}
+
 /* Fills in the recipe's options and, over them, `values`. */
 static sl_status merge(const sl_recipe *recipe, json_t *values, sl_config *config)
 {
@@ -196,6 +218,8 @@ static sl_status merge(const sl_recipe *recipe, json_t *values, sl_config *confi
     sl_config_clear(&others);
     if (status == SL_OK)
         status = check_needed(recipe, config);
+    if (status == SL_OK)
+        status = fit_seq(recipe, config, values);
     if (status == SL_OK && config->data.count == 0)
         status = find_text(recipe, config, values);
     return status == SL_OK ? keep_few_whole(config, values) : status;

@@ -172,10 +172,12 @@ static sl_status copy_text(const char *text, sl_prompt *out_prompt)
 /* Ranks read standard input only when an option says so: the launcher's may never end. */
 static sl_status read_prompt(const sl_config *config, const sl_ranks *ranks, sl_prompt *prompt)
 {
-    const bool is_of_input = config->prompt && strcmp(config->prompt, "-") == 0;
+    const bool is_of_input = config->prompt_file
+                                 ? strcmp(config->prompt_file, "/dev/stdin") == 0
+                                 : config->prompt && strcmp(config->prompt, "-") == 0;
     if (ranks->world && (config->interactive || is_of_input))
         SL_TRY(check_input());
-    if (config->prompt_file)
+    if (config->prompt_file && !is_of_input)
         SL_TRY(read_file(config->prompt_file, prompt));
     else if (is_of_input || (!ranks->world && is_piped(config))) {
         if (sl_ranks_is_first(ranks))

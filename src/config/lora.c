@@ -37,15 +37,35 @@ static sl_status choose_targets(const sl_config *config, const sl_lora *base,
     return SL_OK;
 }
 
+enum { DIFFERENCE_BYTES = sizeof((sl_lora *)0)->targets + 64 };
+
+/* "rank 4, alpha 8, for q_proj", of it what differs: what is not given is the base's. */
+static void describe_difference(const sl_lora *base, const sl_lora *lora,
+                                char text[DIFFERENCE_BYTES])
+{
+    char rank[24] = "", alpha[32] = "";
+    if (lora->rank != base->rank)
+        snprintf(rank, sizeof rank, ", rank %u", lora->rank);
+    if (lora->alpha != base->alpha)
+        snprintf(alpha, sizeof alpha, ", alpha %g", lora->alpha);
+    const bool has_targets = strcmp(lora->targets, base->targets) != 0;
+    char all[DIFFERENCE_BYTES];
+    snprintf(all, sizeof all, "%s%s%s%s", rank, alpha, has_targets ? ", for " : "",
+             has_targets ? lora->targets : "");
+    snprintf(text, DIFFERENCE_BYTES, "%s", all + strlen(", "));
+}
+
 static sl_status check_base(const sl_lora *base, const sl_lora *lora)
 {
     if (base->rank == 0 || sl_lora_is_same(base, lora))
         return SL_OK;
+    char difference[DIFFERENCE_BYTES];
+    describe_difference(base, lora, difference);
     SL_FAIL(SL_ERROR_USAGE,
-            "the weights have adapters of rank %u, alpha %g, for %s, and the options say rank %u, "
-            "alpha %g, for %s: leave --lora-rank, --lora-alpha and --lora-targets out, or begin "
-            "with the merged weights (sluice convert --merge)",
-            base->rank, base->alpha, base->targets, lora->rank, lora->alpha, lora->targets);
+            "the weights have adapters of rank %u, alpha %g, for %s, and the options say %s: leave "
+            "--lora-rank, --lora-alpha and --lora-targets out, or begin with the merged weights "
+            "(sluice convert --merge)",
+            base->rank, base->alpha, base->targets, difference);
 }
 
 /* Options without a meaning, unless they say what was resolved before. */

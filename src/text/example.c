@@ -101,6 +101,14 @@ static uint32_t count_marks(const char *text, const char *mark)
     return count;
 }
 
+/* A prompt has no key. */
+static const char *name_kind(const sl_example_form *form)
+{
+    if (form->messages_key)
+        return *form->messages_key ? "--messages-key" : "a template of messages";
+    return form->prompt_key ? "--prompt-key" : "a template of prompts";
+}
+
 sl_status sl_example_check_form(const sl_example_form *form)
 {
     const char *const *marks = find_marks(form);
@@ -109,7 +117,8 @@ sl_status sl_example_check_form(const sl_example_form *form)
     for (int mark = 0; mark < NEEDED_COUNT; mark++) {
         const uint32_t count = count_marks(text, marks[mark]);
         if (count == 0)
-            SL_FAIL(SL_ERROR_USAGE, "the template has no mark %s", marks[mark]);
+            SL_FAIL(SL_ERROR_USAGE, "the template has no mark %s (%s needs %s and %s)", marks[mark],
+                    name_kind(form), marks[CONTEXT], marks[ANSWER]);
         if (count > 1 && mark == ANSWER)
             SL_FAIL(SL_ERROR_USAGE, "the template has the mark %s twice", marks[mark]);
         if (count_marks(text, others[mark]) > 0)
@@ -157,13 +166,12 @@ static sl_status fill_template(const sl_example_form *form, const filling *with,
 
 /* ---- objects ---- */
 
-/* `option` names another key; NULL: none does. */
-static sl_status read_text(const json_t *object, const char *key, const char *option, piece *out)
+/* `advice` says what to do where the key is missing; NULL: nothing. */
+static sl_status read_text(const json_t *object, const char *key, const char *advice, piece *out)
 {
     const json_t *value = json_object_get(object, key);
-    if (!value && option)
-        SL_FAIL(SL_ERROR_DATA, "has no key \"%s\" (%s names another)", sl_files_show(key).text,
-                option);
+    if (!value && advice)
+        SL_FAIL(SL_ERROR_DATA, "has no key \"%s\" (%s)", sl_files_show(key).text, advice);
     if (!value)
         SL_FAIL(SL_ERROR_DATA, "has no key \"%s\"", sl_files_show(key).text);
     if (!json_is_string(value))
@@ -189,8 +197,8 @@ static sl_status read_input(const sl_example_form *form, const json_t *object, s
 static sl_status make_pair(const sl_example_form *form, const json_t *object, sl_example *to)
 {
     filling with = {.of = {[ANSWER] = {.counts = true}}};
-    SL_TRY(read_text(object, form->prompt_key, "--prompt-key", &with.of[CONTEXT]));
-    SL_TRY(read_text(object, form->response_key, "--response-key", &with.of[ANSWER]));
+    SL_TRY(read_text(object, form->prompt_key, "--prompt-key names another", &with.of[CONTEXT]));
+    SL_TRY(read_text(object, form->response_key, "--response-key names another", &with.of[ANSWER]));
     SL_TRY(read_input(form, object, to, &with.of[INPUT]));
     to->end_counts = true;
     return fill_template(form, &with, to);
@@ -205,12 +213,13 @@ static bool is_role(const piece *role, const char *name)
 static sl_status read_message(const json_t *message, piece *role, piece *content)
 {
     static const char *const roles[][2] = {{"human", "user"}, {"gpt", "assistant"}};
+    static const char advice[] = "--messages-key names the list of messages";
     const bool is_other = !json_object_get(message, "role") && json_object_get(message, "from");
-    SL_TRY(read_text(message, is_other ? "from" : "role", NULL, role));
+    SL_TRY(read_text(message, is_other ? "from" : "role", advice, role));
     for (int i = 0; is_other && i < 2; i++)
         if (is_role(role, roles[i][0]))
             *role = make_piece(roles[i][1]);
-    return read_text(message, is_other ? "value" : "content", NULL, content);
+    return read_text(message, is_other ? "value" : "content", advice, content);
 }
 
 static sl_status add_message(const sl_example_form *form, const json_t *message, bool is_last,
@@ -219,7 +228,7 @@ static sl_status add_message(const sl_example_form *form, const json_t *message,
     filling with = {0};
     piece *content = &with.of[ANSWER];
     if (!json_is_object(message))
-        SL_FAIL(SL_ERROR_DATA, "has a message that is no object");
+        SL_FAIL(SL_ERROR_DATA, "is no object");
     SL_TRY(read_message(message, &with.of[CONTEXT], content));
     with.ends_at_answer = is_role(&with.of[CONTEXT], "assistant");
     with.keeps_space = !is_last;
@@ -239,8 +248,13 @@ static sl_status make_conversation(const sl_example_form *form, const json_t *ob
     if (!json_is_array(messages) || count == 0)
         SL_FAIL(SL_ERROR_DATA, "has no list of messages under the key \"%s\"",
                 sl_files_show(form->messages_key).text);
-    for (size_t i = 0; i < count; i++)
-        SL_TRY(add_message(form, json_array_get(messages, i), i + 1 == count, to, &has_answer));
+    for (size_t i = 0; i < count; i++) {
+        const sl_status status =
+            add_message(form, json_array_get(messages, i), i + 1 == count, to, &has_answer);
+        if (status != SL_OK)
+            return sl_status_prefix(status, "message %zu of \"%s\"", i + 1,
+                                    sl_files_show(form->messages_key).text);
+    }
     if (!has_answer)
         SL_FAIL(SL_ERROR_DATA, "has no message of the role \"assistant\"");
     return SL_OK;

@@ -22,6 +22,7 @@
 #include "search/free_memory.h"
 #include "session/exchange_proof.h"
 #include "train/data/tokenizer.h"
+#include "train/loading/loading.h"
 
 /* ---- options ---- */
 
@@ -404,6 +405,7 @@ static sl_status resolve_tokenizer(sl_trainer *trainer)
 
 static sl_status find_end_of_text(sl_trainer *trainer)
 {
+    sl_loading_keep_end(trainer->config, &trainer->source);
     trainer->end_of_text =
         sl_tokenizer_end_of_text(trainer->config, &trainer->origin, trainer->vocabulary);
     if (trainer->end_of_text < (int32_t)trainer->shape.vocab)
@@ -439,6 +441,20 @@ static sl_status keep_ends(sl_trainer *trainer)
                : SL_OK;
 }
 
+/* A chat template is a program in Jinja, which is not run. */
+static void tell_template(const sl_trainer *trainer, const sl_example_form *form)
+{
+    const sl_config *config = trainer->config;
+    if (!form || form->template_text || config->template_file || !trainer->texts.chat ||
+        trainer->resume.checkpoint || config->quiet || !sl_ranks_is_first(&trainer->ranks))
+        return;
+    sl_log_write(SL_LOG_NOTE,
+                 "the model's chat template is not used: without --template FILE %s "
+                 "(docs/fine-tuning.md has a file for ChatML)",
+                 form->messages_key ? "a message is written as \"{role}: {content}\""
+                                    : "an example is written as {prompt}, a line feed, {response}");
+}
+
 /* What a checkpoint keeps beside weights and vocabulary. */
 static sl_status keep_texts(sl_trainer *trainer)
 {
@@ -447,6 +463,7 @@ static sl_status keep_texts(sl_trainer *trainer)
     SL_TRY(sl_model_texts_copy(checkpoint ? &sl_checkpoint_describe(checkpoint)->texts
                                           : &trainer->source.texts,
                                &trainer->texts));
+    tell_template(trainer, form);
     if (form)
         SL_TRY(sl_model_texts_set_examples(&trainer->texts, sl_example_template(form)));
     return keep_ends(trainer);

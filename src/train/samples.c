@@ -110,6 +110,9 @@ static sl_status find_ends(sl_samples *self, const sl_model_texts *texts, uint32
     const int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
     if (end != SL_VOCABULARY_NONE)
         self->ends = (sl_text_ends){1, {(uint32_t)end}};
+    const uint64_t own = self->config->end_of_text;
+    if (own < vocab && !sl_text_ends_has(&self->ends, (uint32_t)own))
+        self->ends.ids[self->ends.count++] = (uint32_t)own;
     return sl_model_texts_find_ends(texts, "the model", vocab, &self->ends);
 }
 

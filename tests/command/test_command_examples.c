@@ -442,7 +442,7 @@ static void checkpoint_when_its_base_is_gone_then_its_texts_are_written_again(vo
     assert_code(sluice("train %s --quiet --steps 1 --end-of-text 10 --save first", common), 0);
     assert_code(sluice("convert --from first --to hf --quiet"), 0);
     assert_int_equal(system("tr -d ' \\n' <hf/generation_config.json | "
-                            "grep -qF '\"eos_token_id\":[256,10]'"),
+                            "grep -qF '\"eos_token_id\":[10,256]'"),
                      0);
     write_file("hf/chat_template.jinja", "{{ messages }}");
     write_file("hf/generation_config.json", "{\"top_k\": 7, \"eos_token_id\": [9, 10]}");
@@ -457,6 +457,89 @@ static void checkpoint_when_its_base_is_gone_then_its_texts_are_written_again(vo
                      0);
     assert_code(sluice("convert --from third --to again --quiet --overwrite"), 0);
     assert_code(sluice("generate third --prompt a --tokens 1 --end-of-text 300"), 64);
+}
+
+static const char ended_silent[] = TINY "--vocab 262 --tokenizer ended --data silent.jsonl " KEYS;
+static const char ended[] = TINY "--vocab 262 --tokenizer ended --data examples.jsonl " KEYS;
+
+/* A tokenizer of bytes whose own end is another token than that of the run. */
+static void write_ended_tokenizer(void)
+{
+    assert_int_equal(
+        system("mkdir -p ended && "
+               "python3 -c 'import json; "
+               "keep = [*range(33, 127), *range(161, 173), *range(174, 256)]; "
+               "lost = [b for b in range(256) if b not in keep]; "
+               "of = {b: chr(256 + lost.index(b) if b in lost else b) for b in range(256)}; "
+               "json.dump({\"model\": {\"type\": \"BPE\", \"vocab\": {**{of[b]: b for b in of}, "
+               "\"th\": 256}, "
+               "\"merges\": [\"t h\"]}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+               "\"add_prefix_space\": False, \"use_regex\": True}, \"added_tokens\": [{\"id\": "
+               "257 + i, \"content\": t, \"special\": True} for i, t in "
+               "enumerate([\"<|own|>\", \"<|turn|>\"])]}, open(\"ended/tokenizer.json\", "
+               "\"w\"))' && "
+               "echo '{\"eos_token\": \"<|own|>\", \"tokenizer_class\": \"X\"}' "
+               ">ended/tokenizer_config.json"),
+        0);
+}
+
+static double loss_of(const char *model, const char *options)
+{
+    assert_code(sluice("eval %s --data examples.jsonl --quiet --json " KEYS "%s", model, options),
+                0);
+    return read_figure("loss");
+}
+
+/* The end of text that a run was given is its model's. */
+static void checkpoint_when_end_of_text_was_given_then_it_holds(void **state)
+{
+    (void)state;
+    write_ended_tokenizer();
+    assert_code(
+        sluice("train %s --quiet --steps 20 --lr 1e-2 --end-of-text 258 --save turned", ended), 0);
+    const double known = loss_of("turned", "");
+    assert_true(loss_of("turned", "--end-of-text 258") == known);
+    assert_true(fabs(loss_of("turned", "--end-of-text 257") / known - 1) > 1e-3);
+    assert_code(sluice("convert --from turned --to turned-hf --quiet"), 0);
+    assert_int_equal(system("grep -q '\"eos_token_id\": 258' turned-hf/config.json && "
+                            "tr -d ' \\n' <turned-hf/generation_config.json | "
+                            "grep -qF '\"eos_token_id\":[258,257]' && "
+                            "grep -qF '\"eos_token\": \"<|turn|>\"' "
+                            "turned-hf/tokenizer_config.json && "
+                            "grep -qF '\"tokenizer_class\": \"X\"' "
+                            "turned-hf/tokenizer_config.json"),
+                     0);
+    assert_true(fabs(loss_of("turned-hf", "") / known - 1) < 1e-5);
+    assert_code(sluice("train " TINY "--init turned --data examples.jsonl " KEYS
+                       "--quiet --steps 1 --lr 0 --save turned-on"),
+                0);
+    assert_true(loss_of("turned-on", "") == known);
+    write_file("silent.jsonl", "{\"q\": \"a\", \"a\": \"\"}\n");
+    assert_code(sluice("train %s --quiet --steps 30 --lr 1e-2 --end-of-text 258 --save silent",
+                       ended_silent),
+                0);
+    assert_code(sluice("generate silent --prompt a --tokens 6 --temperature 0"), 0);
+    assert_has(speed, "generated 0 tokens");
+}
+
+/* What is in use is said where the model has a template of its own. */
+static void template_when_the_model_has_a_chat_template_then_says_what_is_used(void **state)
+{
+    (void)state;
+    assert_code(sluice("train %s --quiet --steps 1 --save plain", common), 0);
+    assert_code(sluice("convert --from plain --to chatty --quiet"), 0);
+    write_file("chatty/chat_template.jinja", "{{ messages }}");
+    static const char options[] =
+        TINY "--init chatty --data examples.jsonl --steps 1 --save told --overwrite " KEYS;
+    assert_code(sluice("train %s", options), 0);
+    assert_has(complaint, "the model's chat template is not used: without --template FILE an ");
+    assert_has(complaint, "docs/fine-tuning.md");
+    assert_code(sluice("train %s --template none", options), 0);
+    assert_null(strstr(complaint, "chat template"));
+    assert_code(sluice("eval chatty --data examples.jsonl " KEYS), 0);
+    assert_null(strstr(output, "checkpoint of step"));
+    assert_code(sluice("eval plain --data examples.jsonl " KEYS), 0);
+    assert_has(output, ", checkpoint of step 1)");
 }
 
 int main(void)
@@ -479,6 +562,8 @@ int main(void)
         cmocka_unit_test(checkpoint_when_tuned_then_keeps_the_template),
         cmocka_unit_test(checkpoint_when_its_base_is_gone_then_its_texts_are_written_again),
         cmocka_unit_test(template_when_its_line_ends_in_two_bytes_then_both_are_dropped),
+        cmocka_unit_test(checkpoint_when_end_of_text_was_given_then_it_holds),
+        cmocka_unit_test(template_when_the_model_has_a_chat_template_then_says_what_is_used),
     };
     return cmocka_run_group_tests(tests, set_up_examples, tear_down);
 }

@@ -210,6 +210,12 @@ static void prompt_when_from_a_file_or_a_pipe_then_the_same(void **state)
         assert_code(run_with_input(arguments, "prompt"), 0);
         assert_string_equal(output, expected);
     }
+    char piped[3 * PATH_BYTES];
+    snprintf(piped, sizeof piped,
+             "'%s' %s --quiet --prompt-file prompt >of-file && cat prompt | '%s' %s --quiet "
+             "--prompt-file /dev/stdin >of-pipe && cmp of-file of-pipe",
+             binary, options, binary, options);
+    assert_int_equal(system(piped), 0);
     write_bytes("prompt", "other", 5); /* what is given wins over what stands there */
     snprintf(arguments, sizeof arguments, "%s --prompt 'the lock '", options);
     assert_code(run_with_input(arguments, "prompt"), 0);
@@ -438,7 +444,7 @@ static void prompt_when_put_into_a_template_then_is_that_text(void **state)
     }
     assert_int_equal(system("printf '{prompt}' >template"), 0);
     assert_code(sluice("generate model --template template --prompt a"), 64);
-    assert_has(complaint, "--template: the template has no mark {response}");
+    assert_has(complaint, "--template: the template has no mark {response} (a template of prompts");
 }
 
 int main(void)

@@ -165,6 +165,22 @@ static void documents_when_too_few_for_the_shares_then_all_are_trained_on(void *
     }
 }
 
+/* A recipe is for a model of a longer context. */
+static void rows_when_the_model_reads_fewer_tokens_then_have_its_context(void **state)
+{
+    (void)state;
+    static const char options[] = "init --recipe qwen-lora --init small-context --data pairs.jsonl "
+                                  "--output lora.json --overwrite --device cpu";
+    shell("printf '{\"prompt\": \"a\", \"response\": \"b\"}\n' >pairs.jsonl");
+    assert_code(sluice("train " TINY "--data text --steps 1 --quiet --save small-context"), 0);
+    assert_code(sluice("%s", options), 0);
+    assert_has(complaint, "the model's context, in place of the 1024 of recipe qwen-lora");
+    shell("! grep -q '\"seq\": 1024' lora.json");
+    assert_code(sluice("plan --config lora.json"), 0);
+    assert_code(sluice("%s --seq 1000", options), 64);
+    assert_has(complaint, "--seq 1000 is beyond the model's context");
+}
+
 static void file_when_it_is_there_then_stays(void **state)
 {
     (void)state;
@@ -200,6 +216,7 @@ int main(void)
         cmocka_unit_test(options_when_beside_the_recipe_then_stand_in_the_file),
         cmocka_unit_test(options_when_they_count_evaluations_then_the_file_runs),
         cmocka_unit_test(documents_when_too_few_for_the_shares_then_all_are_trained_on),
+        cmocka_unit_test(rows_when_the_model_reads_fewer_tokens_then_have_its_context),
         cmocka_unit_test(file_when_it_is_there_then_stays),
         cmocka_unit_test(comments_when_in_a_file_then_mean_nothing),
     };

@@ -140,7 +140,8 @@ static void messages_when_sharegpt_wrote_them_then_are_the_same(void **state)
                                "{\"from\": \"gpt\", \"value\": \"b\"}]}";
     const sl_example_form form = {.messages_key = "c"};
     expect(*state, "s.jsonl", line, &form, "system: s\nuser: a\nassistant: [b|]");
-    refuse(*state, "{\"c\": [{\"from\": \"gpt\"}]}", &form, "line 1: has no key \"value\"");
+    refuse(*state, "{\"c\": [{\"from\": \"gpt\"}]}", &form,
+           "line 1: message 1 of \"c\": has no key \"value\" (--messages-key names the list of");
 }
 
 /* Alpaca's third key. */
@@ -210,7 +211,7 @@ static void examples_when_wrong_then_are_refused_where_they_stand(void **state)
     refuse(*state, "{\"p\": \"1\", \"r\": \"2\"", &pairs, "line 1:");
     refuse(*state, "a text", &pairs, "neither JSON lines nor a JSON array");
     refuse(*state, "{\"m\": []}", &messages, "line 1: has no list of messages");
-    refuse(*state, "{\"m\": [\"a\"]}", &messages, "line 1: has a message that is no object");
+    refuse(*state, "{\"m\": [\"a\"]}", &messages, "line 1: message 1 of \"m\": is no object");
     refuse(*state, "{\"m\": [{\"role\": \"user\", \"content\": \"a\"}]}", &messages,
            "no message of the role");
     refuse(*state, "{\"m\": [{\"role\": \"assistant\"}]}", &messages, "no key \"content\"");

@@ -68,6 +68,9 @@ static sl_status check_vocabulary(const sl_convert_args *args)
 uint32_t sl_target_end_of_text(const sl_target *target)
 {
     const sl_vocabulary *vocabulary = target->args->vocabulary;
+    const sl_model_directory *source = &target->args->reader->source;
+    if (source->names_end)
+        return source->end_of_text;
     int32_t id = vocabulary ? sl_vocabulary_end_of_text(vocabulary) : SL_VOCABULARY_NONE;
     return id == SL_VOCABULARY_NONE ? target->args->reader->shape.vocab - 1 : (uint32_t)id;
 }

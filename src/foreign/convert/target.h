@@ -72,7 +72,8 @@ sl_status sl_target_list(sl_target *target);
 /* All of a tensor. */
 sl_target_part sl_target_whole(const sl_target *target, const sl_foreign_tensor *tensor);
 
-/* The id of the end of text: the vocabulary's, else the last one, as in GPT-2. */
+/* The id of the end of text: what the run's --end-of-text named, or the vocabulary's, else the last
+ * one, as in GPT-2. */
 uint32_t sl_target_end_of_text(const sl_target *target);
 
 #endif

@@ -53,12 +53,11 @@ static const char *find_obstacle(const sl_vocabulary *vocabulary)
     return NULL;
 }
 
-static sl_status format_tokenizer(const sl_vocabulary *vocabulary, char **out_text,
+static sl_status format_tokenizer(const sl_vocabulary *vocabulary, uint32_t end, char **out_text,
                                   size_t *out_bytes)
 {
     uint32_t words[TOKENIZER_WORDS] = {TOKENIZER_MAGIC, TOKENIZER_VERSION,
-                                       sl_vocabulary_count(vocabulary),
-                                       (uint32_t)sl_vocabulary_end_of_text(vocabulary)};
+                                       sl_vocabulary_count(vocabulary), end};
     FILE *stream = open_memstream(out_text, out_bytes);
     if (!stream)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a tokenizer");
@@ -96,7 +95,8 @@ static sl_status write_tokenizer(sl_target *target)
 {
     char *text = NULL;
     size_t bytes = 0;
-    SL_TRY(format_tokenizer(target->args->vocabulary, &text, &bytes));
+    SL_TRY(
+        format_tokenizer(target->args->vocabulary, sl_target_end_of_text(target), &text, &bytes));
     sl_status status = sl_output_write_text(&target->beside, NULL, text, bytes);
     free(text);
     return status;

@@ -259,7 +259,15 @@ static sl_status write_index(sl_target *target)
     return write_json(target, index_name, root);
 }
 
-/* The settings of the base model, if they are known, with all ids that end a text. */
+/* The vocabulary's end of text. */
+static int32_t find_own_end(const sl_target *target)
+{
+    const sl_vocabulary *vocabulary = target->args->vocabulary;
+    return vocabulary ? sl_vocabulary_end_of_text(vocabulary) : SL_VOCABULARY_NONE;
+}
+
+/* The settings of the base model, if they are known, with all ids that end a text: also the
+ * vocabulary's end where --end-of-text of the run named another. */
 static sl_status write_generation(sl_target *target, uint32_t end)
 {
     const sl_model_reader *reader = target->args->reader;
@@ -270,6 +278,10 @@ static sl_status write_generation(sl_target *target, uint32_t end)
         SL_TRY(sl_text_ends_read(source->directory, reader->shape.vocab, &ends));
     else
         SL_TRY(sl_model_texts_find_ends(&source->texts, reader->path, reader->shape.vocab, &ends));
+    const int32_t own = find_own_end(target);
+    if (own != SL_VOCABULARY_NONE && !sl_text_ends_has(&ends, (uint32_t)own) &&
+        ends.count < SL_TEXT_ENDS_MAX)
+        ends.ids[ends.count++] = (uint32_t)own;
     json_t *root = NULL;
     sl_status status = sl_model_texts_copy(&source->texts, &texts);
     if (status == SL_OK)
@@ -318,12 +330,43 @@ static sl_status parse_class(const char *config, json_t **out_root)
     return SL_OK;
 }
 
+/* True if the run's --end-of-text named another id than the vocabulary's end. */
+static bool has_other_end(const sl_target *target)
+{
+    return target->args->reader->source.names_end &&
+           (int64_t)sl_target_end_of_text(target) != find_own_end(target);
+}
+
+/* The token of the run's --end-of-text; NULL text: none, or one that is a word, which readers of
+ * tokenizer_config.json would not find whole in texts. */
+static sl_token_bytes find_other_end(const sl_target *target)
+{
+    const sl_vocabulary *vocabulary = target->args->vocabulary;
+    const uint32_t end = sl_target_end_of_text(target);
+    if (!has_other_end(target) || end >= sl_vocabulary_count(vocabulary) ||
+        sl_vocabulary_token(vocabulary, end).kind == SL_TOKEN_WORD)
+        return (sl_token_bytes){0};
+    return sl_vocabulary_token(vocabulary, end);
+}
+
+static void warn_of_end(const sl_target *target)
+{
+    if (has_other_end(target) && !find_other_end(target).text)
+        sl_log_write(SL_LOG_WARNING,
+                     "the end of text of the run, id %u, is no added token of the tokenizer: "
+                     "generation_config.json and config.json name it, the tokenizer's files name "
+                     "their own",
+                     sl_target_end_of_text(target));
+}
+
 /* A tokenizer_config.json stays as it was read if it names a class. Without one transformers takes
  * the class of config.json's model_type, which may have another pattern; this class takes
- * tokenizer.json as it is. `config` may be NULL. */
+ * tokenizer.json as it is. An end of text of the run's own takes the place of its eos_token.
+ * `config` may be NULL. */
 static sl_status write_class(sl_target *target, const char *config)
 {
-    bool has_end = sl_vocabulary_end_of_text(target->args->vocabulary) != SL_VOCABULARY_NONE;
+    bool has_end = find_own_end(target) != SL_VOCABULARY_NONE;
+    const sl_token_bytes other = find_other_end(target);
     json_t *root = NULL;
     if (config)
         SL_TRY(parse_class(config, &root));
@@ -332,11 +375,15 @@ static sl_status write_class(sl_target *target, const char *config)
             json_pack("{s:s?, s:I, s:b}", "eos_token", has_end ? SL_VOCABULARY_END_OF_TEXT : NULL,
                       "model_max_length", (json_int_t)target->args->reader->shape.context,
                       "clean_up_tokenization_spaces", 0);
-    if (config && json_object_get(root, "tokenizer_class")) {
+    const bool has_class = config && json_object_get(root, "tokenizer_class");
+    if (has_class && !other.text) {
         json_decref(root);
         return write_text(target, SL_VOCABULARY_CONFIG_FILE, config);
     }
-    if (json_object_set_new(root, "tokenizer_class", json_string("PreTrainedTokenizerFast")) != 0) {
+    if ((!has_class && json_object_set_new(root, "tokenizer_class",
+                                           json_string("PreTrainedTokenizerFast")) != 0) ||
+        (other.text &&
+         json_object_set_new(root, "eos_token", json_stringn(other.text, other.bytes)) != 0)) {
         json_decref(root);
         root = NULL;
     }
@@ -404,6 +451,7 @@ static sl_status finish_hf(sl_target *target)
         return SL_OK;
     SL_TRY(write_vocabulary(target));
     warn_of_pattern(target);
+    warn_of_end(target);
     /* a tokenizer.json says which tokens are special */
     return sl_vocabulary_pretokenizer(target->args->vocabulary) ? SL_OK : write_special(target);
 }

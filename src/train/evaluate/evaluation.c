@@ -21,6 +21,7 @@ static sl_status evaluate(sl_config *config, void *user)
     const sl_eval_model model = {config, &source, self->ranks, *self->watch};
     SL_TRY(sl_model_directory_open(config->checkpoint, config->checks_checkpoints, 0, &source));
     sl_status status = sl_model_directory_add_adapter(&source, config->adapter);
+    sl_loading_keep_end(config, &source);
     *out = (sl_evaluation){.of_words = config->last_word};
     if (source.checkpoint)
         out->rows.step = out->words.step = sl_checkpoint_describe(source.checkpoint)->state.step;

@@ -176,7 +176,13 @@ static sl_status open_source(sl_generator *self)
     return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 
-/* The vocabulary's, the one of --end-of-text, and those of the model. */
+static void add_end(uint32_t id, sl_text_ends *ends)
+{
+    if (!sl_text_ends_has(ends, id))
+        ends->ids[ends->count++] = id;
+}
+
+/* The vocabulary's, those of --end-of-text here and in training, and those of the model. */
 static sl_status find_ends(sl_generator *self)
 {
     const sl_config *config = self->args.config;
@@ -184,13 +190,14 @@ static sl_status find_ends(sl_generator *self)
     const uint32_t vocab = source->shape.vocab;
     const int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
     if (end != SL_VOCABULARY_NONE)
-        self->ends = (sl_text_ends){1, {(uint32_t)end}};
+        add_end((uint32_t)end, &self->ends);
     if (config->end_of_text != SL_CONFIG_UNSET && config->end_of_text >= vocab)
         SL_FAIL(SL_ERROR_USAGE, "--end-of-text %llu is not below the %u ids of the model",
                 (unsigned long long)config->end_of_text, vocab);
-    if (config->end_of_text != SL_CONFIG_UNSET &&
-        !sl_text_ends_has(&self->ends, (uint32_t)config->end_of_text))
-        self->ends.ids[self->ends.count++] = (uint32_t)config->end_of_text;
+    if (config->end_of_text != SL_CONFIG_UNSET)
+        add_end((uint32_t)config->end_of_text, &self->ends);
+    if (source->names_end)
+        add_end(source->end_of_text, &self->ends);
     if (source->directory)
         return sl_text_ends_read(source->directory, vocab, &self->ends);
     return sl_model_texts_find_ends(&source->texts, source->path ? source->path : "the model",

@@ -215,3 +215,9 @@ sl_status sl_loading_open_vocabulary(sl_config *config, const sl_model_directory
     SL_TRY(sl_tokenizer_resolve(config, &question, out_vocabulary));
     return *out_vocabulary ? SL_OK : sl_vocabulary_of_bytes(out_vocabulary);
 }
+
+void sl_loading_keep_end(sl_config *config, const sl_model_directory *source)
+{
+    if (config->end_of_text == SL_CONFIG_UNSET && source->names_end)
+        config->end_of_text = source->end_of_text;
+}

@@ -63,4 +63,7 @@ sl_status sl_loading_open(sl_loading *loading, const sl_model_directory *source,
 sl_status sl_loading_open_vocabulary(sl_config *config, const sl_model_directory *source,
                                      sl_vocabulary **out_vocabulary);
 
+/* Where --end-of-text is not given, takes the id that the run of a checkpoint was given. */
+void sl_loading_keep_end(sl_config *config, const sl_model_directory *source);
+
 #endif
