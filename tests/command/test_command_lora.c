@@ -226,6 +226,16 @@ static void peft_when_modules_were_trained_earlier_then_has_them(void **state)
         assert_has(output, "/start --adapter later-peft --prompt TEXT\n");
         assert_true(eval_loss("start --adapter later-peft") == eval_loss("later"));
     }
+    static const char *const coded[] = {"--adapter normed-peft", "--lora-rank 2"};
+    for (size_t i = 0; i < sizeof coded / sizeof *coded; i++) {
+        shell("rm -rf coded coded-peft");
+        assert_code(sluice("train " RUN "--init start --frozen-type int8 --steps 1 --save coded %s",
+                           coded[i]),
+                    0);
+        assert_code(sluice("convert --from coded --to coded-peft --format peft"), 0);
+        shell(i == 0 ? "grep -q transformer.wte coded-peft/adapter_config.json"
+                     : "! grep -q modules_to_save coded-peft/adapter_config.json");
+    }
     shell("mv start away && rm -rf later-peft");
     assert_code(sluice("convert --from later --to later-peft --format peft"), 0);
     assert_one_complaint("/start: is no model that these adapters began with");

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "trained_tensors.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,11 +76,21 @@ static bool has_shape_of(const sl_model_reader *base, const sl_model_shape *shap
 
 /* ---- the base ---- */
 
-static bool is_of_base(float now, float base)
+static bool is_of_base(float now, float base, float tolerance)
 {
-    return memcmp(&now, &base, sizeof now) == 0 || now == base ||
+    return sl_bits_of_float(now) == sl_bits_of_float(base) || fabsf(now - base) <= tolerance ||
            now == sl_half_from_bf16(sl_half_to_bf16(base)) ||
            now == sl_half_from_fp16(sl_half_to_fp16(base));
+}
+
+/* A code of 8 bits is off by half a step of largest / 127; the roundings of its scale to fp16, and
+ * of the number to bf16 before and after it, are another 0.6 of it at most. */
+static float find_tolerance(const float *base, uint64_t count)
+{
+    float largest = 0;
+    for (uint64_t i = 0; i < count; i++)
+        largest = fmaxf(largest, fabsf(base[i]));
+    return largest / 100;
 }
 
 static sl_status compare(const search *self, const sl_model_reader *base, uint32_t index,
@@ -88,13 +99,15 @@ static sl_status compare(const search *self, const sl_model_reader *base, uint32
     float now[BLOCK], then[BLOCK];
     const sl_foreign_tensor tensor = sl_model_tensors_nth(&self->reader->shape, index);
     const uint64_t count = tensor.rows * tensor.columns;
+    const bool has_codes = self->has_codes && tensor.dim_count > 1;
     *out_differs = false;
     for (uint64_t done = 0; done < count && !*out_differs; done += BLOCK) {
         const uint64_t part = count - done < BLOCK ? count - done : BLOCK;
         SL_TRY(sl_model_reader_read(self->reader, &tensor, done, part, now));
         SL_TRY(sl_model_reader_read(base, &tensor, done, part, then));
+        const float tolerance = has_codes ? find_tolerance(then, part) : 0;
         for (uint64_t i = 0; i < part; i++)
-            *out_differs = *out_differs || !is_of_base(now[i], then[i]);
+            *out_differs = *out_differs || !is_of_base(now[i], then[i], tolerance);
     }
     return SL_OK;
 }
@@ -103,8 +116,7 @@ static sl_status compare_all(search *self, const sl_model_reader *base)
 {
     for (uint32_t i = 0; i < self->count; i++) {
         const sl_foreign_tensor tensor = sl_model_tensors_nth(&self->reader->shape, i);
-        const bool is_coded = self->has_codes && tensor.dim_count > 1;
-        if (!self->is_trained[i] && !tensor.is_linear && !is_coded)
+        if (!self->is_trained[i] && !tensor.is_linear)
             SL_TRY(compare(self, base, i, &self->is_trained[i]));
     }
     return SL_OK;
