@@ -21,6 +21,7 @@ struct sl_adapter {
     sl_safetensors *file;
     sl_lora lora;
     bool is_tied;                              /* the model's head reads the table of ids */
+    json_t *saved_modules;                     /* what the configuration says of them, or NULL */
     uint32_t saved_count;                      /* tensors that were trained whole */
     const sl_safetensors_tensor *table, *head; /* of them those of a tied model, or NULL */
 };
@@ -97,6 +98,7 @@ static sl_status read_root(const char *path, const json_t *root, sl_adapter *ada
     SL_TRY(refuse_other_base(path, root));
     adapter->lora.rank = read.rank;
     adapter->lora.alpha = read.alpha;
+    adapter->saved_modules = json_incref(json_object_get(root, "modules_to_save"));
     return SL_OK;
 }
 
@@ -159,34 +161,104 @@ static sl_status add_target(const sl_adapter *adapter, const char *target, sl_lo
 
 /* ---- what was trained whole ---- */
 
-static const char head_name[] = "lm_head.weight";
+static const char head_name[] = SL_ADAPTER_NAME_START "lm_head.weight";
 
-/* Our name of a tensor of the model, or NULL. */
-static const char *find_model_name(const sl_model_names *names, const char *name)
+typedef struct stored_name {
+    char text[SL_ADAPTER_NAME_BYTES];
+} stored_name;
+
+/* What PEFT calls a tensor of the model that was trained whole. */
+static stored_name make_stored_name(const sl_model_names *names, const char *name)
 {
-    const size_t start = sizeof SL_ADAPTER_NAME_START - 1, prefix = strlen(names->prefix);
-    if (strncmp(name, SL_ADAPTER_NAME_START, start) != 0)
-        return NULL;
-    const char *rest = name + start;
-    return strncmp(rest, names->prefix, prefix) == 0 ? rest + prefix : rest;
+    stored_name stored;
+    snprintf(stored.text, sizeof stored.text, SL_ADAPTER_NAME_START "%s",
+             sl_weights_whole_name(names, name).text);
+    return stored;
+}
+
+/* "transformer.ln_f" of "base_model.model.transformer.ln_f.weight"; [*out_length]. */
+static const char *find_module(const char *stored, size_t *out_length)
+{
+    const char *module = stored + sizeof SL_ADAPTER_NAME_START - 1, *end = strrchr(module, '.');
+    *out_length = end ? (size_t)(end - module) : 0;
+    return module;
+}
+
+/* True if the tensor is one of the model's norms, tables or heads. PEFT saves a module whole.
+ * SL_ERROR_DATA: another tensor of the module is missing. */
+static sl_status find_saved_module(const sl_adapter *adapter, const sl_model_shape *shape,
+                                   const char *name, bool *out_is_saved)
+{
+    size_t length, other_length;
+    const char *module = find_module(name, &length);
+    bool is_linear = false, is_found = false;
+    stored_name missing = {""};
+    for (uint32_t i = 0; i < sl_model_tensors_count(shape); i++) {
+        const sl_foreign_tensor tensor = sl_model_tensors_nth(shape, i);
+        const stored_name stored =
+            make_stored_name(adapter->names, sl_model_tensors_name(&tensor).text);
+        const char *other = find_module(stored.text, &other_length);
+        if (length != other_length || strncmp(module, other, length) != 0)
+            continue;
+        is_linear = is_linear || tensor.is_linear;
+        is_found = is_found || strcmp(stored.text, name) == 0;
+        if (!sl_safetensors_find(adapter->file, stored.text))
+            missing = stored;
+    }
+    *out_is_saved = is_found && !is_linear;
+    if (*out_is_saved && *missing.text)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: tensor \"%s\" is missing: PEFT saves a module with all its tensors",
+                sl_files_show(adapter->file->file.path).text, missing.text);
+    return SL_OK;
 }
 
 /* True if the tensor is a norm, a table or a head that was trained whole. */
-static bool take_saved(sl_adapter *adapter, const sl_safetensors_tensor *tensor)
+static sl_status take_saved(sl_adapter *adapter, const sl_model_shape *shape,
+                            const sl_safetensors_tensor *tensor, bool *out_is_saved)
 {
-    const char *name = find_model_name(adapter->names, tensor->name);
-    if (!name)
-        return false;
-    const bool is_head = adapter->is_tied && strcmp(name, head_name) == 0;
-    const sl_tensor_kind *kind = is_head ? NULL : sl_model_tensors_named(adapter->names, name);
-    if (!is_head && (!kind || kind->is_linear))
-        return false;
-    if (is_head)
+    *out_is_saved = false;
+    if (strncmp(tensor->name, SL_ADAPTER_NAME_START, sizeof SL_ADAPTER_NAME_START - 1) != 0)
+        return SL_OK;
+    if (adapter->is_tied && strcmp(tensor->name, head_name) == 0) {
         adapter->head = tensor;
-    else if (adapter->is_tied && kind->rows == SL_SIZE_VOCAB)
-        adapter->table = tensor;
-    adapter->saved_count++;
-    return true;
+        *out_is_saved = true;
+    } else
+        SL_TRY(find_saved_module(adapter, shape, tensor->name, out_is_saved));
+    adapter->saved_count += *out_is_saved;
+    return SL_OK;
+}
+
+/* PEFT names a module whole, or by its end. */
+static bool has_module(const sl_adapter *adapter, const char *listed)
+{
+    const size_t listed_length = strlen(listed);
+    size_t length;
+    for (uint32_t i = 0; i < adapter->file->tensor_count; i++) {
+        const char *name = adapter->file->tensors[i].name;
+        if (strncmp(name, SL_ADAPTER_NAME_START, sizeof SL_ADAPTER_NAME_START - 1) != 0)
+            continue;
+        const char *module = find_module(name, &length);
+        if (length < listed_length ||
+            strncmp(module + length - listed_length, listed, listed_length) != 0)
+            continue;
+        if (length == listed_length || module[length - listed_length - 1] == '.')
+            return true;
+    }
+    return false;
+}
+
+static sl_status check_saved_modules(const sl_adapter *adapter)
+{
+    for (size_t i = 0; i < json_array_size(adapter->saved_modules); i++) {
+        const char *listed = json_string_value(json_array_get(adapter->saved_modules, i));
+        if (listed && !has_module(adapter, listed))
+            SL_FAIL(SL_ERROR_DATA,
+                    "%s: has no tensor of \"%s\", which modules_to_save of " SL_ADAPTER_CONFIG
+                    " names",
+                    sl_files_show(adapter->file->file.path).text, sl_files_show(listed).text);
+    }
+    return SL_OK;
 }
 
 static sl_status compare_head(const sl_adapter *adapter, bool *out_is_same)
@@ -206,8 +278,12 @@ static sl_status compare_head(const sl_adapter *adapter, bool *out_is_same)
 
 /* PEFT may train a table and leave the head as it was, or train both apart: then the model is tied
  * no more. */
-static sl_status check_tie(const sl_adapter *adapter)
+static sl_status check_tie(sl_adapter *adapter)
 {
+    const uint32_t kind = sl_model_tensors_find(adapter->names, SL_SIZE_VOCAB);
+    const stored_name table = make_stored_name(adapter->names, adapter->names->kinds[kind].name);
+    if (adapter->is_tied)
+        adapter->table = sl_safetensors_find(adapter->file, table.text);
     bool is_same = !adapter->table && !adapter->head;
     if (adapter->table && adapter->head)
         SL_TRY(compare_head(adapter, &is_same));
@@ -222,7 +298,7 @@ static sl_status check_tie(const sl_adapter *adapter)
 /* ---- opening ---- */
 
 /* Targets, from the names of all tensors. */
-static sl_status list_targets(sl_adapter *adapter)
+static sl_status list_targets(sl_adapter *adapter, const sl_model_shape *shape)
 {
     char layer[sizeof((sl_tensor_spec *)NULL)->name];
     for (uint32_t i = 0; i < adapter->file->tensor_count; i++) {
@@ -230,18 +306,24 @@ static sl_status list_targets(sl_adapter *adapter)
         const bool is_adapter = find_layer(adapter->names, name, SL_LORA_A, sizeof layer, layer) ||
                                 find_layer(adapter->names, name, SL_LORA_B, sizeof layer, layer);
         const char *target = is_adapter ? skip_block(adapter->names, layer) : NULL;
-        if (!is_adapter && take_saved(adapter, &adapter->file->tensors[i]))
+        bool is_saved = false;
+        if (!is_adapter)
+            SL_TRY(take_saved(adapter, shape, &adapter->file->tensors[i], &is_saved));
+        if (is_saved)
             continue;
         if (target == NULL)
-            SL_FAIL(SL_ERROR_DATA,
-                    "%s: tensor \"%s\" is no adapter of a linear layer in a block of a %s",
-                    sl_files_show(adapter->file->file.path).text, sl_files_show(name).text,
-                    adapter->names->title);
+            SL_FAIL(
+                SL_ERROR_DATA,
+                "%s: tensor \"%s\" is neither an adapter of a linear layer in a block of this %s "
+                "nor of another module of it",
+                sl_files_show(adapter->file->file.path).text, sl_files_show(name).text,
+                adapter->names->title);
         SL_TRY(add_target(adapter, target, &adapter->lora));
     }
     if (adapter->file->tensor_count == adapter->saved_count)
         SL_FAIL(SL_ERROR_DATA, "%s: holds no adapters",
                 sl_files_show(adapter->file->file.path).text);
+    SL_TRY(check_saved_modules(adapter));
     return check_tie(adapter);
 }
 
@@ -291,7 +373,7 @@ sl_status sl_adapter_open(const char *directory, const sl_model_shape *shape,
     adapter->is_tied = !shape->is_untied;
     sl_status status = open_files(adapter);
     if (status == SL_OK)
-        status = list_targets(adapter);
+        status = list_targets(adapter, shape);
     if (status != SL_OK) {
         sl_adapter_close(adapter);
         return status;
@@ -305,6 +387,7 @@ void sl_adapter_close(sl_adapter *adapter)
     if (!adapter)
         return;
     sl_safetensors_close(adapter->file);
+    json_decref(adapter->saved_modules);
     free(adapter->path);
     free(adapter);
 }
@@ -414,10 +497,9 @@ sl_status sl_adapter_import(const sl_adapter *adapter, const sl_tensor_spec *ten
 bool sl_adapter_find_saved(const sl_adapter *adapter, const char *name,
                            sl_weights_tensor *out_tensor)
 {
-    char stored[SL_ADAPTER_NAME_BYTES];
-    const sl_weights_name whole = sl_weights_whole_name(adapter->names, name);
-    snprintf(stored, sizeof stored, SL_ADAPTER_NAME_START "%s", whole.text);
-    *out_tensor = (sl_weights_tensor){adapter->file, sl_safetensors_find(adapter->file, stored)};
+    const stored_name stored = make_stored_name(adapter->names, name);
+    *out_tensor =
+        (sl_weights_tensor){adapter->file, sl_safetensors_find(adapter->file, stored.text)};
     return out_tensor->tensor != NULL;
 }
 

@@ -7,8 +7,8 @@
  * way round the model has its linear weights. Which layers have adapters is taken from the names of
  * the tensors, so target_modules may be anything; every block has the same ones. Norms, tables and
  * heads that were trained whole beside them (modules_to_save) stand there under their names in the
- * whole model. A key of adapter_config.json that asks for what is not computed here (DoRA, rsLoRA,
- * biases, other ranks by layer) is refused by name.
+ * whole model, each module with all its tensors. A key of adapter_config.json that asks for what is
+ * not computed here (DoRA, rsLoRA, biases, other ranks by layer) is refused by name.
  */
 #ifndef SL_FOREIGN_ADAPTER_H
 #define SL_FOREIGN_ADAPTER_H

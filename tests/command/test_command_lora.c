@@ -206,11 +206,70 @@ static void peft_when_norms_and_tables_were_trained_too_then_has_them(void **sta
     assert_has(complaint, "the head of this model reads its table of ids, and here they differ");
 }
 
+/* What an earlier run or an earlier part of the run trained, or --adapter brought, is frozen now.
+ */
+static void peft_when_modules_were_trained_earlier_then_has_them(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {"train " RUN
+                                       "--init start --adapter normed-peft --steps 1 --save later",
+                                       "train " RUN "--init normed --steps 1 --save later",
+                                       "train --resume --save later --steps 3 --quiet "
+                                       "--rule 'h.1.ln_1*=none' ln_f.weight=none wte.weight=none"};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        shell("rm -rf later later-peft");
+        if (i == 2)
+            shell("cp -r normed later");
+        assert_code(sluice("%s", runs[i]), 0);
+        assert_code(sluice("convert --from later --to later-peft --format peft"), 0);
+        assert_string_equal(complaint, "");
+        assert_has(output, "/start --adapter later-peft --prompt TEXT\n");
+        assert_true(eval_loss("start --adapter later-peft") == eval_loss("later"));
+    }
+    static const char *const coded[] = {"--adapter normed-peft", "--lora-rank 2"};
+    for (size_t i = 0; i < sizeof coded / sizeof *coded; i++) {
+        shell("rm -rf coded coded-peft");
+        assert_code(sluice("train " RUN "--init start --frozen-type int8 --steps 1 --save coded %s",
+                           coded[i]),
+                    0);
+        assert_code(sluice("convert --from coded --to coded-peft --format peft"), 0);
+        shell(i == 0 ? "grep -q transformer.wte coded-peft/adapter_config.json"
+                     : "! grep -q modules_to_save coded-peft/adapter_config.json");
+    }
+    shell("mv start away && rm -rf later-peft");
+    assert_code(sluice("convert --from later --to later-peft --format peft"), 0);
+    assert_one_complaint("/start: is no model that these adapters began with");
+    shell("mv away start");
+}
+
+static void peft_when_modules_are_not_whole_then_they_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const edits[][3] = {
+        {"s/transformer.h.1.ln_1/transformer.h.7.ln_1/g", "adapter_model.safetensors",
+         "h.7.ln_1.bias\" is neither an adapter"},
+        {"s/transformer.h.1.ln_1.bias/transformer.h.0.ln_1.bias/", "adapter_model.safetensors",
+         "transformer.h.0.ln_1.weight\" is missing"},
+        {"s/transformer.ln_f.bias\":/ln_f.bias\":            /", "adapter_model.safetensors",
+         "\"base_model.model.ln_f.bias\" is neither an adapter"},
+        {"s/transformer.ln_f/transformer.ln_e/", "adapter_config.json",
+         "has no tensor of \"transformer.ln_e\", which modules_to_save"}};
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        char command[COMMAND_BYTES];
+        shell("rm -rf edited && cp -r normed-peft edited");
+        snprintf(command, sizeof command, "LC_ALL=C sed -i '%s' edited/%s", edits[i][0],
+                 edits[i][1]);
+        shell(command);
+        assert_code(sluice("eval start --adapter edited --data text --device cpu"), 65);
+        assert_one_complaint(edits[i][2]);
+    }
+}
+
 /* A linear layer of a block is what PEFT wraps: it cannot be saved whole beside its adapters. */
 static void peft_when_linears_were_trained_too_then_a_warning_says_what_is_left_out(void **state)
 {
     (void)state;
-    static const char left_out[] = "linear layers were trained beside the adapters";
+    static const char left_out[] = "weights or biases of linear layers were trained beside";
     shell("rm -rf peft linears linears-peft");
     assert_code(sluice("convert --from whole --to peft --format peft"), 0);
     assert_null(strstr(complaint, left_out));
@@ -312,6 +371,8 @@ int main(void)
         cmocka_unit_test(resume_then_goes_on_bit_for_bit),
         cmocka_unit_test(convert_then_another_reader_has_the_same_function),
         cmocka_unit_test(peft_when_norms_and_tables_were_trained_too_then_has_them),
+        cmocka_unit_test(peft_when_modules_were_trained_earlier_then_has_them),
+        cmocka_unit_test(peft_when_modules_are_not_whole_then_they_are_refused_by_name),
         cmocka_unit_test(peft_when_linears_were_trained_too_then_a_warning_says_what_is_left_out),
         cmocka_unit_test(peft_when_a_directory_asks_for_more_then_is_refused),
         cmocka_unit_test(options_when_they_cannot_be_then_are_refused),

@@ -9,12 +9,12 @@
 
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/saved_rules.h"
 #include "files/files.h"
 #include "files/json_file.h"
 #include "layer_adapter.h"
 #include "target.h"
 #include "tensors/elements.h"
+#include "trained_tensors.h"
 
 typedef struct saved_name {
     char text[SL_ADAPTER_NAME_BYTES];
@@ -28,6 +28,7 @@ typedef struct sl_peft_tensors {
     saved_name *names;          /* [saved_count] */
     uint32_t layer_count, saved_count;
     bool leaves_some; /* linear layers were trained, too, which are not written */
+    char *base;       /* that the checkpoint's first run began with; NULL: none, or no checkpoint */
 } sl_peft_tensors;
 
 static sl_status list_layers(sl_target *target)
@@ -116,18 +117,16 @@ static void list_saved(const sl_model_shape *shape, const sl_tensor_spec *specs,
     }
 }
 
-/* By the adapters' own file, or by the rules of the run that made the checkpoint. */
-static sl_status find_trained(const sl_model_reader *reader, const sl_tensor_spec *specs,
-                              uint32_t count, bool *out_trained)
+/* By the adapters' own file, or by what the checkpoint's runs trained. */
+static sl_status find_trained(sl_target *target, const sl_tensor_spec *specs, uint32_t count,
+                              bool *out_trained)
 {
-    const sl_adapter *adapter = reader->source.adapter;
+    const sl_model_reader *reader = target->args->reader;
     sl_weights_tensor saved;
-    if (!adapter)
-        return sl_saved_rules_find_trained(
-            reader->path, sl_checkpoint_describe(reader->source.checkpoint)->rules_json, specs,
-            count, out_trained);
+    if (!reader->source.adapter)
+        return sl_trained_tensors_find(reader, out_trained, &target->peft->base);
     for (uint32_t i = 0; i < count; i++)
-        out_trained[i] = sl_adapter_find_saved(adapter, specs[i].name, &saved);
+        out_trained[i] = sl_adapter_find_saved(reader->source.adapter, specs[i].name, &saved);
     return SL_OK;
 }
 
@@ -143,7 +142,7 @@ static sl_status find_saved(sl_target *target)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", count);
     }
     sl_model_tensors_specify(&reader->shape, specs);
-    const sl_status status = find_trained(reader, specs, count, is_trained);
+    const sl_status status = find_trained(target, specs, count, is_trained);
     if (status == SL_OK)
         list_saved(&reader->shape, specs, is_trained, target->peft);
     free(specs);
@@ -155,8 +154,8 @@ static void warn_of_left_out(const sl_target *target)
 {
     if (target->peft->leaves_some)
         sl_log_write(SL_LOG_WARNING,
-                     "%s: linear layers were trained beside the adapters, and --format peft leaves "
-                     "them out: --merge writes all",
+                     "%s: weights or biases of linear layers were trained beside the adapters, and "
+                     "--format peft leaves them out: --merge writes all",
                      sl_files_show(target->args->reader->path).text);
 }
 
@@ -297,9 +296,8 @@ static sl_status write_config(sl_target *target)
         const char *options = sl_checkpoint_describe(checkpoint)->config_json;
         SL_TRY(sl_json_file_parse(reader->path, options, strlen(options), &run));
     }
-    const char *init = json_string_value(json_object_get(run, "init"));
-    const char *base = run ? init : reader->path;
-    if (base && strcmp(base, "scratch") != 0)
+    const char *base = run ? target->peft->base : reader->path;
+    if (base)
         snprintf(target->base, sizeof target->base, "%s", base);
     json_t *saved = list_saved_modules(target->peft);
     const sl_adapter_facts facts = {.base = *target->base ? target->base : NULL,
@@ -332,6 +330,7 @@ static void close_layers(sl_target *target)
         free(target->peft->weights);
         free(target->peft->saved);
         free(target->peft->names);
+        free(target->peft->base);
     }
     free(target->peft);
     target->peft = NULL;
