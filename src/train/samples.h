@@ -20,9 +20,9 @@
 typedef struct sl_samples sl_samples;
 
 /* Of the --sample options, for a model of `vocab` ids. A prompt is put into the template of the
- * examples in `texts`, if there is one (sl_example_make_prompt), and a text ends where `texts` says.
- * `vocabulary` is borrowed; NULL: text is bytes, or is not known. SL_ERROR_USAGE: it is not known,
- * or the prompt does not fit it. */
+ * examples in `texts`, if there is one (sl_example_make_prompt), and a text ends where `texts` and
+ * --end-of-text say. `vocabulary` is borrowed; NULL: text is bytes, or is not known.
+ * SL_ERROR_USAGE: it is not known, or the prompt does not fit it. */
 sl_status sl_samples_open(const sl_config *config, const sl_model_texts *texts,
                           const sl_vocabulary *vocabulary, uint32_t vocab,
                           sl_samples **out_samples);

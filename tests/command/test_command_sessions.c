@@ -1,7 +1,6 @@
 /* What could be wrong in the library's sessions: other numbers than the command's; rows, models or
  * tensors of a program's own that come in wrong or are trusted; checkpoints that the command cannot
- * read; sessions that disturb each other; a stop that is not heard, or a failure that is not told.
- */
+ * read; sessions that disturb each other; a stop unheard, or a failure untold. */
 #define _GNU_SOURCE
 #include "session_case.h"
 

@@ -8,7 +8,6 @@
 
 static const uint64_t tokens_looked_at = UINT64_C(1) << 22; /* of all files together */
 
-
 static sl_status add_description(const sl_token_description *description, const char *path,
                                  sl_origin *origin)
 {
