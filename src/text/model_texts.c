@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "files/files.h"
 #include "files/json_file.h"
 #include "vocabulary.h"
 
-enum { TEXT_BYTES_MAX = 1 << 20 };
+/* What is kept lies in manifests of at most 4 MiB, where a byte may take six. */
+enum { FILE_BYTES_MAX = 256 << 20, KEPT_BYTES_MAX = 128 << 10 };
 
 static sl_status no_memory(void)
 {
@@ -30,6 +32,17 @@ static bool is_utf8(const char *text)
     return string != NULL;
 }
 
+/* Whether a checkpoint can keep it; else a warning says why not. */
+static bool can_keep(const char *text, const char *what)
+{
+    const char *why = strlen(text) > KEPT_BYTES_MAX ? "longer than 128 KiB"
+                      : !is_utf8(text)              ? "not in UTF-8"
+                                                    : NULL;
+    if (why)
+        sl_log_write(SL_LOG_WARNING, "%s is %s, and is not kept", what, why);
+    return !why;
+}
+
 /* NULL where the file is not there. */
 static sl_status read_text(const char *directory, const char *name, char **out_text)
 {
@@ -42,7 +55,7 @@ static sl_status read_text(const char *directory, const char *name, char **out_t
     if (status == SL_OK && is_there)
         status = sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file);
     if (status == SL_OK && is_there)
-        status = sl_files_read_text(&file, TEXT_BYTES_MAX, out_text);
+        status = sl_files_read_text(&file, FILE_BYTES_MAX, out_text);
     sl_files_close(&file);
     free(path);
     return status;
@@ -58,8 +71,12 @@ static sl_status read_chat_of_config(const char *directory, char **out_chat)
     sl_status status =
         text ? sl_json_file_load(text, strlen(text), JSON_DECODE_INT_AS_REAL, &error, &root)
              : SL_OK;
+    const json_t *value = json_object_get(root, "chat_template");
+    if (json_is_array(value))
+        sl_log_write(SL_LOG_WARNING, "%s: several chat templates are not kept",
+                     SL_VOCABULARY_CONFIG_FILE);
     if (status == SL_OK)
-        status = copy_text(json_string_value(json_object_get(root, "chat_template")), out_chat);
+        status = copy_text(json_string_value(value), out_chat);
     json_decref(root);
     free(text);
     return status;
@@ -68,11 +85,13 @@ static sl_status read_chat_of_config(const char *directory, char **out_chat)
 static sl_status read_chat(const char *directory, char **out_chat)
 {
     SL_TRY(read_text(directory, SL_MODEL_TEXTS_CHAT_FILE, out_chat));
-    if (*out_chat && is_utf8(*out_chat))
-        return SL_OK;
-    free(*out_chat);
-    *out_chat = NULL;
-    return read_chat_of_config(directory, out_chat);
+    if (!*out_chat)
+        SL_TRY(read_chat_of_config(directory, out_chat));
+    if (*out_chat && !can_keep(*out_chat, "the chat template")) {
+        free(*out_chat);
+        *out_chat = NULL;
+    }
+    return SL_OK;
 }
 
 static sl_status format_object(const json_t *object, char **out_text)
@@ -95,16 +114,29 @@ static sl_status read_generation(const char *directory, char **out_generation)
     free(text);
     if (root)
         status = format_object(root, out_generation);
+    if (*out_generation && !can_keep(*out_generation, SL_MODEL_TEXTS_GENERATION_FILE)) {
+        free(*out_generation);
+        *out_generation = NULL;
+    }
     json_decref(root);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", sl_files_show(directory).text);
+}
+
+/* No command but those that write or end a text needs them. */
+static sl_status pass_over(sl_status status)
+{
+    if (status != SL_ERROR_DATA)
+        return status;
+    sl_log_write(SL_LOG_WARNING, "passed over: %s", sl_status_message());
+    return SL_OK;
 }
 
 sl_status sl_model_texts_read(const char *directory, sl_model_texts *out_texts)
 {
     *out_texts = (sl_model_texts){0};
-    sl_status status = read_chat(directory, &out_texts->chat);
+    sl_status status = pass_over(read_chat(directory, &out_texts->chat));
     if (status == SL_OK)
-        status = read_generation(directory, &out_texts->generation);
+        status = pass_over(read_generation(directory, &out_texts->generation));
     if (status != SL_OK)
         sl_model_texts_free(out_texts);
     return status;
@@ -121,7 +153,7 @@ sl_status sl_model_texts_copy(const sl_model_texts *from, sl_model_texts *out_te
 sl_status sl_model_texts_set_examples(sl_model_texts *texts, const char *template_text)
 {
     char *copy;
-    SL_TRY(copy_text(is_utf8(template_text) ? template_text : NULL, &copy));
+    SL_TRY(copy_text(can_keep(template_text, "the template") ? template_text : NULL, &copy));
     free(texts->examples);
     texts->examples = copy;
     return SL_OK;

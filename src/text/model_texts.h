@@ -18,14 +18,14 @@ typedef struct sl_model_texts {
 } sl_model_texts;
 
 /* Reads those of a directory of Hugging Face. The chat template is chat_template.jinja, or else the
- * text of that name in tokenizer_config.json. SL_ERROR_DATA: generation_config.json is no JSON
- * object, or a file is too long. */
+ * text of that name in tokenizer_config.json. What cannot be read or kept is not known, and a
+ * warning says why. */
 sl_status sl_model_texts_read(const char *directory, sl_model_texts *out_texts);
 
 /* Copies the texts; the caller frees the copy, also after SL_ERROR_SYSTEM. */
 sl_status sl_model_texts_copy(const sl_model_texts *from, sl_model_texts *out_texts);
 
-/* Notes the template of examples; one that is not in UTF-8 is not kept. */
+/* Notes the template of examples, if it can be kept; else a warning says why not. */
 sl_status sl_model_texts_set_examples(sl_model_texts *texts, const char *template_text);
 
 /* Writes the ids that end a text into `generation`, in the place of those that are there. */

@@ -430,10 +430,16 @@ static sl_status keep_ends(sl_trainer *trainer)
     const uint32_t vocab = trainer->shape.vocab, end = (uint32_t)trainer->end_of_text;
     const bool is_given = trainer->config->end_of_text != SL_CONFIG_UNSET;
     sl_text_ends ends = {0};
-    if (source->directory)
-        SL_TRY(sl_text_ends_read(source->directory, vocab, &ends));
-    else
-        SL_TRY(sl_model_texts_find_ends(&trainer->texts, "the checkpoint", vocab, &ends));
+    sl_status status = source->directory ? sl_text_ends_read(source->directory, vocab, &ends)
+                                         : sl_model_texts_find_ends(&trainer->texts,
+                                                                    "the checkpoint", vocab, &ends);
+    if (status == SL_ERROR_DATA) { /* training needs none */
+        sl_log_write(SL_LOG_WARNING, "what ends a text is not known: %s", sl_status_message());
+        free(trainer->texts.generation);
+        trainer->texts.generation = NULL;
+        ends.count = 0;
+    } else
+        SL_TRY(status);
     if (is_given && !sl_text_ends_has(&ends, end) && ends.count < SL_TEXT_ENDS_MAX)
         ends.ids[ends.count++] = end;
     return is_given || (source->directory && ends.count > 0)
@@ -495,15 +501,20 @@ static sl_status add_template(const char *text, char sample[SL_TOKENS_FINGERPRIN
     return SL_OK;
 }
 
+/* What messages without a template are written as: an older form had other ids. */
+static const char message_form[] = "messages, 2";
+
 static sl_status identify_data(sl_trainer *trainer)
 {
+    const sl_example_form *form = sl_examples_form(&trainer->examples);
+    const char *text = trainer->examples.template_text;
+    if (!text && form && form->messages_key)
+        text = message_form;
     if (!trainer->tokens)
         return SL_OK;
     SL_TRY(sl_tokens_fingerprint(trainer->tokens, trainer->data.fingerprint));
     SL_TRY(sl_tokens_sample(trainer->tokens, trainer->data.sample));
-    return trainer->examples.template_text
-               ? add_template(trainer->examples.template_text, trainer->data.sample)
-               : SL_OK;
+    return text ? add_template(text, trainer->data.sample) : SL_OK;
 }
 
 /* A process that is alone has nobody to compare with. */
