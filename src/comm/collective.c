@@ -270,7 +270,7 @@ sl_status sl_comm_find_starts(uint32_t size, uint64_t each, uint64_t *out_starts
 sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_type type, uint64_t count, const void *from,
                                  void *to)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     SL_TRY(sl_comm_find_starts(comm->size, count, starts));
     return sl_comm_reduce_scatter_pieces(comm, (sl_comm_types){type, type}, starts, from, to);
 }
@@ -310,7 +310,7 @@ sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const voi
 
 sl_status sl_comm_all_gather(sl_comm *comm, uint64_t bytes, const void *part, void *out_parts)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     SL_TRY(sl_comm_find_starts(comm->size, bytes, starts));
     return sl_comm_gather_pieces(comm, starts, part, out_parts);
 }
@@ -501,7 +501,7 @@ typedef struct fact_record {
 /* The first rank whose hash is not that of rank 0; the size: there is none. All get the same. */
 static sl_status find_other(sl_comm *comm, uint64_t hash, uint32_t *out_rank)
 {
-    uint64_t hashes[SL_COMM_RANKS_MAX];
+    uint64_t hashes[SL_COMM_RANKS_MAX] = {0};
     SL_TRY(sl_comm_all_gather(comm, sizeof hash, &hash, hashes));
     *out_rank = 1;
     while (*out_rank < comm->size && hashes[*out_rank] == hashes[0])

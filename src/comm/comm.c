@@ -322,7 +322,7 @@ uint64_t sl_comm_share_bytes(const sl_comm *comm)
     uint32_t local_count = 0;
     for (uint32_t i = 0; i < comm->size; i++)
         local_count += comm->peers[i].local != UINT32_MAX;
-    return comm->size > 1
+    return comm->size > 1 && local_count > 0 /* this rank is one */
                ? sl_window_taken_bytes(comm->size, local_count) / local_count + comm->remote_bytes
                : 0;
 }

@@ -66,12 +66,16 @@ typedef struct abort_job {
     _Atomic uint32_t user_count; /* the thread, and whoever waits for it */
 } abort_job;
 
-static void leave_job(abort_job *job)
+static void free_job(abort_job *job)
 {
-    if (atomic_fetch_sub(&job->user_count, 1) > 1)
-        return;
     sem_destroy(&job->is_over);
     free(job);
+}
+
+static void leave_job(abort_job *job)
+{
+    if (atomic_fetch_sub(&job->user_count, 1) == 1)
+        free_job(job);
 }
 
 static void *run_abort(void *argument)
@@ -97,8 +101,7 @@ static void abort_comm(sl_nccl *it)
     it->comm = NULL;
     sem_init(&job->is_over, 0, 0);
     if (sl_thread_start(&thread, "sl-abort", run_abort, job) != 0) {
-        leave_job(job);
-        leave_job(job);
+        free_job(job);
         return;
     }
     pthread_detach(thread);
@@ -520,7 +523,7 @@ static sl_status gather(sl_nccl *it, const uint64_t *starts, void *whole)
 
 static sl_status gather_parts(sl_nccl *it, uint64_t bytes, const void *part, char *parts)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     const uint64_t count = bytes / sizeof(uint16_t);
     char *own = parts + it->rank * bytes;
     SL_TRY(sl_comm_find_starts(it->size, count, starts));
@@ -579,7 +582,7 @@ static sl_status join(sl_nccl *it)
 /* Every peer is used once. */
 static sl_status warm_up(sl_nccl *it)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0};
     SL_TRY(sl_comm_find_starts(it->size, ALIGN_BYTES / sizeof(uint16_t), starts));
     SL_TRY(gather(it, starts, it->queue.scratch));
     return settle(it, true, "a gather");
