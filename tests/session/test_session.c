@@ -444,6 +444,7 @@ int main(void)
     };
     disk = scratch_open();
     snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
+    setenv("XDG_CONFIG_HOME", "/nonexistent", 1); /* no profile that this machine may have */
     int failures = cmocka_run_group_tests(tests, NULL, NULL);
     sl_config_clear(&config);
     scratch_close(&disk);
