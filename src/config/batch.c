@@ -57,7 +57,7 @@ static sl_status refuse_total(const sl_config *config)
     const uint64_t rows = config->micro_batch * config->dp, total = config->global_batch;
     SL_FAIL(SL_ERROR_USAGE,
             "--global-batch %llu is no multiple of --micro-batch %llu * %llu data-parallel "
-            "rank%s: %llu is one, or change --micro-batch",
+            "rank%s: change one of them (%llu is a multiple)",
             (unsigned long long)total, (unsigned long long)config->micro_batch,
             (unsigned long long)config->dp, sl_plural(config->dp),
             (unsigned long long)(total < rows ? rows : total - total % rows));

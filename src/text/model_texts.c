@@ -163,11 +163,15 @@ sl_status sl_model_texts_set_ends(sl_model_texts *texts, const sl_text_ends *end
 {
     json_t *root = NULL;
     char *text = NULL;
+    if (!texts->generation && ends->count == 0)
+        return SL_OK;
     if (texts->generation)
         SL_TRY(parse_generation(texts->generation, &root));
     else
         root = json_object();
-    const bool is_set = json_object_set_new(root, SL_TEXT_ENDS_KEY, sl_text_ends_pack(ends)) == 0;
+    (void)json_object_del(root, SL_TEXT_ENDS_KEY);
+    const bool is_set = ends->count == 0 ||
+                        json_object_set_new(root, SL_TEXT_ENDS_KEY, sl_text_ends_pack(ends)) == 0;
     const sl_status status = is_set ? format_object(root, &text) : no_memory();
     json_decref(root);
     SL_TRY(status);

@@ -28,7 +28,8 @@ sl_status sl_model_texts_copy(const sl_model_texts *from, sl_model_texts *out_te
 /* Notes the template of examples, if it can be kept; else a warning says why not. */
 sl_status sl_model_texts_set_examples(sl_model_texts *texts, const char *template_text);
 
-/* Writes the ids that end a text into `generation`, in the place of those that are there. */
+/* Writes the ids that end a text into `generation`, in the place of those that are there; of no ids
+ * none stay there. */
 sl_status sl_model_texts_set_ends(sl_model_texts *texts, const sl_text_ends *ends);
 
 /* Adds the ids of `generation` to those that end a text of a model of `vocab` ids. `path` is the

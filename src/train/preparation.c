@@ -435,9 +435,8 @@ static sl_status keep_ends(sl_trainer *trainer)
                                                                     "the checkpoint", vocab, &ends);
     if (status == SL_ERROR_DATA) { /* training needs none */
         sl_log_write(SL_LOG_WARNING, "what ends a text is not known: %s", sl_status_message());
-        free(trainer->texts.generation);
-        trainer->texts.generation = NULL;
         ends.count = 0;
+        SL_TRY(sl_model_texts_set_ends(&trainer->texts, &ends));
     } else
         SL_TRY(status);
     if (is_given && !sl_text_ends_has(&ends, end) && ends.count < SL_TEXT_ENDS_MAX)

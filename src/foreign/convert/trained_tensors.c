@@ -84,13 +84,15 @@ static bool is_of_base(float now, float base, float tolerance)
 }
 
 /* A code of 8 bits is off by half a step of largest / 127; the roundings of its scale to fp16, and
- * of the number to bf16 before and after it, are another 0.6 of it at most. */
+ * of the number to bf16 before and after it, are another 0.6 of it at most. Where the scale is too
+ * small for fp16's full precision, it is off by half of fp16's smallest step, 127 times. */
 static float find_tolerance(const float *base, uint64_t count)
 {
+    const float least = 127 * 0x1p-25f;
     float largest = 0;
     for (uint64_t i = 0; i < count; i++)
         largest = fmaxf(largest, fabsf(base[i]));
-    return largest / 100;
+    return largest / 100 + least;
 }
 
 static sl_status compare(const search *self, const sl_model_reader *base, uint32_t index,
@@ -122,12 +124,12 @@ static sl_status compare_all(search *self, const sl_model_reader *base)
     return SL_OK;
 }
 
-static void warn_of_no_base(const char *path)
+static void warn_of_no_base(const char *path, const char *why)
 {
     sl_log_write(SL_LOG_WARNING,
-                 "%s: is no model that these adapters began with: what only earlier runs trained "
-                 "beside them is not found, and --format peft leaves it out",
-                 sl_files_show(path).text);
+                 "%s: %s: what only earlier runs trained beside the adapters is not found, and "
+                 "--format peft leaves it out",
+                 sl_files_show(path).text, why);
 }
 
 /* Takes what the run at `path` says, and where it began; NULL: it is the last one. */
@@ -137,7 +139,7 @@ static sl_status go_back(search *self, const char *path, char **out_start)
     *out_start = NULL;
     sl_status status = sl_model_reader_open(path, false, 0, &model);
     if (status != SL_OK) {
-        warn_of_no_base(path);
+        warn_of_no_base(path, sl_status_message());
         return status == SL_ERROR_SYSTEM ? status : SL_OK;
     }
     const bool is_same = is_run(&model) && sl_model_tensors_count(&model.shape) == self->count;
@@ -148,7 +150,7 @@ static sl_status go_back(search *self, const char *path, char **out_start)
     } else if (has_shape_of(&model, &self->reader->shape))
         status = compare_all(self, &model);
     else
-        warn_of_no_base(path);
+        warn_of_no_base(path, "is no model that these adapters began with");
     sl_model_reader_close(&model);
     return status;
 }
@@ -165,6 +167,8 @@ static sl_status follow(search *self, char **out_base)
         free(*out_base);
         *out_base = start;
     }
+    if (*out_base)
+        warn_of_no_base(*out_base, "too many runs, or runs in a circle, lead to the base");
     return SL_OK;
 }
 

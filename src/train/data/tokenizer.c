@@ -150,7 +150,7 @@ static void warn_of_idle_ids(const sl_model_shape *shape, const char *whose, uin
     if (shape->vocab <= used)
         return;
     uint64_t all = sl_model_shape_parameters(shape);
-    uint64_t idle = (uint64_t)(shape->vocab - used) * shape->width;
+    uint64_t idle = (uint64_t)(shape->vocab - used) * shape->width * (shape->is_untied ? 2 : 1);
     sl_log_write(SL_LOG_WARNING,
                  "%s use %u of the model's %u ids: %u ids idle, and with them %" PRIu64
                  " of its %" PRIu64 " parameters (%.0f%%); --vocab %u leaves them out",
@@ -190,7 +190,8 @@ static void tell_if_idle(const sl_tokenizer_question *question, const sl_vocabul
 {
     const uint32_t all = question->shape->vocab;
     const uint32_t used = vocabulary ? sl_vocabulary_count(vocabulary) : all;
-    if (!question->model && all - used > all / SL_ORIGIN_IDLE_TOLD)
+    if (!question->model && question->shape->architecture != SL_ARCHITECTURE_OWN &&
+        all - used > all / SL_ORIGIN_IDLE_TOLD)
         warn_of_idle_ids(question->shape, "the tokenizer's tokens", used);
 }
 
